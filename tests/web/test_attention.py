@@ -6,8 +6,8 @@ import pytest
 from browser import state
 from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret import head_scores, products
-from glassformer.web.router import ask, session_of
-from glassformer.web.tile_request import tile_bytes
+from glassformer.web.router import ask
+from glassformer.web.state import read_state
 
 KINDS = {"encoder": ["encoder"], "decoder": ["decoder"], "encoder-decoder": ["encoder", "decoder", "cross"]}
 every = pytest.mark.parametrize("architecture", list(KINDS))
@@ -16,7 +16,7 @@ every = pytest.mark.parametrize("architecture", list(KINDS))
 @every
 def test_all_kinds_of_attention_are_named_with_their_tokens(explorer, architecture):
     question = {"state": state(architecture)}
-    run = session_of(explorer, question).run
+    run = explorer.session(read_state(question["state"])).run
     found = ask(explorer, "attention", question)["kinds"]
     assert [one["kind"] for one in found] == KINDS[architecture]
     for one in found:
@@ -37,7 +37,7 @@ def test_queries_of_cross_attention_are_of_the_answer_and_keys_of_the_source(exp
 @every
 def test_the_heads_of_a_layer_have_a_word_each_and_the_scores_of_the_detectors(explorer, architecture):
     question = {"state": state(architecture)}
-    run = session_of(explorer, question).run
+    run = explorer.session(read_state(question["state"])).run
     for kind in KINDS[architecture]:
         found = ask(explorer, "heads", {**question, "kind": kind, "layer": 1})
         scored = head_scores(run)[kind]
@@ -55,8 +55,8 @@ def test_a_head_that_clearly_looks_at_the_first_token_is_called_so(explorer):
 
 def test_products_of_queries_and_keys_come_as_tiles(explorer):
     question = {"state": state("decoder"), "what": "products", "name": "blocks.1.attention", "at": [0, 1]}
-    body = tile_bytes(explorer, question)
-    run = session_of(explorer, question).run
+    body = ask(explorer, "tile", question)
+    run = explorer.session(read_state(question["state"])).run
     want = products(run, "blocks.1.attention")[0, 1]
     assert np.array_equal(np.frombuffer(body[-want.size * 8 :], "<f8").reshape(want.shape), want)
 

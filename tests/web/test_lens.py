@@ -11,7 +11,8 @@ from glassformer.interpret import Logit, attribute, lens
 from glassformer.models import Encoder
 from glassformer.trained_model import TrainedModel
 from glassformer.web.offers import Offer
-from glassformer.web.router import ask, session_of
+from glassformer.web.router import ask
+from glassformer.web.state import read_state
 
 POSITIONAL = ["decoder", "encoder-decoder"]
 
@@ -28,7 +29,7 @@ def result(explorer, word, **question):
 @pytest.mark.parametrize("architecture", POSITIONAL)
 def test_cells_say_what_the_lens_says(explorer, architecture):
     found = result(explorer, "lens", state=state(architecture), count=3, token="#2", between=True)
-    run = session_of(explorer, {"state": state(architecture)}).run
+    run = explorer.session(read_state(state(architecture))).run
     want = lens(run)
     last = run.logits.shape[1]
     assert [point["label"] for point in found["points"]] == [point.label for point in want.points]
@@ -53,7 +54,7 @@ def test_without_the_points_between_there_is_one_for_each_block(explorer):
 
 def test_chosen_positions_are_read_and_the_last_row_is_what_the_model_says(explorer):
     found = result(explorer, "lens", state=state("decoder"), first=2, count=2)
-    run = session_of(explorer, {"state": state("decoder")}).run
+    run = explorer.session(read_state(state("decoder"))).run
     assert [column["position"] for column in found["columns"]] == [2, 3]
     assert found["columns"][0]["cells"][-1]["ids"][0] == run.logits[0, 2].argmax()
 
@@ -70,7 +71,7 @@ def test_a_classifier_is_read_as_a_whole(explorer):
 @pytest.mark.parametrize("architecture", ["encoder", *POSITIONAL])
 def test_parts_sum_to_the_logit(explorer, architecture):
     found = result(explorer, "attribution", state=state(architecture), token="#1", against="#0")
-    run = session_of(explorer, {"state": state(architecture)}).run
+    run = explorer.session(read_state(state(architecture))).run
     want = attribute(run, Logit(1, against=0))
     assert found["value"] == pytest.approx(want.value)
     assert found["sum"] == pytest.approx(found["value"], rel=1e-9)
@@ -81,7 +82,7 @@ def test_parts_sum_to_the_logit(explorer, architecture):
 
 def test_the_likeliest_token_is_taken_apart_unless_one_is_named(explorer):
     found = result(explorer, "attribution", state=state("decoder"))
-    run = session_of(explorer, {"state": state("decoder")}).run
+    run = explorer.session(read_state(state("decoder"))).run
     assert found["token"]["id"] == run.logits[0, -1].argmax()
 
 
@@ -92,11 +93,11 @@ def test_the_likeliest_token_is_taken_apart_unless_one_is_named(explorer):
         ("lens", {"count": 65}, ConfigError, "65 positions at once"),
         ("lens", {"first": 8}, LengthError, "there is no position 8"),
         ("lens", {"first": "2"}, ConfigError, "first is '2'"),
-        ("lens", {"token": 5}, ConfigError, "the token is no text"),
+        ("lens", {"token": 5}, ConfigError, "token is 5"),
         ("lens", {"token": "#100000"}, TokenError, "the model has no token #100000"),
         ("lens", {"layer": 1}, ConfigError, "unknown part 'layer'"),
         ("attribution", {"position": 8}, LengthError, "there is no position 8"),
-        ("attribution", {"against": ""}, ConfigError, "the against is no text"),
+        ("attribution", {"against": ""}, TokenError, "is 0 tokens"),
         ("attribution", {"token": "for"}, TokenError, "tokens"),
     ],
 )

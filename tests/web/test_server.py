@@ -108,7 +108,7 @@ def test_ten_users_at_once_see_their_own_state(server):
     alone = tiny_explorer("encoder", "decoder")
     server_module.load_routes()
     wanted = [server_module.ask(alone, "run", {"state": one}) for one in states]
-    tiles = [server_module.tile_bytes(alone, {"state": one, "what": "gradient", "name": "logits"}) for one in states]
+    tiles = [server_module.ask(alone, "tile", {"state": one, "what": "gradient", "name": "logits"}) for one in states]
     assert len({json.dumps(one["next"]) for one in wanted}) == len(states)
     gate = threading.Barrier(10)
 
@@ -160,7 +160,7 @@ from glassformer.web.server import Server
 explorer = Explorer({})
 
 @route("slow")
-def slow(explorer, question):
+def slow():
     time.sleep(600)
 
 def forever(job):

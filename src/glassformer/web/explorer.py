@@ -156,7 +156,7 @@ class Explorer:
 
     def _change(self, before: RunSession, asked: Changed) -> Change:
         """Return a change as `interpret` knows it."""
-        where: dict[str, Any] = dict(asked.where)
+        where: dict[str, Any] = {str(axis): number for axis, number in asked.where.items()}
         name, value, run = asked.name, asked.value, before.run
         if name == POSITIONS and (asked.word != "zero" or where):
             raise ConfigError(f"positions cannot be changed by {asked.word!r}", hint="zero switches all of them off")

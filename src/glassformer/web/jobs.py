@@ -10,6 +10,8 @@ from typing import Any
 
 from ..errors import ConfigError, GlassformerError
 
+Work = Callable[["Job"], Any]
+"""Long work: it is given its job, and returns the result."""
 MOST = 32
 """Most jobs that are remembered; those that ended first are dropped first."""
 
@@ -21,7 +23,7 @@ class StoppedError(Exception):
 class Job:
     """One piece of long work; it calls `show(done, total, note)` to report progress."""
 
-    def __init__(self, work: Callable[[Job], Any]) -> None:
+    def __init__(self, work: Work) -> None:
         self.key = secrets.token_urlsafe(9)
         self.done, self.total, self.note = 0, 0, ""
         self.partial: Any = None
@@ -45,7 +47,7 @@ class Job:
         facts = {"job": self.key, "done": self.done, "total": self.total, "note": self.note, "partial": self.partial}
         return {**facts, "ended": self.ended.is_set(), "result": self.result, "error": self.error}
 
-    def _work(self, work: Callable[[Job], Any]) -> None:
+    def _work(self, work: Work) -> None:
         try:
             self.result = work(self)
         except StoppedError:
@@ -65,7 +67,7 @@ class Jobs:
         self._jobs: dict[str, Job] = {}
         self._lock = threading.Lock()
 
-    def start(self, work: Callable[[Job], Any]) -> Job:
+    def start(self, work: Work) -> Job:
         """Begin a piece of work."""
         job = Job(work)
         with self._lock:

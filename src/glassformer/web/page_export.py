@@ -17,7 +17,6 @@ from .recordings import RecordedTraining, TrainingHistory
 from .router import ROUTES, ask, load_routes, plain_json
 from .single import LARGEST, ExportedAnswers, bundle, key_of, one_file, styles
 from .state import read_state
-from .tile_request import tile_bytes
 
 VIEWS = ("map", "attention", "lens", "backward")
 """The views of a file that is made without a browser."""
@@ -178,7 +177,7 @@ def _keep_tile(explorer: Explorer, kept: ExportedAnswers, key: str, question: di
     if key in kept.tiles or key in kept.refused:
         return
     try:
-        kept.tiles[key] = tile_bytes(explorer, question)
+        kept.tiles[key] = ask(explorer, "tile", question)
     except GlassformerError as error:
         kept.refused[key] = (error.fact, error.hint)
 

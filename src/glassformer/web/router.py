@@ -1,22 +1,27 @@
 """The requests that the page can make: a table from words to functions, filled by the files in `routes/`.
 
     @route("lens")
-    def lens_of(explorer, question): …       # the question is a JSON object, the answer something JSON can hold
+    def lens_of(session: RunSession, first: int, token: str | None = None): …
 
+The parameters of a function are the parts of a question, a JSON object; they are read as their annotations say. A
+`RunSession` or a `PageState` comes from the part `state`, an `Opened` model from the part `model`; any other dataclass
+takes several parts. A function returns something JSON can hold, or long work: a function of a `Job`.
 The page shows every `GlassformerError` as a sentence with its hint.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 import pkgutil
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import is_dataclass
+from typing import Any, NamedTuple, get_type_hints
 
 from ..errors import ConfigError, did_you_mean
-from .explorer import Explorer, RunSession
-from .state import read_state
+from .explorer import Explorer, Opened, RunSession
+from .state import PageState, read, read_state
 
 
 class Download(NamedTuple):
@@ -26,20 +31,59 @@ class Download(NamedTuple):
     body: bytes
 
 
-Answer = Callable[[Explorer, dict[str, Any]], Any]
-
-ROUTES: dict[str, Answer] = {}
+ROUTES: dict[str, Callable[[Explorer, dict[str, Any]], Any]] = {}
 FOLDER = "glassformer.web.routes"
+OPENS: dict[Any, tuple[tuple[str, ...], Callable[[Explorer, dict[str, Any]], Any]]] = {
+    Explorer: ((), lambda explorer, question: explorer),
+    RunSession: (("state",), lambda explorer, question: explorer.session(read_state(question.get("state")))),
+    PageState: (("state",), lambda explorer, question: read_state(question.get("state"))),
+    Opened: (("model",), lambda explorer, question: explorer.opened(str(question.get("model")))),
+}
+"""What parameters of these types are: the part of a question, and how it is opened."""
 
 
-def route(word: str) -> Callable[[Answer], Answer]:
+def route(word: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function for the questions of one word."""
 
-    def register(function: Answer) -> Answer:
-        ROUTES[word] = function
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        names, arguments = _reader(function)
+
+        def answer(explorer: Explorer, question: dict[str, Any]) -> Any:
+            for name in question:
+                if name not in names:
+                    hint = did_you_mean(name[:40], names)
+                    raise ConfigError(f"the question has an unknown part {name[:40]!r}", hint=hint)
+            found = function(**arguments(explorer, question))
+            return explorer.jobs.start(found).to_dict() if callable(found) else found
+
+        ROUTES[word] = answer
         return function
 
     return register
+
+
+def _reader(function: Callable[..., Any]) -> tuple[list[str], Callable[[Explorer, dict[str, Any]], dict[str, Any]]]:
+    """Return the parts of a question that a function takes, and what reads its arguments from them."""
+    hints = get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters
+    grouped = [name for name in parameters if is_dataclass(hints[name]) and hints[name] not in OPENS]
+    groups = {name: _reader(hints[name]) for name in grouped}
+    names: list[str] = []
+    for name in parameters:
+        names += OPENS[hints[name]][0] if hints[name] in OPENS else groups[name][0] if name in groups else [name]
+
+    def arguments(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+        found = {}
+        for name, parameter in parameters.items():
+            if hints[name] in OPENS:
+                found[name] = OPENS[hints[name]][1](explorer, question)
+            elif name in groups:
+                found[name] = hints[name](**groups[name][1](explorer, question))
+            elif name in question or parameter.default is parameter.empty:
+                found[name] = read(hints[name], question.get(name), name)
+        return found
+
+    return names, arguments
 
 
 def load_routes() -> None:
@@ -48,23 +92,11 @@ def load_routes() -> None:
         importlib.import_module(f"{FOLDER}.{found.name}")
 
 
-def ask(explorer: Explorer, word: str, question: dict[str, Any]) -> dict[str, Any]:
+def ask(explorer: Explorer, word: str, question: dict[str, Any]) -> Any:
     """Return the answer to a question."""
     if word not in ROUTES:
         raise ConfigError(f"there is no question {word[:40]!r}", hint=did_you_mean(word[:40], ROUTES))
     return ROUTES[word](explorer, question)
-
-
-def session_of(explorer: Explorer, question: dict[str, Any]) -> RunSession:
-    """Return the run that a question is about, by its `state`."""
-    return explorer.session(read_state(question.get("state")))
-
-
-def only(question: dict[str, Any], *known: str) -> None:
-    """Refuse unknown parts of a question."""
-    for name in question:
-        if name not in known:
-            raise ConfigError(f"the question has an unknown part {name[:40]!r}", hint=did_you_mean(name[:40], known))
 
 
 def plain_json(found: Any) -> Any:

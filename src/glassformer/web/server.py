@@ -30,7 +30,6 @@ from .explorer import Explorer
 from .guard import Guard, new_secret, read_body, secret_of
 from .router import Download, ask, load_routes, plain_json
 from .single import PAGE, bundle, styles
-from .tile_request import tile_bytes
 
 HOST = "127.0.0.1"
 PATIENCE = 30.0
@@ -54,20 +53,19 @@ def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
     load_routes()
 
     async def answer(request: Request) -> Response:
-        found = await _asked(request, ask, explorer, request.path_params["word"])
+        found = await _asked(request, ask, explorer, request.path_params.get("word", "tile"))
         if isinstance(found, Response):
             return found
-        return _download(found) if isinstance(found, Download) else _json(found)
-
-    async def tile(request: Request) -> Response:
-        found = await _asked(request, tile_bytes, explorer)
-        return found if isinstance(found, Response) else Response(found, media_type="application/octet-stream")
+        if isinstance(found, Download):
+            named = {"content-disposition": f'attachment; filename="{found.name}"'}
+            return Response(found.body, headers=named, media_type="application/octet-stream")
+        return Response(found, media_type="application/octet-stream") if isinstance(found, bytes) else _json(found)
 
     routes = [
         Route("/", _file, methods=["GET"]),
         Route("/page/{name}", _file, methods=["GET"]),
         Route("/ask/{word}", answer, methods=["POST"]),
-        Route("/tile", tile, methods=["POST"]),
+        Route("/tile", answer, methods=["POST"]),
     ]
     hosts = frozenset(f"{name}:{port}" for name in (HOST, "localhost"))
     inner = Starlette(routes=routes, exception_handlers={404: _nothing_there, 405: _not_so})
@@ -141,11 +139,6 @@ def _json(found: Any, status: int = 200) -> Response:
     """Return an answer as JSON; NaN and infinities are sent as null."""
     body = json.dumps(plain_json(found), allow_nan=False, separators=(",", ":"))
     return Response(body, status, media_type="application/json")
-
-
-def _download(found: Download) -> Response:
-    named = {"content-disposition": f'attachment; filename="{found.name}"'}
-    return Response(found.body, headers=named, media_type="application/octet-stream")
 
 
 def _refusal(error: Exception, status: int = 400) -> Response:

@@ -7,20 +7,23 @@ users cannot disturb each other, and an address opens the same picture again.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from ..errors import ConfigError, did_you_mean
 
-WORDS = ("put", "zero", "scale", "add", "take", "steer", "mean", "freeze", "stop", "put_gradient", "scale_gradient")
+Word = Literal[
+    "put", "zero", "scale", "add", "take", "steer", "mean", "freeze", "stop", "put_gradient", "scale_gradient"
+]
+WORDS = get_args(Word)
 """Kinds of changes; `steer` moves a value part of the way to that of another text."""
 BACKWARD = ("stop", "put_gradient", "scale_gradient")
 WITH_NUMBER = ("put", "scale", "add", "steer", "put_gradient", "scale_gradient")
 WITH_OTHER = ("take", "steer", "mean")
-AXES = ("example", "head", "position", "key", "feature", "row")
+Axis = Literal["example", "head", "position", "key", "feature", "row"]
 POSITIONS = "positions"
 """The name of all position information together: zero switches it off."""
-TARGETS = ("loss", "logit", "entry")
 LONGEST = 20_000
 """Most characters of a text."""
 MOST = 200
@@ -31,9 +34,9 @@ MOST = 200
 class Changed:
     """One change of a value, a parameter or a part of the batch; see `interpret.changes`."""
 
-    word: str
+    word: Word
     name: str
-    where: tuple[tuple[str, int], ...] = ()
+    where: dict[Axis, int] = field(default_factory=dict)
     value: float = 0.0
     other: str = ""
 
@@ -42,7 +45,7 @@ class Changed:
 class Asked:
     """The number whose gradient is shown: the loss, a logit, the difference of two logits, or an entry of a value."""
 
-    kind: str = "loss"
+    kind: Literal["loss", "logit", "entry"] = "loss"
     token: int = 0
     against: int | None = None
     position: int = -1
@@ -76,98 +79,84 @@ class PageState:
 
 def read_state(given: Any) -> PageState:
     """Return the state that a page has sent; refuse what does not fit."""
-    fields = _fields(given, "a state", {"model", "text", "answer", "changes", "of", "steps"})
-    answer = fields.get("answer")
-    return PageState(
-        _text(fields.get("model"), "model"),
-        _text(fields.get("text", ""), "text"),
-        None if answer is None else _text(answer, "answer"),
-        tuple(map(read_change, _list(fields.get("changes", []), "changes"))),
-        _of(fields.get("of", {})),
-        tuple(map(read_step, _list(fields.get("steps", []), "steps"))),
-    )
+    return read(PageState, given, "a state")
 
 
-def read_change(given: Any) -> Changed:
-    """Return one change."""
-    fields = _fields(given, "a change", {"word", "name", "where", "value", "other"})
-    word = _choice(fields.get("word"), WORDS, "change")
-    where = _fields(fields.get("where", {}), "a place", set(AXES))
-    places = tuple((axis, read_int(where[axis], axis)) for axis in AXES if where.get(axis) is not None)
-    value = _number(fields.get("value", 0.0), "value")
-    return Changed(word, _text(fields.get("name"), "name"), places, value, _text(fields.get("other", ""), "other"))
+def read(hint: Any, given: Any, what: str) -> Any:
+    """Return a part of what a page has sent, as an annotation describes it; refuse what does not fit.
+
+    A text or a list has at most LONGEST characters or MOST parts, unless the annotation says Annotated[…, limit]. A
+    dataclass is read from an object with the names of its fields.
+    """
+    limit = None
+    if get_origin(hint) is Annotated:
+        hint, limit = get_args(hint)
+    if get_origin(hint) is UnionType:
+        if given is None and NoneType in get_args(hint):
+            return None
+        hint = get_args(hint)[0]
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return given
+    if hint is bool:
+        return given is True
+    if hint is int or hint is float:
+        return _number(hint, given, what)
+    if hint is str:
+        return _text(given, what, limit or LONGEST)
+    if origin is Literal:
+        if given not in parts:
+            raise ConfigError(f"{what} is {_shown(given)}", hint=did_you_mean(str(given)[:40], parts))
+        return given
+    if origin is tuple:
+        found = _list(given, what, limit or MOST)
+        if parts[-1] is not Ellipsis and len(found) != len(parts):
+            raise ConfigError(f"{what} is {_shown(given)}", hint=f"give a list of {len(parts)}")
+        return tuple(read(parts[0], one, f"a part of {what}") for one in found)
+    if is_dataclass(hint):
+        return _read_fields(hint, given, what)
+    names, value = parts  # of a dict
+    _check_object(given, what, get_args(names) or given)
+    return {name: read(value, part, name) for name, part in given.items() if part is not None or value is Any}
 
 
-def _of(given: Any) -> Asked:
-    fields = _fields(given, "a target", {"kind", "token", "against", "position", "name", "index"})
-    kind = _choice(fields.get("kind", "loss"), TARGETS, "target")
-    if kind == "loss":
-        return Asked()
-    if kind == "entry":
-        return Asked(kind, name=_text(fields.get("name"), "name"), index=read_index(fields.get("index")))
-    against = fields.get("against")
-    return Asked(
-        kind,
-        read_int(fields.get("token"), "token"),
-        None if against is None else read_int(against, "against"),
-        read_int(fields.get("position", -1), "position"),
-    )
+def _read_fields(cls: Any, given: Any, what: str) -> Any:
+    known = {one.name: one for one in fields(cls)}
+    _check_object(given, what, known)
+    hints = get_type_hints(cls, include_extras=True)
+    needed = [name for name, one in known.items() if one.default is MISSING and one.default_factory is MISSING]
+    return cls(**{name: read(hints[name], given.get(name), name) for name in dict.fromkeys([*given, *needed])})
 
 
-def read_step(given: Any) -> Stepped:
-    """Return one step."""
-    fields = _fields(given, "a step", {"optimizer", "lr"})
-    return Stepped(_text(fields.get("optimizer"), "optimizer"), _number(fields.get("lr"), "lr"))
+def _number(kind: type, given: Any, what: str) -> Any:
+    known, limit, word = (int, 2**31, "whole number") if kind is int else (int | float, 1e30, "number")
+    if isinstance(given, bool) or not isinstance(given, known) or not abs(given) < limit:
+        raise ConfigError(f"{what} is {_shown(given)}", hint=f"give a {word}")
+    return kind(given)
 
 
-# --- parts of what a page sends --------------------------------------------------------------------------------------
-
-
-def read_index(given: Any, most: int = 8) -> tuple[int, ...]:
-    """Return an index of an entry, or a few other whole numbers."""
-    return tuple(read_int(part, "an index") for part in _list(given, "index", most=most))
-
-
-def read_int(given: Any, what: str) -> int:
-    """Return a whole number that can be an index."""
-    if isinstance(given, bool) or not isinstance(given, int) or abs(given) >= 2**31:
-        raise ConfigError(f"{what} is {_shown(given)}", hint="give a whole number")
-    return given
-
-
-def _number(given: Any, what: str) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or not abs(given) < 1e30:
-        raise ConfigError(f"{what} is {_shown(given)}", hint="give a number")
-    return float(given)
-
-
-def _text(given: Any, what: str) -> str:
+def _text(given: Any, what: str, most: int) -> str:
     if not isinstance(given, str):
         raise ConfigError(f"{what} is {_shown(given)}", hint="give a text")
-    if len(given) > LONGEST:
-        raise ConfigError(f"{what} has {len(given):,} characters", hint=f"at most {LONGEST:,} are shown here")
+    if len(given) > most:
+        raise ConfigError(f"{what} has {len(given):,} characters", hint=f"at most {most:,} are read here")
     return given
 
 
-def _list(given: Any, what: str, most: int = MOST) -> list[Any]:
+def _list(given: Any, what: str, most: int) -> list[Any]:
     if not isinstance(given, list) or len(given) > most:
         raise ConfigError(f"{what} is {_shown(given)}", hint=f"give a list of at most {most}")
     return given
 
 
-def _choice(given: Any, known: tuple[str, ...], what: str) -> str:
-    if given not in known:
-        raise ConfigError(f"there is no {what} {_shown(given)}", hint=did_you_mean(str(given)[:40], known))
-    return str(given)
-
-
-def _fields(given: Any, what: str, known: set[str]) -> dict[str, Any]:
+def _check_object(given: Any, what: str, known: Any) -> None:
+    """Refuse what is no object, and names that are not known."""
     if not isinstance(given, dict):
         raise ConfigError(f"{what} is {_shown(given)}", hint="give an object")
     for name in given:
         if name not in known:
-            raise ConfigError(f"{what} has no {_shown(name)}", hint=did_you_mean(str(name)[:40], known))
-    return given
+            hint = did_you_mean(str(name)[:40], known)
+            raise ConfigError(f"{what} has an unknown part {_shown(name)}", hint=hint)
 
 
 def _shown(given: Any) -> str:

@@ -33,8 +33,8 @@ def test_a_token_is_found_by_its_number_and_classes_by_their_names(explorer):
     [
         ({"model": "decoder", "part": "classes"}, "no 'classes'"),
         ({"model": "decoder", "part": "source"}, "no 'source'"),
-        ({"model": "decoder", "text": 3}, "no short text"),
-        ({"model": "decoder", "text": "x" * 201}, "no short text"),
+        ({"model": "decoder", "text": 3}, "text is 3"),
+        ({"model": "decoder", "text": "x" * 201}, "201 characters"),
         ({"model": "decoder", "word": ""}, "unknown part"),
     ],
 )

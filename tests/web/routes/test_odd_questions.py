@@ -5,7 +5,6 @@ import pytest
 from browser import state, tiny_explorer
 from glassformer.errors import GlassformerError
 from glassformer.web.router import ROUTES, ask, load_routes
-from glassformer.web.tile_request import tile_bytes
 
 ODD = ([], {}, [[]], {"a": []}, "", "²", "#²", "#①", True, -1, 2**40, 1e300, None, "nowhere")
 PARTS = ("state", "model", "name", "index", "what", "at", "rows", "kind", "layer", "part", "text", "texts", "other",
@@ -66,6 +65,6 @@ def test_no_odd_part_of_a_question_for_a_tile_fails(explorer):
     for part in (*usual, "at", "rows", "columns", "height", "width"):
         for odd in ODD:
             try:
-                tile_bytes(explorer, {**usual, part: odd})
+                ask(explorer, "tile", {**usual, part: odd})
             except GlassformerError:
                 continue

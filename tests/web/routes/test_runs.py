@@ -57,7 +57,7 @@ def test_the_number_that_runs_back_is_said_in_words(explorer):
         ("modls", {}, "no question 'modls'"),
         ("models", {"x": 1}, "unknown part 'x'"),
         ("open", {"model": "nobody"}, "no model 'nobody'"),
-        ("open", {}, "no model"),
+        ("open", {}, "model is None"),
         ("run", {}, "a state is None"),
         ("run", {"state": {"model": "nobody"}}, "no model"),
     ],

@@ -55,7 +55,7 @@ def test_the_cost_is_said_before(explorer):
 @pytest.mark.parametrize(
     ("question", "said"),
     [
-        ({"kind": "neurons"}, "no such sweep"),
+        ({"kind": "neurons"}, "kind is 'neurons'"),
         ({"kind": "stream", "stack": "encoder"}, "no stack 'encoder'"),
         ({"kind": "heads", "way": 1}, "unknown part"),
         ({"kind": "heads", "of": {"kind": "entry", "name": "blocks.0", "index": [0, 0, 0]}}, "neither the loss nor"),

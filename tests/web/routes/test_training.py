@@ -118,11 +118,11 @@ def test_what_is_kept_is_a_run_whose_every_step_can_be_returned_to(explorer, tmp
     ("question", "said"),
     [
         ({"task": "chess"}, "no 'chess' is trained here"),
-        ({"task": ["majority"]}, "is trained here"),
+        ({"task": ["majority"]}, "task is"),
         ({"task": "majority", "settings": {"data": "/etc/passwd"}}, "no setting 'data' here"),
         ({"task": "majority", "settings": {"steps": 100_000}}, "at most 5,000 are trained here"),
         ({"task": "majority", "settings": {"steps": 2.5}}, "steps is 2.5"),
-        ({"task": "majority", "settings": [1]}, "the settings are no object"),
+        ({"task": "majority", "settings": [1]}, "settings is"),
         ({"task": "majority", "speed": 1}, "unknown part 'speed'"),
     ],
 )

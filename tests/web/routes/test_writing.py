@@ -159,7 +159,7 @@ def test_heads_that_are_switched_off_reach_what_is_written(where, explorer):
     ("wrong", "said"),
     [
         ({"written": [10**6]}, "ids that were written"),
-        ({"written": "abc"}, "index is 'abc'"),
+        ({"written": "abc"}, "written is 'abc'"),
         ({"temperature": -1}, "temperature is -1"),
         ({"top_k": 0}, "top_k is 0"),
         ({"seed": -3}, "the seed is -3"),
@@ -223,7 +223,7 @@ def test_pieces_of_any_text_come_with_their_ids(explorer):
     assert not any(piece["special"] for piece in found["pieces"])
     assert found["count"] == len(found["pieces"])
     assert ask(explorer, "pieces", {"model": "encoder", "text": "012"})["pieces"][2]["text"] == "2"
-    with pytest.raises(ConfigError, match="no text to cut"):
+    with pytest.raises(ConfigError, match="text is 3"):
         ask(explorer, "pieces", {"model": "chat", "text": 3})
     with pytest.raises(TokenError):
         ask(explorer, "pieces", {"model": "encoder", "text": "x"})

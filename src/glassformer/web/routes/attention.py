@@ -11,9 +11,8 @@ from ...interpret import Run, head_scores, score_scale
 from ...interpret.statistics import attention_statistics
 from ...interpret.stream import stacks, sublayers
 from ...interpret.trace import CLS
-from ..explorer import Explorer, Opened
-from ..router import only, route, session_of
-from ..state import read_int
+from ..explorer import Opened, RunSession
+from ..router import route
 from .runs import tokens_of
 
 TITLES = {"encoder": "the encoder looks at itself", "decoder": "the decoder looks at itself",
@@ -21,41 +20,30 @@ TITLES = {"encoder": "the encoder looks at itself", "decoder": "the decoder look
 
 
 @route("attention")
-def attention(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def attention(session: RunSession) -> dict[str, Any]:
     """Return the kinds of attention, each with the names of its layers and the tokens of its queries and keys."""
-    only(question, "state")
-    session = session_of(explorer, question)
-    run = session.run
-    return {
-        "kinds": [
-            {
-                "kind": kind,
-                "title": TITLES[kind],
-                "layers": names,
-                "heads": run.heads,
-                "scales": [score_scale(run, name) for name in names],
-                "queries": _labels(
-                    session.opened, run, kind, run.spec(f"{names[0]}.attend.weights").shape[-2], looked_at=False
-                ),
-                "keys": _labels(
-                    session.opened, run, kind, run.spec(f"{names[0]}.attend.weights").shape[-1], looked_at=True
-                ),
-            }
-            for kind, names in attentions(run).items()
-        ]
-    }
+    run, kinds = session.run, []
+    for kind, names in attentions(run).items():
+        queries, keys = run.spec(f"{names[0]}.attend.weights").shape[-2:]
+        kinds.append({
+            "kind": kind,
+            "title": TITLES[kind],
+            "layers": names,
+            "heads": run.heads,
+            "scales": [score_scale(run, name) for name in names],
+            "queries": _labels(session.opened, run, kind, queries, looked_at=False),
+            "keys": _labels(session.opened, run, kind, keys, looked_at=True),
+        })  # fmt: skip
+    return {"kinds": kinds}
 
 
 @route("heads")
-def heads(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def heads(session: RunSession, kind: str, layer: int) -> dict[str, Any]:
     """Return what the heads of one layer do on this text: a word for each, and its score for every kind."""
-    only(question, "state", "kind", "layer")
-    session = session_of(explorer, question)
     known = attentions(session.run)
-    kind = str(question.get("kind"))[:40]
     if kind not in known:
-        raise ConfigError(f"this model has no attention of kind {kind!r}", hint=did_you_mean(kind, known))
-    layer, count = read_int(question.get("layer"), "layer"), len(known[kind])
+        raise ConfigError(f"this model has no attention of kind {kind[:40]!r}", hint=did_you_mean(kind[:40], known))
+    count = len(known[kind])
     if not 0 <= layer < count:
         raise LengthError(f"there is no layer {layer}", hint=f"there are {count}, from 0 to {count - 1}")
     return session.once(f"heads {kind} {layer}", lambda: _heads(session.run, kind, layer, known[kind][layer]))

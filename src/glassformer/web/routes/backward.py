@@ -11,10 +11,10 @@ from ...interpret.names import LOGITS, VECTORS
 from ...interpret.stream import points, stacks
 from ...training.optimizers import OPTIMIZERS
 from ..explorer import Explorer, RunSession
-from ..jobs import Job
+from ..jobs import Job, Work
 from ..memory_budget import tidied
-from ..router import only, route, session_of
-from ..state import Asked, PageState, read_step
+from ..router import route
+from ..state import Asked, PageState, Stepped
 from ..tiles import statistics
 from .changes import EMBEDDINGS
 from .runs import said_of, tokens_of
@@ -25,10 +25,8 @@ TOLERANCE = 1e-3
 
 
 @route("backward")
-def backward(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def backward(session: RunSession) -> dict[str, Any]:
     """Return the gradient at every point of the stream, its flow at residual connections, and its effect per token."""
-    only(question, "state")
-    session = session_of(explorer, question)
     flow, note = _flow(session)
     return {
         "of": said_of(session),
@@ -75,13 +73,10 @@ def _labels(session: RunSession, part: str, count: int) -> list[str]:
 
 
 @route("integrated")
-def integrated(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def integrated(session: RunSession, name: str = "embedding") -> Work:
     """Begin to integrate gradients from the mean of the token vectors to the actual ones."""
-    only(question, "state", "name")
-    session = session_of(explorer, question)
-    name = question.get("name", "embedding")
-    if not isinstance(name, str) or name not in EMBEDDINGS or name not in session.run:
-        raise ConfigError(f"there are no tokens at {str(name)[:40]!r}", hint="use embedding")
+    if name not in EMBEDDINGS or name not in session.run:
+        raise ConfigError(f"there are no tokens at {name[:40]!r}", hint="use embedding")
     of = measured(session)
 
     def work(job: Job) -> dict[str, Any]:
@@ -90,27 +85,23 @@ def integrated(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
         return {"values": found.tokens[0], "difference": found.difference, "missing": found.missing,
                 "gradients": found.gradients}  # fmt: skip
 
-    return explorer.jobs.start(work).to_dict()
+    return work
 
 
 # --- one step --------------------------------------------------------------------------------------------------------
 
 
 @route("optimizers")
-def optimizers(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def optimizers() -> dict[str, Any]:
     """Return the optimizers, each with its rate."""
-    only(question)
     return {"optimizers": [{"name": name, "lr": own.default_lr} for name, own in OPTIMIZERS.items()]}
 
 
 @route("step")
-def step(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def step(explorer: Explorer, session: RunSession, asked: Stepped) -> dict[str, Any]:
     """Return what one more step would do: how far each parameter moves, and the loss before, predicted and after."""
-    only(question, "state", "optimizer", "lr")
-    session = session_of(explorer, question)
     if session.run.batch.targets is None:
         raise ConfigError("there is no loss to lower: the batch has no targets", hint="choose the right class")
-    asked = read_step({"optimizer": question.get("optimizer"), "lr": question.get("lr")})
     start = session.plain_session
     with tidied(start.run):
         found = start.step(asked)

@@ -8,38 +8,34 @@ import numpy as np
 
 from ...interpret.cards import Cards
 from ...interpret.run import EVERYTHING
-from ..explorer import Explorer, RunSession
+from ..explorer import RunSession
 from ..memory_budget import check_free, proof_bytes, tidied
-from ..router import only, route, session_of
-from ..state import read_index
+from ..router import route
 
 LATER = "the gradient of a long text takes a backward pass through all blocks: ask for it"
 
 
 @route("card")
-def card(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def card(
+    session: RunSession, name: str, index: tuple[int, ...], gradient: bool = False, wait: bool = False
+) -> dict[str, Any]:
     """Return the card of one entry of a value, a parameter, or, with `gradient`, of the gradient of either.
 
     The value comes first: the gradient of a large model takes a backward pass. `later` says how to get it:
     "soon", ask again with `wait`; "asked", the same, but only if the user wants it; "", it is on the card.
     """
-    only(question, "state", "name", "index", "gradient", "wait")
-    session, gradient = session_of(explorer, question), question.get("gradient") is True
-    name, index = str(question.get("name")), read_index(question.get("index"))
     with tidied(session.run):
-        cards = cards_of(session, gradient=gradient or question.get("wait") is True)
+        cards = cards_of(session, gradient=gradient or wait)
         later = "" if not cards.why_not else "soon" if session.run.keeps == EVERYTHING else "asked"
         return {**cards.card(name, index, gradient=gradient).to_dict(), "later": later}
 
 
 @route("proof")
-def proof(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def proof(session: RunSession, name: str, index: tuple[int, ...]) -> dict[str, Any]:
     """Return the derivative for one entry, computed twice: by the backward pass and by a complex step."""
-    only(question, "state", "name", "index")
-    session = session_of(explorer, question)
     check_free(proof_bytes(session.run), "a proof, which computes in float64,")
     with tidied(session.run):
-        found = cards_of(session, gradient=False).prove(str(question.get("name")), read_index(question.get("index")))
+        found = cards_of(session, gradient=False).prove(name, index)
     return {**found._asdict(), "difference": found.difference}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from ...interpret import Run
 from ...interpret.reading import label as label_of
 from ...interpret.run import has_no_head
 from ...interpret.stream import Sublayer, sublayers
-from ..explorer import Explorer, Opened
-from ..router import only, route, session_of
+from ..explorer import Opened, RunSession
+from ..router import route
 from ..run_session import probabilities
-from ..state import POSITIONS, read_int
+from ..state import POSITIONS
 from .runs import tokens_of
 
 MOST_TOKENS = 50
@@ -30,17 +30,13 @@ EMBEDDINGS = {"source_embedding": "source", "embedding": "tokens"}
 
 
 @route("vocabulary")
-def vocabulary(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def vocabulary(opened: Opened, part: str = "tokens", text: Annotated[str, 200] = "") -> dict[str, Any]:
     """Return tokens whose text has a text in it: equal ones first, then those that begin with it.
 
     part    tokens, source or classes
     text    what to look for; #12 is the token of that number
     """
-    only(question, "model", "part", "text")
-    words = explorer.opened(str(question.get("model"))).words(str(question.get("part", "tokens")))
-    text = question.get("text", "")
-    if not isinstance(text, str) or len(text) > 200:
-        raise ConfigError("the search is no short text", hint="give at most 200 characters")
+    words = opened.words(part)
     found = _matching(words, text)
     shown = [{"id": number, "label": words[number]} for number in found[:MOST_TOKENS]]
     return {"tokens": shown, "found": len(found), "size": len(words)}
@@ -62,13 +58,11 @@ def _matching(words: list[str], text: str) -> list[int]:
 
 
 @route("second")
-def second(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def second(session: RunSession, other: str = "") -> dict[str, Any]:
     """Return how the model reads a second text, and whether values can be taken from it at equal places."""
-    only(question, "state", "other")
-    session = session_of(explorer, question)
-    other = session.plain_session.other(str(question.get("other", "")))
-    parts = {part: tokens_of(session.opened, other, part) for part in ("tokens", "source")}
-    fits = all(np.shape(getattr(session.run.batch, part)) == np.shape(getattr(other.batch, part)) for part in parts)
+    run = session.plain_session.other(other)
+    parts = {part: tokens_of(session.opened, run, part) for part in ("tokens", "source")}
+    fits = all(np.shape(getattr(session.run.batch, part)) == np.shape(getattr(run.batch, part)) for part in parts)
     return {**parts, "fits": fits}
 
 
@@ -76,13 +70,10 @@ def second(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 
 @route("outcome")
-def outcome(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def outcome(session: RunSession, position: int = -1) -> dict[str, Any]:
     """Return how likely tokens, or classes, are at a position before and after the changes."""
-    only(question, "state", "position")
-    session = session_of(explorer, question)
     if has_no_head(session.run.model):
         raise ConfigError("the model returns vectors and says no token", hint="compare its vectors as heat maps")
-    position = read_int(question.get("position", -1), "position")
     before, after = (probabilities(run, position) for run in (session.plain, session.run))
     ranks = [np.argsort(-p, kind="stable") for p in (before, after)]
     chosen = list(dict.fromkeys(int(n) for order in reversed(ranks) for n in order[:TOP]))
@@ -100,13 +91,11 @@ def outcome(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 
 @route("switches")
-def switches(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def switches(session: RunSession) -> dict[str, Any]:
     """Return what can be switched off: a row for each layer, its parts with the changes that silence them.
 
     A norm that is off takes away no mean and divides by nothing: y = gamma · x + beta.
     """
-    only(question, "state")
-    session = session_of(explorer, question)
     run = session.plain
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for one in sublayers(run):

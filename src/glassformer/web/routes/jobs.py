@@ -5,25 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from ..explorer import Explorer
-from ..router import only, route
+from ..router import route
 
 PATIENCE = 0.5
 """Seconds that an answer waits for the end of a job, so that a page need not ask often."""
 
 
 @route("job")
-def job(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def job(explorer: Explorer, job: Any) -> dict[str, Any]:
     """Return the progress of a job, and its result at the end."""
-    only(question, "job")
-    found = explorer.jobs.get(question.get("job"))
+    found = explorer.jobs.get(job)
     found.ended.wait(PATIENCE)
     return found.to_dict()
 
 
 @route("stop")
-def stop(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def stop(explorer: Explorer, job: Any) -> dict[str, Any]:
     """Ask a job to stop between two of its parts."""
-    only(question, "job")
-    found = explorer.jobs.get(question.get("job"))
+    found = explorer.jobs.get(job)
     found.asked_to_stop.set()
     return found.to_dict()

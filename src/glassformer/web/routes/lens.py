@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -11,12 +11,12 @@ from ...interpret import Lens, Logit, attribute, lens
 from ...interpret.lens import chosen_points
 from ...interpret.reading import label, logit_of, token_id
 from ...interpret.run import has_no_head
-from ..explorer import Explorer, RunSession
-from ..jobs import Job
-from ..router import only, route, session_of
-from ..state import read_int
+from ..explorer import RunSession
+from ..jobs import Job, Work
+from ..router import route
 
 TOP = 5
+Token = Annotated[str | None, 200]  # the text of a token, or # and its id
 WIDEST = 64
 """Most positions of one question."""
 AT_ONCE = 128
@@ -24,38 +24,34 @@ AT_ONCE = 128
 
 
 @route("lens")
-def lens_of(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def lens_of(
+    session: RunSession, first: int | None = None, count: int = 8, token: Token = None, between: bool = False
+) -> Work:
     """Begin to read the stream at some positions, the last one first.
 
     first, count    positions; a classifier has none, and is read as a whole
     token           one whose probability and rank are wanted everywhere, by its text or as #id; None: no one
     between         whether to read between the sublayers of a block, too
     """
-    only(question, "state", "first", "count", "token", "between")
-    session = _with_head(session_of(explorer, question))
+    _check_head(session)
     run, model = session.run, session.opened.model
-    token = None if question.get("token") is None else token_id(model, _word(question["token"], "token"))
-    between = question.get("between") is True
+    number = None if token is None else token_id(model, token)
     names = [p.name for p in chosen_points(run, None) if between or " " not in p.label.removeprefix("block ")]
-    if model.is_classifier:
-        return explorer.jobs.start(lambda job: _read(job, session, names, token, [None])).to_dict()
-    places = _places(question, run.logits.shape[1])
-    step = max(1, AT_ONCE // len(names))
-    parts = [places[max(0, end - step) : end] for end in range(len(places), 0, -step)]
-    return explorer.jobs.start(lambda job: _read(job, session, names, token, parts)).to_dict()
+    parts: list[Any] = [None]
+    if not model.is_classifier:
+        places = _places(first, count, run.logits.shape[1])
+        step = max(1, AT_ONCE // len(names))
+        parts = [places[max(0, end - step) : end] for end in range(len(places), 0, -step)]
+    return lambda job: _read(job, session, names, number, parts)
 
 
 @route("attribution")
-def attribution(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def attribution(session: RunSession, token: Token = None, against: Token = None, position: int = -1) -> Work:
     """Begin to take a logit apart; the likeliest one unless a token is named, or how far it is above another."""
-    only(question, "state", "token", "against", "position")
-    session = _with_head(session_of(explorer, question))
-    word, other = (None if question.get(name) is None else _word(question[name], name) for name in ("token", "against"))
-    target = logit_of(
-        session.opened.model, session.run, word, other, read_int(question.get("position", -1), "position")
-    )
+    _check_head(session)
+    target = logit_of(session.opened.model, session.run, token, against, position)
     target.value(session.run)  # what does not exist is refused at once
-    return explorer.jobs.start(lambda job: _parts(job, session, target)).to_dict()
+    return lambda job: _parts(job, session, target)
 
 
 def _read(job: Job, session: RunSession, names: list[str], token: int | None, parts: list[Any]) -> dict[str, Any]:
@@ -122,27 +118,19 @@ def _parts(job: Job, session: RunSession, target: Logit) -> dict[str, Any]:
     }
 
 
-def _with_head(session: RunSession) -> RunSession:
+def _check_head(session: RunSession) -> None:
     """Refuse a model that says nothing."""
     if has_no_head(session.run.model):
         raise ConfigError(
             f"{session.opened.model.title} has no head to read the stream with: it makes vectors, not predictions",
             hint="open a decoder, an encoder-decoder or a classifier",
         )
-    return session
 
 
-def _places(question: dict[str, Any], size: int) -> list[int]:
-    count = read_int(question.get("count", 8), "count")
+def _places(first: int | None, count: int, size: int) -> list[int]:
     if not 1 <= count <= WIDEST:
         raise ConfigError(f"{count} positions at once", hint=f"ask for 1 to {WIDEST}")
-    first = read_int(question.get("first", max(0, size - count)), "first")
+    first = max(0, size - count) if first is None else first
     if not 0 <= first < size:
         raise LengthError(f"there is no position {first}", hint=f"there are {size}, from 0 to {size - 1}")
     return list(range(first, min(size, first + count)))
-
-
-def _word(given: Any, what: str) -> str:
-    if not isinstance(given, str) or not given or len(given) > 200:
-        raise ConfigError(f"the {what} is no text of a token", hint='give its text, or "#" and its id')
-    return given

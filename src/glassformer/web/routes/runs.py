@@ -16,11 +16,10 @@ from ...interpret.reading import label as label_of
 from ...interpret.run import has_no_head
 from ...interpret.stream import stacks
 from ...interpret.where import BATCH, axes_of, is_of_source
-from ...models import Encoder, EncoderDecoder
 from ...tree import flatten
 from ..explorer import Explorer, Opened, RunSession
 from ..offers import chosen, parted, to_json
-from ..router import only, route, session_of
+from ..router import route
 from ..run_session import probabilities
 from ..state import WITH_NUMBER, WITH_OTHER, WORDS
 
@@ -28,32 +27,29 @@ TOP = 10
 
 
 @route("models")
-def models(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def models(explorer: Explorer) -> dict[str, Any]:
     """Return the models that can be opened, and which one the command named."""
-    only(question)
     return {"models": to_json(explorer.offers), "first": explorer.first, "prompt": explorer.prompt}
 
 
 @route("open")
-def open_model(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def open_model(explorer: Explorer, model: str) -> dict[str, Any]:
     """Return the facts about a model that the page needs before any run."""
-    only(question, "model")
-    opened = explorer.opened(str(question.get("model")))
-    model = opened.model.model
-    config = model.config
+    opened = explorer.opened(model)
+    config = opened.model.config
     return {
-        "title": title_of(explorer, str(question.get("model"))),
-        "architecture": architecture(model),
+        "title": title_of(explorer, model),
+        "architecture": config.architecture,
         "facts": {name: getattr(config, name) for name in ("layers", "width", "heads", "vocab", "context")
                   if hasattr(config, name)},
         "parameters": opened.count,
         "precision": opened.dtype.name,
         "classes": opened.model.is_classifier,
-        "vectors": has_no_head(model),
+        "vectors": has_no_head(opened.model.model),
         "chats": opened.model.chat_template is not None,
         "answers": answers_apart(opened.model),
         "reads": opened.model.inputs is None,
-        "writes": not isinstance(model, Encoder),
+        "writes": config.architecture != "encoder",
         "example": example_text(opened.model),
         "words": {"all": WORDS, "number": WITH_NUMBER, "other": WITH_OTHER},
     }  # fmt: skip
@@ -67,18 +63,9 @@ def title_of(explorer: Explorer, key: str) -> str:
     return f"{explorer.training(base).title}, after step {step:,}"
 
 
-def architecture(model: Any) -> str:
-    """Return which of the three it is."""
-    if isinstance(model, EncoderDecoder):
-        return "encoder-decoder"
-    return "encoder" if isinstance(model, Encoder) else "decoder"
-
-
 @route("run")
-def run(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def run(session: RunSession) -> dict[str, Any]:
     """Return the contents of a run: names with shapes and axes, tokens, loss, likeliest next tokens."""
-    only(question, "state")
-    session = session_of(explorer, question)
     shown, opened = session.run, session.opened
     return {
         "tokens": tokens_of(opened, shown, "tokens"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,24 +13,22 @@ from ...interpret.names import VECTORS
 from ...interpret.patching import Answer, answer
 from ...interpret.reading import labels_of
 from ...interpret.stream import ATTENTIONS, chosen_stack, points, stacks, sublayers
-from ..explorer import Explorer, RunSession
-from ..jobs import Job
-from ..router import only, route, session_of
+from ..explorer import RunSession
+from ..jobs import Job, Work
+from ..router import route
 from .runs import said_of
 
 MOST = 4096
 """Most variants of one sweep; each is a run of the model."""
-KINDS = ("heads", "stream")
+Kind = Literal["heads", "stream"]
 LOT, SMALL = 8, 1 << 25
 """Variants that are run at once, or as many as fit into these bytes; a sweep can be stopped between two lots."""
 
 
 @route("sweep_cost")
-def sweep_cost(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def sweep_cost(session: RunSession, kind: Kind, stack: str | None = None) -> dict[str, Any]:
     """Return how many runs a sweep takes, and how much memory at once."""
-    only(question, "state", "kind", "stack")
-    session = session_of(explorer, question)
-    count = _count(session, question)
+    count = _count(session, kind, stack)
     return {
         "runs": count,
         "bytes": bytes_at_once(session.run, count, _memory(session)),
@@ -40,24 +38,21 @@ def sweep_cost(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 
 @route("sweep")
-def sweep(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def sweep(session: RunSession, kind: Kind, other: str = "", stack: str | None = None) -> Work:
     """Begin a sweep.
 
     kind    heads: each is switched off; stream: each vector is taken from a second text
     other   the second text
     stack   of an encoder-decoder: whose stream
     """
-    only(question, "state", "kind", "other", "stack")
-    session = session_of(explorer, question)
     of = measured(session)
-    count = _count(session, question)
+    count = _count(session, kind, stack)
     if count > MOST:
         raise ConfigError(f"that would be {count:,} runs", hint=f"at most {MOST:,}: shorten the text")
-    if question["kind"] == "heads":
-        return explorer.jobs.start(lambda job: _heads(job, session, of)).to_dict()
-    other = str(question.get("other", ""))
-    stack = chosen_stack(session.run, question.get("stack"))
-    return explorer.jobs.start(lambda job: _stream(job, session, of, other, stack)).to_dict()
+    if kind == "heads":
+        return lambda job: _heads(job, session, of)
+    chosen = chosen_stack(session.run, stack)
+    return lambda job: _stream(job, session, of, other, chosen)
 
 
 def measured(session: RunSession) -> Answer:
@@ -71,13 +66,10 @@ def measured(session: RunSession) -> Answer:
     raise ConfigError(f"{asked['title']} is neither the loss nor a logit", hint="choose one under “Gradient of”")
 
 
-def _count(session: RunSession, question: dict[str, Any]) -> int:
-    kind = question.get("kind")
-    if kind not in KINDS:
-        raise ConfigError("there is no such sweep", hint=f"use {' or '.join(KINDS)}")
+def _count(session: RunSession, kind: Kind, stack: str | None) -> int:
     if kind == "heads":
         return len(sublayers(session.run, kinds=ATTENTIONS)) * session.run.heads
-    return sum(session.run[point.name].shape[1] for point in points(session.run, question.get("stack")))
+    return sum(session.run[point.name].shape[1] for point in points(session.run, stack))
 
 
 def _memory(session: RunSession) -> int:
@@ -104,13 +96,10 @@ def _stream(job: Job, session: RunSession, of: Answer, other: str, stack: str) -
     settings = {"estimate": False, "memory": _memory(session), "progress": job.show}
     found = patch_stream(session.run, source, of, stack=stack, **settings)
     places = points(session.run, stack)
-    read = (
-        session.run.batch.source
-        if stack == "encoder" and "decoder" in stacks(session.run)
-        else session.run.batch.tokens
-    )
+    batch = session.run.batch
+    read = batch.source if stack == "encoder" and "decoder" in stacks(session.run) else batch.tokens
     labels = labels_of(session.opened.model)
-    call = labels.source if read is session.run.batch.source and labels.source is not None else labels.tokens
+    call = labels.source if read is batch.source and labels.source is not None else labels.tokens
     words = [call(int(number)) for number in np.asarray(read)[0]]
     width = found.effect.shape[1]
     return _result(session, of, found.effect, found.bytes) | {

@@ -17,11 +17,11 @@ from ...trained_model import TrainedModel
 from ...training.optimizers import OPTIMIZERS
 from ...tree import flatten
 from ..explorer import Explorer
-from ..jobs import Job, StoppedError
+from ..jobs import Job, StoppedError, Work
 from ..offers import Offer
 from ..recordings import FRAMES, ROOM, LiveTraining, RecordedTraining, is_recorded, training_lock
-from ..router import only, route
-from ..state import read_index, read_int
+from ..router import route
+from ..state import read
 
 QUICK: dict[str, dict[str, Any]] = {
     "majority": {},
@@ -43,9 +43,8 @@ WAIT = 0.2
 
 
 @route("trainings")
-def trainings(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def trainings(explorer: Explorer) -> dict[str, Any]:
     """Return what can be trained here, with what settings, and the trainings that can be gone through."""
-    only(question)
     return {
         "tasks": [{"name": name, "summary": SUMMARIES[name]} for name in QUICK],
         "optimizers": list(OPTIMIZERS),
@@ -55,16 +54,15 @@ def trainings(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 
 @route("task")
-def task_settings(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def task_settings(task: str) -> dict[str, Any]:
     """Return the settings that the training of a task begins with."""
-    only(question, "task")
-    return _task(_known(question.get("task")))
+    _check_task(task)
+    return _task(task)
 
 
-def _known(task: Any) -> str:
-    if not isinstance(task, str) or task not in QUICK:
-        raise ConfigError(f"no {str(task)[:40]!r} is trained here", hint=did_you_mean(str(task)[:40], QUICK))
-    return task
+def _check_task(task: str) -> None:
+    if task not in QUICK:
+        raise ConfigError(f"no {task[:40]!r} is trained here", hint=did_you_mean(task[:40], QUICK))
 
 
 @cache
@@ -93,25 +91,20 @@ def _courses(explorer: Explorer) -> list[tuple[str, str, bool]]:
 
 
 @route("train")
-def train(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def train(explorer: Explorer, task: str, settings: dict[str, Any] | None = None, seed: int = 0) -> Work:
     """Begin to train a small model in memory; the job shows how it goes, and offers the model at its end."""
-    only(question, "task", "settings", "seed")
-    task = _known(question.get("task"))
-    settings = _settings(task, question.get("settings", {}))
-    seed = read_int(question.get("seed", 0), "the seed")
+    _check_task(task)
+    chosen = _settings(task, settings or {})
     key = f"{task}-{secrets.token_hex(4)}"
-    job = explorer.jobs.start(lambda job: _train(explorer, job, key, task, settings, seed))
-    return job.to_dict()
+    return lambda job: _train(explorer, job, key, task, chosen, seed)
 
 
-def _settings(task: str, given: Any) -> dict[str, Any]:
+def _settings(task: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a training, checked as far as the page limits them."""
-    if not isinstance(given, dict):
-        raise ConfigError("the settings are no object", hint="give them by name")
     for name, value in given.items():
         if name not in ASKED:
-            raise ConfigError(f"there is no setting {str(name)[:40]!r} here", hint=did_you_mean(str(name)[:40], ASKED))
-        if name in MOST and read_int(value, name) > MOST[name]:
+            raise ConfigError(f"there is no setting {name[:40]!r} here", hint=did_you_mean(name[:40], ASKED))
+        if name in MOST and read(int, value, name) > MOST[name]:
             raise ConfigError(
                 f"{name} is {value:,}, and at most {MOST[name]:,} are trained here",
                 hint=f"train it by `glassformer train {task} --set {name}={value}`",
@@ -177,13 +170,11 @@ def _take_steps(trial: Trial, history: LiveTraining, job: Job) -> None:
 
 
 @route("keep")
-def keep(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def keep(explorer: Explorer, model: str) -> dict[str, Any]:
     """Write a model that was trained here into the folder of runs; return its new key."""
-    only(question, "model")
-    key = str(question.get("model"))
-    history = explorer.live_trainings.get(key)
+    history = explorer.live_trainings.get(model)
     if history is None or not history.ended:
-        raise ConfigError(f"no training {key[:40]!r} has ended here", hint="train it again, or wait for its end")
+        raise ConfigError(f"no training {model[:40]!r} has ended here", hint="train it again, or wait for its end")
     with history.lock:
         if history.folder is None:
             run = history.trial.write(Path(explorer.folder) / history.task.name)
@@ -199,15 +190,12 @@ def keep(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 
 @route("course")
-def course(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def course(explorer: Explorer, model: str, steps: tuple[int, ...] | None = None) -> Work:
     """Begin to compute frames of a training: of the steps that are named, or of about 30."""
-    only(question, "model", "steps")
-    key = str(question.get("model"))
-    steps = read_index(question["steps"], most=200) if question.get("steps") is not None else None
 
     def work(job: Job) -> dict[str, Any]:
         job.show(0, 0, "opens the run")
-        history = explorer.training(key)
+        history = explorer.training(model)
         if isinstance(history, RecordedTraining):
             history.compute(steps, job)
         elif steps is not None:
@@ -215,15 +203,12 @@ def course(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
                 history.frame(step)
         return history.to_dict()
 
-    return explorer.jobs.start(work).to_dict()
+    return work
 
 
 @route("course_map")
-def course_map(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def course_map(
+    explorer: Explorer, model: str, step: int, layer: int, head: int, kind: str | None = None
+) -> dict[str, Any]:
     """Return who looks at whom in one head after a step of a training."""
-    only(question, "model", "step", "kind", "layer", "head")
-    kind = question.get("kind")
-    if kind is not None and not isinstance(kind, str):
-        raise ConfigError("the kind of attention is no word", hint="encoder, decoder or cross")
-    step, layer, head = (read_int(question.get(name), name) for name in ("step", "layer", "head"))
-    return explorer.training(str(question.get("model"))).attention(step, kind, layer, head)
+    return explorer.training(model).attention(step, kind, layer, head)

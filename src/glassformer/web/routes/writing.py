@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,13 +25,11 @@ from ...trained_model import END
 from ...tree import flatten, rebuilt
 from ...weights.sentence import embed, similarities
 from ..explorer import Explorer, Opened, RunSession
-from ..jobs import Job
+from ..jobs import Job, Work
 from ..readers import Ids, ReaderCache
-from ..router import only, route
-from ..state import LONGEST, PageState, read_index, read_int, read_state
+from ..router import route
+from ..state import LONGEST, PageState
 
-SAMPLING = ("temperature", "top_k", "top_p", "min_p")
-ASKED = ("state", "chat", "written", "seed", *SAMPLING)
 SHOWN = 24
 """Tokens of a distribution that are shown."""
 MOST = 400
@@ -83,35 +82,68 @@ class Begun:
         return self.opened.model.config.context + 1 - len(self.ids) - len(written)
 
 
-def begun(explorer: Explorer, question: dict[str, Any]) -> tuple[Begun, Ids]:
-    """Return where a question stands: what was read, and what was written behind it."""
-    state = read_state(question.get("state"))
-    opened = explorer.opened(state.model)
+@dataclass(frozen=True)
+class Place:
+    """Where a question stands: the text of a state or a conversation, and the tokens that were written behind it."""
+
+    state: PageState
+    chat: Any = None
+    written: Annotated[tuple[int, ...], MOST] = ()
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How the next token is chosen."""
+
+    seed: int = 0
+    temperature: Any = None
+    top_k: Any = None
+    top_p: Any = None
+    min_p: Any = None
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ConfigError(f"the seed is {self.seed}", hint="use a seed of zero or more")
+
+    @cached_property
+    def sampling(self) -> Sampling:
+        """The settings that are given."""
+        names = ("temperature", "top_k", "top_p", "min_p")
+        return Sampling.of({name: getattr(self, name) for name in names if getattr(self, name) is not None})
+
+    def token(self, logits: Array, place: int) -> int:
+        """Return the token at a place of the answer that `generate` with the same seed would write there."""
+        rng = np.random.default_rng((self.seed, 0))
+        rng.random(place)  # each token before took one number
+        return int(choose(logits[None], None, self.sampling, [rng])[0])
+
+
+def begun(explorer: Explorer, place: Place) -> Begun:
+    """Return what was read at a place, and what continues it."""
+    opened = explorer.opened(place.state.model)
     model = opened.model
     if isinstance(model.config, EncoderConfig):
         raise ConfigError(f"{model.title} is an encoder, which does not write", hint="choose another model")
     if model.inputs is not None:
         raise ConfigError(f"{model.title} has a batch of ids and no tokenizer", hint="load a model that has one")
-    params, owner = _params(explorer, state, opened)
-    readers = _readers.setdefault(owner, ReaderCache())
-    written = read_index(question.get("written", []), most=MOST)
-    check_ids(np.array(written, dtype=np.int64), model.config.vocab, what="the ids that were written")
-    if question.get("chat") is not None:
-        ids, ends = _conversation(opened, question["chat"])
+    params, owner = _params(explorer, place.state, opened)
+    begin = partial(Begun, opened, params, _readers.setdefault(owner, ReaderCache()))
+    check_ids(np.array(place.written, dtype=np.int64), model.config.vocab, what="the ids that were written")
+    if place.chat is not None:
+        ids, ends = _conversation(opened, place.chat)
         assert model.tokenizer is not None
-        return Begun(opened, params, readers, ids, None, ends, model.tokenizer), written
+        return begin(ids, None, ends, model.tokenizer)
     task = known_task(model)
     if task is not None:
-        batch = task.encode_input(state.text)
+        batch = task.encode_input(place.state.text)
         ending = task.answer_tokenizer.specials.get(END)
-        ends = frozenset() if ending is None else frozenset({ending})
         source = None if batch.source is None else _plain(batch.source[0])
-        return Begun(opened, params, readers, _plain(batch.tokens[0]), source, ends, task.answer_tokenizer), written
-    [read], sources = encode_prompts(model, [state.text])
+        ends = frozenset(() if ending is None else (ending,))
+        return begin(_plain(batch.tokens[0]), source, ends, task.answer_tokenizer)
+    [read], sources = encode_prompts(model, [place.state.text])
     source = None if sources is None else _plain(sources[0])
     assert model.answer_tokenizer is not None
-    ends = frozenset(model.end_ids)
-    return Begun(opened, params, readers, _plain(read), source, ends, model.answer_tokenizer), written
+    return begin(_plain(read), source, frozenset(model.end_ids), model.answer_tokenizer)
 
 
 def _params(explorer: Explorer, state: PageState, opened: Opened) -> tuple[Tree, Any]:
@@ -171,43 +203,31 @@ def _plain(ids: Array) -> Ids:
     return tuple(int(i) for i in np.asarray(ids))
 
 
-def _sampling(question: dict[str, Any]) -> tuple[Sampling, int]:
-    """Return how the next token is chosen, and the seed."""
-    given = {name: question[name] for name in SAMPLING if question.get(name) is not None}
-    seed = read_int(question.get("seed", 0), "the seed")
-    if seed < 0:
-        raise ConfigError(f"the seed is {seed}", hint="use a seed of zero or more")
-    return Sampling.of(given), seed
-
-
 # --- the next token --------------------------------------------------------------------------------------------------
 
 
 @route("next")
-def next_token(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def next_token(explorer: Explorer, place: Place, draw: Draw) -> dict[str, Any]:
     """Return the distribution of the next token, what each setting leaves out, and the token that the seed draws."""
-    only(question, *ASKED)
-    sampling, seed = _sampling(question)
-    begin, written = begun(explorer, question)
-    config = begin.opened.model.config
-    place: dict[str, Any] = {
+    begin, written, sampling = begun(explorer, place), place.written, draw.sampling
+    here: dict[str, Any] = {
         "read": len(begin.ids),
-        "context": config.context,
+        "context": begin.opened.model.config.context,
         "room": begin.room(written),
         "text": begin.text(written),
         "source": None if begin.source is None else len(begin.source),
         "before": [_named(begin, i) for i in begin.ids],
         "written": [_named(begin, i) for i in written],
     }
-    if place["room"] <= 0:
-        return {**place, "choices": [], "full": True}
+    if here["room"] <= 0:
+        return {**here, "choices": [], "full": True}
     logits = begin.logits(written)
     found = stages(logits, sampling)
-    drawn = _drawn(logits, sampling, seed, len(written))
+    drawn = draw.token(logits, len(written))
     shown = likeliest(found[0].probabilities, min(SHOWN, len(logits))).tolist()
     shown += [] if drawn in shown else [drawn]
     return {
-        **place,
+        **here,
         "full": False,
         "choices": [_choice(begin, found, i) for i in shown],
         "count": int(np.sum(found[0].probabilities > 0)),
@@ -216,13 +236,6 @@ def next_token(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
                 for before, stage in pairwise(found)},
         "drawn": _named(begin, drawn),
     }  # fmt: skip
-
-
-def _drawn(logits: Array, sampling: Sampling, seed: int, place: int) -> int:
-    """Return the token at a place of the answer that `generate` with the same seed would write there."""
-    rng = np.random.default_rng((seed, 0))
-    rng.random(place)  # each token before took one number
-    return int(choose(logits[None], None, sampling, [rng])[0])
 
 
 def _named(begin: Begun, number: int) -> dict[str, Any]:
@@ -243,21 +256,18 @@ def _choice(begin: Begun, found: list[Stage], number: int) -> dict[str, Any]:
 
 
 @route("write")
-def write(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def write(explorer: Explorer, place: Place, draw: Draw, count: int) -> Work:
     """Begin to write some tokens on from where a question stands; each is shown as it comes."""
-    only(question, *ASKED, "count")
-    sampling, seed = _sampling(question)
-    count = read_int(question.get("count"), "count")
     if not 1 <= count <= MOST:
         raise ConfigError(f"{count:,} tokens are asked for", hint=f"ask for 1 to {MOST} at once")
 
     def work(job: Job) -> dict[str, Any]:
-        begin, written = begun(explorer, question)
+        begin, written = begun(explorer, place), place.written
         tokens: list[dict[str, Any]] = []
         while len(tokens) < count and begin.room(written) > 0 and len(written) < MOST:
             logits = begin.logits(written)
-            number = _drawn(logits, sampling, seed, len(written))
-            tokens.append(_choice(begin, stages(logits, sampling), number))
+            number = draw.token(logits, len(written))
+            tokens.append(_choice(begin, stages(logits, draw.sampling), number))
             written = (*written, number)
             partial = {"tokens": list(tokens), "text": begin.text(written)}
             job.show(len(tokens), count, f"{len(tokens)} of {count} tokens", partial)
@@ -265,19 +275,17 @@ def write(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
                 break
         return {"tokens": tokens, "text": begin.text(written), "full": begin.room(written) <= 0}
 
-    return explorer.jobs.start(work).to_dict()
+    return work
 
 
 @route("written_text")
-def written_text(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def written_text(explorer: Explorer, place: Place) -> dict[str, Any]:
     """Return what was read and written as the text of a state, and whether it is read as the same tokens again."""
-    only(question, "state", "chat", "written")
-    begin, written = begun(explorer, question)
-    state = read_state(question.get("state"))
+    begin, written, state = begun(explorer, place), place.written, place.state
     model = begin.opened.model
     said, text, answer = begin.text(written), state.text, state.answer
-    if question.get("chat") is not None:
-        text = _prompt(begin.opened, question["chat"]) + said
+    if place.chat is not None:
+        text = _prompt(begin.opened, place.chat) + said
     elif answers_apart(model):
         answer = said
     else:
@@ -291,16 +299,10 @@ def written_text(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]
 
 
 @route("prompt")
-def prompt(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def prompt(opened: Opened, chat: Any) -> dict[str, Any]:
     """Return the very text that a conversation becomes."""
-    only(question, "model", "chat")
-    opened = explorer.opened(str(question.get("model")))
-    ids, _ = _conversation(opened, question.get("chat"))
-    return {
-        "text": _prompt(opened, question["chat"]),
-        "count": len(ids),
-        "context": opened.model.config.context,
-    }
+    ids, _ = _conversation(opened, chat)
+    return {"text": _prompt(opened, chat), "count": len(ids), "context": opened.model.config.context}
 
 
 def _prompt(opened: Opened, chat: Any) -> str:
@@ -311,13 +313,8 @@ def _prompt(opened: Opened, chat: Any) -> str:
 
 
 @route("pieces")
-def pieces(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def pieces(opened: Opened, text: str) -> dict[str, Any]:
     """Return what a tokenizer of a model cuts a text into."""
-    only(question, "model", "text")
-    opened = explorer.opened(str(question.get("model")))
-    text = question.get("text")
-    if not isinstance(text, str) or len(text) > LONGEST:
-        raise ConfigError("there is no text to cut", hint=f"give one of at most {LONGEST:,} characters")
     model, read = opened.model, opened.model.tokenizer
     if read is None:
         raise ConfigError(f"{model.title} has no tokenizer", hint="get its tokenizer.json as well")
@@ -333,30 +330,22 @@ def pieces(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
 
 
 @route("similarity")
-def similarity(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def similarity(opened: Opened, texts: Annotated[tuple[str, ...], TEXTS]) -> dict[str, Any]:
     """Return how similar texts are to an encoder: the cosine between the vectors of every two."""
-    only(question, "model", "texts")
-    model = explorer.opened(str(question.get("model"))).model
-    texts = question.get("texts")
-    if not isinstance(texts, list) or not 2 <= len(texts) <= TEXTS or not all(isinstance(one, str) for one in texts):
+    if len(texts) < 2:
         raise ConfigError("there are no texts to compare", hint=f"give 2 to {TEXTS}")
     if not all(text.strip() for text in texts):
         raise ConfigError("a text is empty", hint="write something there, or leave it out")
-    vectors = embed(model, texts)
+    vectors = embed(opened.model, texts)
     return {"cosine": similarities(vectors), "width": int(vectors.shape[-1])}
 
 
 @route("masks")
-def masks(explorer: Explorer, question: dict[str, Any]) -> dict[str, Any]:
+def masks(opened: Opened, text: str) -> dict[str, Any]:
     """Return what an encoder such as BERT finds behind the masks of a text."""
-    only(question, "model", "text")
-    opened = explorer.opened(str(question.get("model")))
-    model, text = opened.model, question.get("text")
-    tokenizer = model.tokenizer
+    model, tokenizer = opened.model, opened.model.tokenizer
     if not isinstance(tokenizer, PublishedTokenizer) or getattr(model.config, "head", "") != "tokens":
         raise ConfigError(f"{model.title} fills in no masks", hint="choose an encoder such as BERT")
-    if not isinstance(text, str) or len(text) > LONGEST:
-        raise ConfigError("there is no text", hint=f"give one of at most {LONGEST:,} characters")
     ids = np.asarray(tokenizer.encode(text, specials=True, parse_special=True))
     found = predict_masks(model.model, opened.params, ids, tokenizer=tokenizer, top=8)
     places = [[one._asdict() for one in place] for place in found.choices]
