@@ -16,15 +16,13 @@ from ..errors import ConfigError, GlassformerError, LengthError, did_you_mean
 from ..tree import flatten, tree_map
 from .card import Card, source_of
 from .changes import add
-from .explainer import Explainer, summed
-from .fill import given
-from .formula import Formula, Index
+from .explainer import LOSS_NAME, Explainer, loss, mask, summed, value_of
+from .formula import Formula, Index, given
 from .gradients import LOSS, Gradients, Loss, Target, gradients
 from .graph import Graph, Step, materialize_around
 from .names import MASK
 from .packed import unpacked
 from .run import Run, watch
-from .targets import LOSS_NAME, loss, mask, value_of
 from .where import axes_of
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3}

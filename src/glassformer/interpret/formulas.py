@@ -20,22 +20,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .fill import Letters
-from .formula import Index
+from .formula import Index, Letters
 from .graph import Step, moved, moved_back
+
+Choose = Callable[[Step, Index], tuple[int, Letters]]
+"""Returns whether the other formula holds, and what letters besides those of the result stand for."""
 
 
 class Line(NamedTuple):
-    """A formula, or several of which `choose` picks one.
+    """A formula, and another for some steps or entries.
 
     source   a piece of the line of source that computes it
-    choose   returns the number of the formula, and what letters besides those of the result stand for;
-             without it, the second formula is for a step that read values which were changed
+    choose   tells which; without it, the other formula is for steps that read values which were changed
     """
 
-    formula: str | tuple[str, ...]
+    formula: str
     source: str = "return"
-    choose: Callable[[Step, Index], tuple[int, Letters]] | None = None
+    choose: Choose | None = None
+    other: str = ""
 
 
 # --- which formula, and which entries --------------------------------------------------------------------------------
@@ -108,9 +110,9 @@ DX = "dx = (dx_hat"
 KEPT = "{ * keep[n,h,t,s] / (1 - rate)}"
 
 
-def _shared(formula: str) -> tuple[str, str]:
-    """Return a formula for heads g of keys and values that several heads share, and for one that serves each head."""
-    return formula, formula.replace("n,g,", "n,h,").replace(", h, t)", ", t)")
+def _shared(formula: str, source: str, choose: Choose) -> Line:
+    """Return a formula for heads g of keys and values that several heads share; the other is for one to each head."""
+    return Line(formula, source, choose, formula.replace("n,g,", "n,h,").replace(", h, t)", ", t)"))
 
 
 TABLE: dict[str, dict[str, Line]] = {
@@ -129,29 +131,29 @@ TABLE: dict[str, dict[str, Line]] = {
     "embedding": {
         "y": Line("y[*,i] = {scale * }table[ids[*],i]", "table[ids]"),
         "table": Line(
-            ("dtable[v,i] = sum(dy[*,i]{ * scale}, *)", "dtable[v,i] = 0, for the row was not looked up"),
+            "dtable[v,i] = sum(dy[*,i]{ * scale}, *)",
             "scatter_add(",
             _looked_up,
+            "dtable[v,i] = 0, for the row was not looked up",
         ),
     },
     "relative_bias": {
         "y": Line("bias[h,t,s] = table[buckets[t,s],h]", "table[buckets]"),
         "table": Line(
-            ("dtable[b,h] = sum(dbias[h,t,s], t, s)", "dtable[b,h] = 0, for no distance falls into the bucket"),
+            "dtable[b,h] = sum(dbias[h,t,s], t, s)",
             "scatter_add(",
             _looked_up,
+            "dtable[b,h] = 0, for no distance falls into the bucket",
         ),
     },
     "layer_norm": {
         "y": Line("y[*,j] = (x[*,j] - mean[*]) * rstd[*] * gamma[j]{ + beta[j]}", "centered * rstd * gamma"),
         "x": Line(
-            (
-                "dx[*,j] = (dy[*,j] * gamma[j] - mean(dy[*,i] * gamma[i], i) - (x[*,j] - mean[*]) * rstd[*]"
-                " * mean(dy[*,i] * gamma[i] * (x[*,i] - mean[*]) * rstd[*], i)) * rstd[*]",
-                "dx[*,j] = dy[*,j] * gamma[j] * rstd[*] - (x[*,j] - mean[*]) * rstd0[*]**3 * drstd[*] / D"
-                " + dmean[*] / D",
-            ),
+            "dx[*,j] = (dy[*,j] * gamma[j] - mean(dy[*,i] * gamma[i], i) - (x[*,j] - mean[*]) * rstd[*]"
+            " * mean(dy[*,i] * gamma[i] * (x[*,i] - mean[*]) * rstd[*], i)) * rstd[*]",
             DX,
+            None,
+            "dx[*,j] = dy[*,j] * gamma[j] * rstd[*] - (x[*,j] - mean[*]) * rstd0[*]**3 * drstd[*] / D + dmean[*] / D",
         ),
         "mean": Line(
             "dmean[*] = -sum(dy[*,i] * gamma[i] * rstd[*] - (x[*,i] - mean[*]) * rstd0[*]**3 * drstd[*] / D, i)", DX
@@ -163,12 +165,11 @@ TABLE: dict[str, dict[str, Line]] = {
     "rms_norm": {
         "y": Line("y[*,j] = x[*,j] * rrms[*] * gamma[j]", "x * rrms * gamma"),
         "x": Line(
-            (
-                "dx[*,j] = (dy[*,j] * gamma[j] - x[*,j] * rrms[*]"
-                " * mean(dy[*,i] * gamma[i] * x[*,i] * rrms[*], i)) * rrms[*]",
-                "dx[*,j] = dy[*,j] * gamma[j] * rrms[*] - x[*,j] * rrms0[*]**3 * drrms[*] / D",
-            ),
+            "dx[*,j] = (dy[*,j] * gamma[j] - x[*,j] * rrms[*]"
+            " * mean(dy[*,i] * gamma[i] * x[*,i] * rrms[*], i)) * rrms[*]",
             DX,
+            None,
+            "dx[*,j] = dy[*,j] * gamma[j] * rrms[*] - x[*,j] * rrms0[*]**3 * drrms[*] / D",
         ),
         "rrms": Line("drrms[*] = sum(dy[*,i] * gamma[i] * x[*,i], i)", DX),
         "gamma": Line("dgamma[j] = sum(dy[*,j] * x[*,j] * rrms[*], *)", "dgamma ="),
@@ -178,56 +179,41 @@ TABLE: dict[str, dict[str, Line]] = {
     "rstd": {"y": Line("rstd[*] = 1 / sqrt(mean((x[*,i] - mean[*])**2, i) + eps)", "sqrt")},
     "rrms": {"y": Line("rrms[*] = 1 / sqrt(mean(x[*,i]**2, i) + eps)", "sqrt")},
     "scores": {
-        "y": Line(
-            _shared("scores[n,h,t,s] = sum(q[n,h,t,c] * k[n,g,s,c] * scale, c){ + bias[n,h,t,s]}"),
+        "y": _shared(
+            "scores[n,h,t,s] = sum(q[n,h,t,c] * k[n,g,s,c] * scale, c){ + bias[n,h,t,s]}",
             "attention_scores(",
             _key_head,
         ),
-        "q": Line(_shared("dq[n,h,t,c] = sum(dscores[n,h,t,s] * k[n,g,s,c] * scale, s)"), "dq =", _key_head),
-        "k": Line(_shared("dk[n,g,s,c] = sum(dscores[n,h,t,s] * q[n,h,t,c] * scale, h, t)"), "dk =", _query_heads),
+        "q": _shared("dq[n,h,t,c] = sum(dscores[n,h,t,s] * k[n,g,s,c] * scale, s)", "dq =", _key_head),
+        "k": _shared("dk[n,g,s,c] = sum(dscores[n,h,t,s] * q[n,h,t,c] * scale, h, t)", "dk =", _query_heads),
         "bias": Line("dbias[n,h,t,s] = unbroadcast(dscores[n,h,t,s])", "dbias ="),
     },
     "softmax": {
-        "y": Line(
-            (
-                f"weights[*,s] = {SOFTMAX.format('scores', 's')}",
-                f"weights[*,s] = {HIDDEN}",
-            ),
-            "y = e /",
-            _visible,
-        ),
+        "y": Line(f"weights[*,s] = {SOFTMAX.format('scores', 's')}", "y = e /", _visible, f"weights[*,s] = {HIDDEN}"),
         "scores": Line(
-            (
-                "dscores[*,s] = weights[*,s] * (dweights[*,s] - sum(dweights[*,u] * weights[*,u], u))",
-                f"dscores[*,s] = {HIDDEN}",
-            ),
+            "dscores[*,s] = weights[*,s] * (dweights[*,s] - sum(dweights[*,u] * weights[*,u], u))",
             "return y * (dy",
             _visible,
+            f"dscores[*,s] = {HIDDEN}",
         ),
     },
     "mix": {
-        "y": Line(_shared(f"y[n,h,t,c] = sum(weights[n,h,t,s] * v[n,g,s,c]{KEPT}, s)"), "@ v", _key_head),
-        "weights": Line(
-            _shared(f"dweights[n,h,t,s] = sum(dy[n,h,t,c] * v[n,g,s,c]{KEPT}, c)"), "dweights =", _key_head
-        ),
-        "v": Line(_shared(f"dv[n,g,s,c] = sum(weights[n,h,t,s] * dy[n,h,t,c]{KEPT}, h, t)"), "dv =", _query_heads),
+        "y": _shared(f"y[n,h,t,c] = sum(weights[n,h,t,s] * v[n,g,s,c]{KEPT}, s)", "@ v", _key_head),
+        "weights": _shared(f"dweights[n,h,t,s] = sum(dy[n,h,t,c] * v[n,g,s,c]{KEPT}, c)", "dweights =", _key_head),
+        "v": _shared(f"dv[n,g,s,c] = sum(weights[n,h,t,s] * dy[n,h,t,c]{KEPT}, h, t)", "dv =", _query_heads),
     },
     "rotary": {
         "y": Line(
-            (
-                "y[*,a] = x[*,a] * cos[*,p] - x[*,b] * sin[*,p]",
-                "y[*,b] = x[*,b] * cos[*,p] + x[*,a] * sin[*,p]",
-            ),
+            "y[*,a] = x[*,a] * cos[*,p] - x[*,b] * sin[*,p]",
             "_rotate(x",
             _pair,
+            "y[*,b] = x[*,b] * cos[*,p] + x[*,a] * sin[*,p]",
         ),
         "x": Line(
-            (
-                "dx[*,a] = dy[*,a] * cos[*,p] + dy[*,b] * sin[*,p]",
-                "dx[*,b] = dy[*,b] * cos[*,p] - dy[*,a] * sin[*,p]",
-            ),
+            "dx[*,a] = dy[*,a] * cos[*,p] + dy[*,b] * sin[*,p]",
             "_rotate(dy",
             _pair,
+            "dx[*,b] = dy[*,b] * cos[*,p] - dy[*,a] * sin[*,p]",
         ),
     },
     "activation": {
@@ -260,11 +246,11 @@ TABLE: dict[str, dict[str, Line]] = {
     "take_first": {
         "y": Line("pooled[n,j] = x[n,0,j]", "x[..., 0, :]"),
         "x": Line(
-            ("dx[n,0,j] = dpooled[n,j]", "dx[n,t,j] = 0, for only the first position is read"), choose=_first_or_not
+            "dx[n,0,j] = dpooled[n,j]", "return", _first_or_not, "dx[n,t,j] = 0, for only the first position is read"
         ),
     },
     "prepend": {
-        "y": Line(("y[n,0,j] = first[j]", "y[n,t,j] = x[n,t-1,j]"), "concatenate(", _first_or_not),
+        "y": Line("y[n,0,j] = first[j]", "concatenate(", _first_or_not, "y[n,t,j] = x[n,t-1,j]"),
         "first": Line("dfirst[j] = sum(dy[n,0,j], n)"),
         "x": Line("dx[n,t,j] = dy[n,t+1,j]"),
     },

@@ -46,8 +46,6 @@ from .where import Where
 
 PIECE = 64
 """Logits of one piece: the largest of each piece is found first, then the largest of those."""
-LOT = 1 << 21
-"""Logits whose softmax is computed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +89,8 @@ class Lens:
         """Return log Σ exp(logits) at every point and position, (N, B, T): what probabilities are measured by."""
         rows = self.logits.reshape(-1, self.logits.shape[-1])
         highest = rows.max(axis=-1)
-        # The likeliest token has the probability 1 / Σ exp(logits − highest).
-        lots = np.array_split(rows, max(1, rows.size // LOT))
-        shares = [ops.softmax(some)[0].max(axis=-1) for some in lots]
-        return (highest - np.log(np.concatenate(shares))).reshape(self.logits.shape[:-1])
+        sums = [np.exp(row - top).sum() for row, top in zip(rows, highest, strict=True)]  # little memory in between
+        return (highest + np.log(sums)).reshape(self.logits.shape[:-1])
 
     def _ids(self, tokens: Any) -> Array:
         """Return tokens, or classes, in the shape of the positions; refuse those that the model has no logit for."""

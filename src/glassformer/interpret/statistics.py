@@ -1,6 +1,6 @@
 """What attention heads look at and whether they specialize, and how large the vectors of each layer are."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -146,27 +146,20 @@ def _sums(weights: Array, allowed: Array, offsets: Array, widest: int, attention
         "received": np.pad(weights.sum(axis=-2), ((0, 0), (0, 0), (0, wider))),
         "expected": np.pad(spread.sum(axis=0), (0, wider)),
     }
-    for place, is_there in _PLACE_RULES.items():
-        there = is_there(offset, attention) & allowed & chooses[:, None]
+    for place, there in _places(offset, attention).items():
+        there = there & allowed & chooses[:, None]
         sums[place] = np.sum(weights * there, axis=(-2, -1))
         sums[f"{place} queries"] = int(there.any(axis=-1).sum())
     return sums
 
 
-def _first(offset: Array, attention: str) -> Array:
-    """Mark the first key, except for the query that stands there itself."""
-    there = np.zeros(offset.shape, dtype=bool)
-    there[:, 0] = True
-    return there if attention == "cross" else there & (offset != 0)
-
-
-_PLACE_RULES: dict[str, Callable[[Array, str], Array]] = {
-    "self": lambda offset, attention: offset == 0,
-    "previous token": lambda offset, attention: offset == -1,
-    "next token": lambda offset, attention: offset == 1,
-    "first token": _first,
-    "last token": lambda offset, attention: _first(offset[:, ::-1], attention)[:, ::-1],
-}
+def _places(offset: Array, attention: str) -> dict[str, Array]:
+    """Return where each kind of place is; the first and the last key count except for the query that stands there."""
+    T, S = offset.shape
+    first, last = (np.arange(S) == place for place in (0, S - 1))
+    elsewhere = np.ones((T, S), dtype=bool) if attention == "cross" else offset != 0
+    nearby = {"self": offset == 0, "previous token": offset == -1, "next token": offset == 1}
+    return {**nearby, "first token": first & elsewhere, "last token": last & elsewhere}
 
 
 def _names(score: Array, shares: dict[str, Array], choosing: int, attention: str) -> list[list[str]]:
