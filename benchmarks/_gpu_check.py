@@ -17,7 +17,7 @@ from glassformer.models import Batch, build
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
-from glassformer.training.trainer import ReferenceTrainer
+from glassformer.training.trainer import Trainer
 from glassformer.tree import flatten, tree_map
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
@@ -78,7 +78,7 @@ def _step_error(execution: Execution) -> float:
     model = build(config_from_dict({**GPT, "vocab": 64, "context": 32, **TINY, "dropout": 0.1}))
     recipe = Recipe(steps=10, batch=8, warmup=2)
     data = Windows(np.random.default_rng(0).integers(0, 64, 1000), 32)
-    want = [record.loss for _, record in training_steps(ReferenceTrainer(model, recipe), data, start(model, recipe))]
+    want = [record.loss for _, record in training_steps(Trainer(model, recipe), data, start(model, recipe))]
     training = JaxTrainer(model, recipe, execution)
     have = [record.loss for _, record in training_steps(training, data, training.put(start(model, recipe)))]
     return max(abs(a - b) for a, b in zip(have, want, strict=True))

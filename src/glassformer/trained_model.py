@@ -182,7 +182,7 @@ class TrainedModel:
     @property
     def history(self) -> Any:
         """The steps of its training, as a `training.History`."""
-        return _room("training.history").History.from_metrics(self.metrics)
+        return _room("training.loop").History.from_metrics(self.metrics)
 
     @property
     def task(self) -> Task | None:

@@ -17,7 +17,7 @@ from devices import Forks
 from glassformer.dispatch import use_engine
 from glassformer.engines.jax.sharded_checkpoint import list_sharded, remove_sharded, sharded_path
 from glassformer.training.loop import training_steps
-from glassformer.training.trainer import ReferenceTrainer
+from glassformer.training.trainer import Trainer
 from process_groups import free_port
 from xla import xla_flags
 
@@ -58,7 +58,7 @@ def alone() -> list[float]:
     """The losses of one process, by NumPy."""
     model, recipe, data = task()
     with use_engine("numpy"):
-        trainer = ReferenceTrainer(model, recipe)
+        trainer = Trainer(model, recipe)
         steps = training_steps(trainer, data, trainer.first())
         return [next(steps)[1].loss for _ in range(STEPS)]
 

@@ -70,11 +70,11 @@ def test_ctrl_c_at_any_line_loses_nothing(tmp_path, whole, place):
 
 
 MOMENTS = {
-    "the gradients": "glassformer.training.trainer.ReferenceTrainer.gradients",
-    "the step": "glassformer.training.trainer.ReferenceTrainer.averaged",
+    "the gradients": "glassformer.training.trainer.Trainer.gradients",
+    "the step": "glassformer.training.trainer.Trainer.averaged",
     "one array of the step": "glassformer.ops.adam_update",
     "the moving average": "glassformer.training.ema.EMA.update",
-    "an evaluation": "glassformer.training.trainer.ReferenceTrainer.evaluate",
+    "an evaluation": "glassformer.training.trainer.Trainer.evaluate",
     "a line of the metrics": "glassformer.runs.run.Run.append",
     "the best parameters": "glassformer.runs.run.Run.save_best",
     "a checkpoint": "glassformer.runs.run.Run.save",

@@ -11,7 +11,7 @@ from glassformer.training import LATEST, all_finite, load_checkpoint, save_check
 from glassformer.training.loop import REFUSALS, training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
-from glassformer.training.trainer import ReferenceTrainer
+from glassformer.training.trainer import Trainer
 from glassformer.tree import flatten, tree_map
 from runs import assert_same_bits, command, options, tiny_session
 
@@ -48,7 +48,7 @@ def session(tmp_path):
 def test_a_poisoned_step_is_refused_and_the_run_goes_on(session, value, what, clip):
     recipe = Recipe(steps=6, batch=8, clip=clip, ema=0.9)
     model = Poisoned(session.model, {3, 4}, value, what=what)
-    steps = list(training_steps(ReferenceTrainer(model, recipe), session.task.train, start(session.model, recipe)))
+    steps = list(training_steps(Trainer(model, recipe), session.task.train, start(session.model, recipe)))
     assert [record.refused for _, record in steps] == [False, False, True, True, False, False]
     good = steps[1][0]
     for state, record in steps[2:4]:
@@ -65,7 +65,7 @@ def test_a_step_out_of_the_range_of_the_weights_is_refused(session):
     # Loss and gradients are finite; lr · gradient is not.
     recipe = Recipe(steps=3, batch=8, optimizer="sgd", lr=1e300, warmup=0, schedule="constant", clip=0.0)
     first = start(session.model, recipe)
-    steps = list(training_steps(ReferenceTrainer(session.model, recipe), session.task.train, first))
+    steps = list(training_steps(Trainer(session.model, recipe), session.task.train, first))
     assert all(record.refused and np.isfinite(record.loss) for _, record in steps)
     assert_same_bits(steps[-1][0].params, first.params)
 

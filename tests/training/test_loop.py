@@ -12,7 +12,7 @@ from glassformer.training.evaluate import Evaluation
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import final_params, start
-from glassformer.training.trainer import ReferenceTrainer
+from glassformer.training.trainer import Trainer
 from glassformer.tree import flatten, tree_map
 from runs import are_same, assert_same_bits, tiny_session
 
@@ -20,7 +20,7 @@ from runs import are_same, assert_same_bits, tiny_session
 def train(session, recipe, state=None, **options):
     """All states and records of a run without a folder."""
     state = start(session.model, recipe) if state is None else state
-    return list(training_steps(ReferenceTrainer(session.model, recipe), session.task.train, state, **options))
+    return list(training_steps(Trainer(session.model, recipe), session.task.train, state, **options))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from glassformer.training import Adapted, LoRA
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
-from glassformer.training.trainer import ReferenceTrainer
+from glassformer.training.trainer import Trainer
 from glassformer.tree import count, flatten, leaf, tree_map
 from runs import assert_same_bits
 
@@ -180,7 +180,7 @@ def test_training_learns_with_frozen_weights(name, accumulate):
     recipe = Recipe(steps=60, batch=2, lr=5e-2, warmup=2, accumulate=accumulate, optimizer="adamw", ema=0.5)
     state = start(model, recipe, adapted.lora.init(params, 0))
     assert count(state.optimizer) == 2 * count(state.params) + 1
-    steps = list(training_steps(ReferenceTrainer(model, recipe, adapted), Repeated(), state))
+    steps = list(training_steps(Trainer(model, recipe, adapted), Repeated(), state))
     assert steps[-1][1].loss < 0.6 * steps[0][1].loss
     assert_same_bits(params, before)
 
@@ -192,7 +192,7 @@ def test_microbatches_of_adapters_are_one_large_batch():
     for parts in (1, 2):
         recipe = Recipe(steps=3, batch=2, accumulate=parts)
         state = start(model, recipe, scattered(lora, params, np.float64))
-        *_, (state, record) = training_steps(ReferenceTrainer(model, recipe, adapted), Repeated(), state)
+        *_, (state, record) = training_steps(Trainer(model, recipe, adapted), Repeated(), state)
         losses.append((record.loss, record.grad_norm))
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-10)
 

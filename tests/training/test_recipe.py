@@ -136,3 +136,27 @@ def test_a_registered_optimizer_drops_what_the_task_set_for_another(monkeypatch)
     assert changed == {"optimizer": "plain", "lr": 1.0}
     with pytest.raises(ConfigError, match="plain has no weight_decay"):
         Recipe.from_dict({**changed, "weight_decay": 0.1})
+
+
+class Duck:
+    """Looks like an optimizer."""
+
+    def init(self, params):
+        return {}
+
+    def update(self, params, grads, state, *, lr):
+        return params, state
+
+
+class Half(training.Optimizer):
+    """Does not say how an array moves."""
+
+    def slots(self, name, p):
+        return ()
+
+
+@pytest.mark.parametrize(("family", "words"), [(Duck, "duck has no slots and no move"), (Half, "duck has no move")])
+def test_an_optimizer_without_the_methods_of_one_is_refused(monkeypatch, family, words):
+    monkeypatch.setitem(training.OPTIMIZERS, "duck", family)
+    with pytest.raises(ConfigError, match=words):
+        Recipe(optimizer="duck")

@@ -32,9 +32,9 @@ class Reference(Engine):
     replaces_methods = False
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
-        from ..training.trainer import ReferenceTrainer
+        from ..training.trainer import Trainer
 
-        return ReferenceTrainer(*arguments, **settings)
+        return Trainer(*arguments, **settings)
 
     def reader(self, *arguments: Any, **settings: Any) -> Any:
         from ..generation.reader import CachedReader

@@ -8,17 +8,16 @@ from .checkpoint import BEST, LATEST, Checkpoint, checkpoint_path, list_checkpoi
 from .ema import EMA
 from .evaluate import Evaluation
 from .gradients import accumulate, all_finite, clip, global_norm
-from .history import History
-from .loop import StepRecord, suitable_threads, training_steps
+from .loop import History, StepRecord, suitable_threads, training_steps
 from .lora import Adapted, LoRA
 from .optimizer import Optimizer, is_matrix
 from .optimizers import OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon, is_hidden_matrix, make_optimizer, orthogonalized
-from .parametrization import EVERYTHING, Everything, Parametrization
+from .parametrization import EVERYTHING, Parametrization
 from .recipe import Recipe
 from .schedules import SCHEDULES, Schedule
 
 __all__ = [
-    "Adam", "AdamW", "Adapted", "BEST", "Checkpoint", "EMA", "EVERYTHING", "Evaluation", "Everything", "History",
+    "Adam", "AdamW", "Adapted", "BEST", "Checkpoint", "EMA", "EVERYTHING", "Evaluation", "History",
     "LATEST", "Lion", "LoRA", "Muon", "OPTIMIZERS", "Optimizer", "Parametrization", "Recipe", "SCHEDULES", "SGD",
     "Schedule", "StepRecord", "accumulate", "all_finite", "checkpoint_path", "clip",
     "global_norm", "is_hidden_matrix", "is_matrix", "list_checkpoints", "load_checkpoint", "make_optimizer",

@@ -5,14 +5,18 @@
 A `Trainer` takes the steps; a session writes records and checkpoints.
 """
 
+from __future__ import annotations
+
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from ..arrays import Tree
+import numpy as np
+
+from ..arrays import Array, Tree
 from ..config import TransformerConfig
 from ..data.examples import Dataset
 from ..errors import TrainingError
@@ -56,9 +60,81 @@ class StepRecord:
                 line["accuracy"] = self.evaluation.accuracy
         return line
 
+    @classmethod
+    def from_dict(cls, line: Mapping[str, Any]) -> StepRecord:
+        """Return the record of a line; numbers that JSON has no word for are NaN."""
+        evaluation = Evaluation(_number(line["val_loss"]), 0, 0, line.get("accuracy")) if "val_loss" in line else None
+        loss, norm = _number(line["loss"]), _number(line.get("grad_norm"))
+        lr, seconds, tokens = line.get("lr", math.nan), line.get("seconds", math.nan), line.get("tokens", 0)
+        refused, is_best = line.get("refused", False), line.get("best", False)
+        return cls(line["step"], loss, lr, norm, tokens, seconds, refused, evaluation, is_best)
+
 
 def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+class History(list[StepRecord]):
+    """The records of all steps, in order.
+
+        history.step, history.loss              one number for each step
+        history.val_step, history.val_loss      one for each evaluation, and history.accuracy where it was asked for
+
+    >>> from glassformer.training import History
+    >>> history = History.from_metrics([{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.5, "val_loss": 2.6}])
+    >>> history.loss.tolist(), history.val_step.tolist(), history.val_loss.tolist()
+    ([3.0, 2.5], [2], [2.6])
+    """
+
+    @classmethod
+    def from_metrics(cls, lines: Iterable[Mapping[str, Any]]) -> History:
+        """Return the history that `metrics` described; losses that JSON has no number for are NaN."""
+        return cls(map(StepRecord.from_dict, lines))
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One dict for each step, as a run folder's metrics.jsonl holds them."""
+        return [record.to_dict() for record in self]
+
+    @property
+    def step(self) -> Array:
+        """The number of each step, (N,)."""
+        return np.array([record.step for record in self], dtype=np.int64)
+
+    @property
+    def loss(self) -> Array:
+        """The training loss of each step, (N,): of one batch, before the step, with dropout on."""
+        return np.array([record.loss for record in self])
+
+    @property
+    def seconds(self) -> Array:
+        """How long each step took, (N,), evaluations left out."""
+        return np.array([record.seconds for record in self])
+
+    @property
+    def val_step(self) -> Array:
+        """The steps after which there was an evaluation, (E,)."""
+        return np.array([record.step for record in self if record.evaluation], dtype=np.int64)
+
+    @property
+    def val_loss(self) -> Array:
+        """The validation loss of each evaluation, (E,)."""
+        return np.array([record.evaluation.loss for record in self if record.evaluation])
+
+    @property
+    def accuracy(self) -> Array:
+        """The share of right answers of each evaluation, (E,); NaN where it is not asked for."""
+        return np.array([_number(record.evaluation.accuracy) for record in self if record.evaluation])
+
+    def __repr__(self) -> str:
+        if not self:
+            return "History(no steps)"
+        validation = f", validation loss {self.val_loss[-1]:.4f}" if len(self.val_loss) else ""
+        return f"History({len(self):,} steps, loss {self[-1].loss:.4f}{validation})"
 
 
 Keep: TypeAlias = Callable[[TrainingState, StepRecord | None], None]

@@ -25,6 +25,7 @@ from ..errors import ConfigError, did_you_mean
 from ..layers import Spec
 from ..settings import from_settings
 from ..tree import flatten, named_leaves, rebuilt, tree_map, unflatten
+from .parametrization import Parametrization
 
 QUERY_AND_VALUE = ("*attention.query.w", "*attention.value.w")
 
@@ -147,22 +148,19 @@ class LoRA:
 
 
 @dataclass(frozen=True, eq=False)
-class Adapted:
+class Adapted(Parametrization):
     """Adapters are trained, over the frozen parameters of a base model."""
 
     base: Tree
     lora: LoRA
 
     def over(self, base: Tree) -> Self:
-        """Return the same adapters over other arrays of the base model."""
         return replace(self, base=base)
 
     def effective(self, trained: Tree) -> Tree:
-        """Return the parameters of the model."""
         return self.lora.merge(self.base, trained)
 
     def pull_back(self, trained: Tree, grads: Tree) -> Tree:
-        """Return the gradients of the adapters for those of the parameters."""
         return self.lora.backward(trained, grads)
 
 

@@ -264,10 +264,18 @@ def _shrink(settings: Any, name: str, p: Array, lr: Array) -> Any:
     return 1 - lr * settings.weight_decay if settings.weight_decay and settings.decays(name, p) else 1.0
 
 
+METHODS = ("slots", "move", "init", "update", "is_bounded", "check_state")
+"""What a training calls of an optimizer."""
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW, "lion": Lion, "muon": Muon}
 
 
 def make_optimizer(name: str, **settings: Any) -> Optimizer:
     """Build an optimizer by name: make_optimizer("adamw", weight_decay=0.1)."""
     check_known("there is no optimizer", name, OPTIMIZERS)
-    return from_settings(f"{name} has no setting", settings, OPTIMIZERS[name])
+    family = OPTIMIZERS[name]
+    unwritten = getattr(family, "__abstractmethods__", ())
+    missing = [method for method in METHODS if not hasattr(family, method) or method in unwritten]
+    if missing or not issubclass(family, Optimizer):
+        fact = f"the optimizer {name} has no {' and no '.join(missing)}" if missing else f"{name} is no Optimizer"
+        raise ConfigError(fact, hint="derive it from glassformer.training.Optimizer, and write slots and move")
+    return from_settings(f"{name} has no setting", settings, family)

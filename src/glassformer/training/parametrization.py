@@ -1,13 +1,12 @@
 """What is optimized: all parameters of a model, or fewer numbers that determine them."""
 
-from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 from ..arrays import Tree
 
 
-class Parametrization(Protocol):
-    """A function from what is trained to the parameters of the model, and its gradient.
+class Parametrization:
+    """A function from what is trained to the parameters of the model, and its gradient; here all of them are trained.
 
     params = effective(trained);  d trained = pull_back(trained, d params)
 
@@ -15,24 +14,13 @@ class Parametrization(Protocol):
     as those that a traced program is given.
     """
 
-    @property
-    def base(self) -> Tree: ...
+    base: Tree
 
-    def over(self, base: Tree) -> Self: ...
-
-    def effective(self, trained: Tree) -> Tree: ...
-
-    def pull_back(self, trained: Tree, grads: Tree) -> Tree: ...
-
-
-@dataclass(frozen=True)
-class Everything:
-    """Everything is trained: the parameters are what is optimized."""
-
-    base: None = None
+    def __init__(self) -> None:
+        self.base = None
 
     def over(self, base: Tree) -> Self:
-        """Return the same: there is nothing besides."""
+        """Return the same over other arrays."""
         return self
 
     def effective(self, trained: Tree) -> Tree:
@@ -44,4 +32,4 @@ class Everything:
         return grads
 
 
-EVERYTHING = Everything()
+EVERYTHING = Parametrization()

@@ -1,17 +1,16 @@
-"""Trainers take the steps of a training run: a protocol, and the trainer whose steps are the mathematics as written.
+"""What takes the steps of a training run: the mathematics as written, which engines replace.
 
-    trainer = ReferenceTrainer(model, recipe)
+    trainer = Trainer(model, recipe)
     state = trainer.first()
     state, figures = trainer.step(state, trainer.batch(data, 0), lr=1e-3)
 
-Every engine has its own trainer. `loop` decides when steps and evaluations happen.
+`loop` decides when steps and evaluations happen.
 """
 
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -41,69 +40,16 @@ Taken: TypeAlias = tuple[TrainingState, Iterable[float]]
 Keep: TypeAlias = Callable[[TrainingState, Iterable[float]], None]
 
 
-class Parts(Protocol):
-    """States that all processes of a run write together, each the part that its own devices hold."""
-
-    needed: bool  # whether a state is too large for one process
-
-    def latest(self, folder: Path) -> int: ...  # the last step that was written completely; −1: there is none
-
-    def not_finite(self, state: TrainingState) -> str | None: ...  # the name of an array that is not, on any device
-
-    def save(self, folder: Path, state: TrainingState) -> None: ...
-
-    def load(self, folder: Path, specs: Tree) -> tuple[TrainingState, list[Path]]: ...  # and what is incomplete
-
-
-class Trainer(Protocol):
-    """Takes the steps of a recipe, its states where the engine has its arrays.
+class Trainer:
+    """Takes the steps of a recipe, here as pure steps in NumPy: no state is ever changed.
 
     donates   whether every step uses up the memory of the state before, kept or not
-    parts     how a state is written in parts; None: it never is
+    parts     how all processes of a run write a state together, each the part that its own devices hold: see
+              `engines.jax.trainer.ShardedStates` (None: never)
     """
 
-    model: Model
-    recipe: Recipe
-    donates: bool
-    parts: Parts | None
-
-    def first(self, params: Tree | None = None) -> TrainingState:
-        """Return the state before the first step; what is trained is drawn from the recipe's seed unless given."""
-
-    def put(self, state: TrainingState) -> TrainingState:
-        """Return a state of NumPy arrays where steps are taken, in memory of its own."""
-
-    def take(self, state: TrainingState, *, wanted: bool = True) -> TrainingState:
-        """Return a state as NumPy arrays, if wanted; all processes must call this together."""
-
-    def is_donated(self, state: TrainingState) -> bool:
-        """Tell whether a step has taken the memory of a state."""
-
-    def batch(self, data: Dataset, step: int) -> Batch:
-        """Return the batch of a step."""
-
-    def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Keep | None = None) -> Taken:
-        """Return the state after one step, and its figures; a step that is not finite moves nothing.
-
-        With `keep`, the step may be taken in the memory of `state`, which is then lost: `keep` is told what came of it
-        before Ctrl-C can come in between.
-        """
-
-    def is_excused(self, state: TrainingState) -> bool:
-        """Tell whether the refused step before this state says nothing about the run."""
-
-    def effective(self, trained: Tree) -> Tree:
-        """Return the parameters of the model for those that are trained."""
-
-    def evaluate(self, params: Tree, data: Dataset, **settings: Any) -> Evaluation:
-        """Measure parameters on all of `data`: see `evaluate`."""
-
-
-class ReferenceTrainer:
-    """Takes pure steps in NumPy: gradients, their norm, the optimizer, an average; no state is ever changed."""
-
     donates = False
-    parts: Parts | None = None
+    parts: Any = None
 
     def __init__(self, model: Model, recipe: Recipe, parametrization: Parametrization = EVERYTHING) -> None:
         self.model, self.recipe, self.parametrization = model, recipe, parametrization
@@ -114,15 +60,15 @@ class ReferenceTrainer:
         return start(self.model, self.recipe, params)
 
     def put(self, state: TrainingState) -> TrainingState:
-        """Return the state as it is: nothing is ever written to it."""
+        """Return a state of NumPy arrays where steps are taken, in memory of its own if they write to it."""
         return state
 
     def take(self, state: TrainingState, *, wanted: bool = True) -> TrainingState:
-        """Return the state as it is."""
+        """Return a state as NumPy arrays, if wanted; all processes must call this together."""
         return state
 
     def is_donated(self, state: TrainingState) -> bool:
-        """Tell that no state ever is."""
+        """Tell whether a step has taken the memory of a state."""
         return False
 
     def batch(self, data: Dataset, step: int) -> Batch:
@@ -130,7 +76,11 @@ class ReferenceTrainer:
         return data.batch(step, self.recipe.batch, self.recipe.seed)
 
     def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Keep | None = None) -> Taken:
-        """Return the state after one step, and its figures; a step that is not finite moves nothing."""
+        """Return the state after one step, and its figures; a step that is not finite moves nothing.
+
+        With `keep`, the step may be taken in the memory of `state`, which is then lost: `keep` is told what came of it
+        before Ctrl-C can come in between.
+        """
         # What overflows here needs no warning of its own: the step is refused.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             loss, grads, norm = self.gradients(state, batch)
@@ -177,7 +127,7 @@ class ReferenceTrainer:
         return state._replace(ema=EMA(self.recipe.ema or 0.0).update(state.ema, state.params))
 
     def is_excused(self, state: TrainingState) -> bool:
-        """Tell that every refused step counts."""
+        """Tell whether the refused step before this state says nothing about the run."""
         return False
 
     def effective(self, trained: Tree) -> Tree:

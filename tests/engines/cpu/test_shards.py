@@ -18,7 +18,7 @@ from glassformer.runs.folder import CONFIG
 from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
 from glassformer.training.recipe import Recipe
-from glassformer.training.trainer import ReferenceTrainer
+from glassformer.training.trainer import Trainer
 from glassformer.tree import flatten, tree_map
 from proof_cases import MODEL_CASES
 from runs import assert_same_bits, assert_same_run, edit_config, tiny_session
@@ -156,7 +156,7 @@ def test_every_shard_drops_by_a_key_of_its_own(rng):
 
 def test_the_reference_trainer_computes_a_batch_in_one_part(rng):
     model, params, batch = make("decoder", rng)
-    trainer = ReferenceTrainer(model, Recipe(shards=2))
+    trainer = Trainer(model, Recipe(shards=2))
     assert_same_bits(trainer.loss_and_grads(params, batch, None), model.loss_and_grads(params, batch))
 
 

@@ -18,7 +18,7 @@ from glassformer.training.loop import training_steps
 from glassformer.training.optimizer import Optimizer
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
-from glassformer.training.trainer import ReferenceTrainer
+from glassformer.training.trainer import Trainer
 from glassformer.tree import flatten, tree_map
 from runs import assert_same_bits, tiny_session
 
@@ -163,7 +163,7 @@ def trained(session, recipe, trainer, **settings):
 def test_states_are_the_same_whether_or_not_they_overwrite_each_other(session, name, ema):
     recipe = Recipe(steps=6, batch=8, optimizer=name, lr=0.01, ema=ema, clip=1.0, eval_every=3)
     for evaluate in (None, session.evaluate):
-        want = trained(session, recipe, ReferenceTrainer, evaluate=evaluate)
+        want = trained(session, recipe, Trainer, evaluate=evaluate)
         for keep in (None, nothing):
             have = trained(session, recipe, InPlaceTrainer, evaluate=evaluate, keep=keep)
             for (state, record), (expected, expected_record) in zip(have, want, strict=True):

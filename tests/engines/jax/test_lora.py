@@ -24,7 +24,7 @@ from glassformer.training import Adapted, LoRA, load_checkpoint
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
-from glassformer.training.trainer import ReferenceTrainer
+from glassformer.training.trainer import Trainer
 from glassformer.tree import count, flatten, tree_map
 from runs import PROSE, assert_same_bits, assert_same_run, command, tiny_session, untimed
 
@@ -64,9 +64,7 @@ def test_ten_steps_are_those_of_numpy_and_the_base_stays_as_it_is(jax, way):
     before, first = tree_map(np.copy, base), scattered(way.lora, base)
     with use_engine("numpy"):
         state = start(model, recipe, tree_map(np.copy, first))
-        *_, (last, _) = expected = list(
-            training_steps(ReferenceTrainer(model, recipe, Adapted(base, way.lora)), TEXT, state)
-        )
+        *_, (last, _) = expected = list(training_steps(Trainer(model, recipe, Adapted(base, way.lora)), TEXT, state))
     with jax.enable_x64(way.kind is np.float64):
         training = JaxTrainer(model, recipe, way.execution, Adapted(base, way.lora))
         state = training.put(start(model, recipe, first))
@@ -205,7 +203,7 @@ def test_four_devices_train_adapters_as_one_and_go_on_after_a_checkpoint(spread)
     base = model.init(1)
     with use_engine("numpy"):
         state = start(model, recipe, scattered(EVERYWHERE, base))
-        steps = training_steps(ReferenceTrainer(model, recipe, Adapted(base, EVERYWHERE)), TEXT, state)
+        steps = training_steps(Trainer(model, recipe, Adapted(base, EVERYWHERE)), TEXT, state)
         losses = [record.loss for _, record in steps]
     np.testing.assert_allclose(spread["losses"], losses, rtol=1e-5)
     np.testing.assert_allclose(spread["again"], losses[-len(spread["again"]) :], rtol=1e-5)

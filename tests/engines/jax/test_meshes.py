@@ -16,7 +16,7 @@ from glassformer.training.evaluate import evaluate
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start as first_state
-from glassformer.training.trainer import ReferenceTrainer
+from glassformer.training.trainer import Trainer
 from glassformer.tree import flatten
 
 HERE = Path(__file__).parent
@@ -38,7 +38,7 @@ def alone():
         if key not in known:
             model, settings = build(config_from_dict(config)), Recipe(**recipe)
             with use_engine("numpy"):
-                steps = list(training_steps(ReferenceTrainer(model, settings), data, first_state(model, settings)))
+                steps = list(training_steps(Trainer(model, settings), data, first_state(model, settings)))
                 params = steps[-1][0].params
                 known[key] = (
                     [record.loss for _, record in steps],

@@ -20,7 +20,7 @@ from glassformer.training.evaluate import evaluate
 from glassformer.training.loop import REFUSALS, training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import final_params, start
-from glassformer.training.trainer import ReferenceTrainer
+from glassformer.training.trainer import Trainer
 from glassformer.tree import flatten, tree_map
 from runs import are_same, assert_same_bits
 
@@ -128,7 +128,7 @@ def test_ten_steps_are_those_of_numpy(jax, way):
     first = tree_map(lambda x: x.astype(way.kind), model.init(0))
     exact = way.kind is np.float64
     with use_engine("numpy"):
-        reference = ReferenceTrainer(model, recipe)
+        reference = Trainer(model, recipe)
         *_, (last, _) = expected = list(training_steps(reference, data, reference.first(first)))
     with jax.enable_x64(exact):
         training = JaxTrainer(model, recipe, way.execution)
@@ -276,7 +276,7 @@ def half(jax):
     training = JaxTrainer(model, recipe, Execution(precision="float16"))
     training.scaling = LossScaling(patience=4)
     with use_engine("numpy"):
-        reference = ReferenceTrainer(model, recipe)
+        reference = Trainer(model, recipe)
         losses = [record.loss for _, record in training_steps(reference, data, reference.first())]
     return training, data, start(model, recipe), np.array(losses)
 

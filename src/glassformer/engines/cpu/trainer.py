@@ -1,6 +1,6 @@
 """The trainer of the engine cpu: batches in shards over the cores, and steps in the memory of the state before.
 
-The numbers are those of `ReferenceTrainer` under the same kernels, bit for bit, where a batch is computed in one part.
+The numbers are those of `Trainer` under the same kernels, bit for bit, where a batch is computed in one part.
 """
 
 import math
@@ -17,7 +17,7 @@ from ...training.interruption import uninterrupted
 from ...training.optimizer import Memory, Optimizer, check_gradients, memories_of
 from ...training.optimizers import Adam, AdamW
 from ...training.state import TrainingState
-from ...training.trainer import Figures, Keep, ReferenceTrainer, Taken
+from ...training.trainer import Figures, Keep, Taken, Trainer
 from ...tree import flatten, tree_map
 from .all_arrays import adam_on_all
 from .shards import loss_and_grads
@@ -29,7 +29,7 @@ Move: TypeAlias = Callable[[Arrays, float], None]
 """A step of an optimizer in place, given all gradients and the learning rate."""
 
 
-class InPlaceTrainer(ReferenceTrainer):
+class InPlaceTrainer(Trainer):
     """Takes steps in the memory of a state wherever it may: fresh arrays would have to be brought in at every step."""
 
     _moves: tuple[TrainingState, Move] | None = None  # the state whose arrays move, and how

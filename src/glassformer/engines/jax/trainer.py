@@ -30,7 +30,7 @@ from ...training.gradients import all_finite, clip, global_norm, target_shares
 from ...training.parametrization import EVERYTHING, Parametrization
 from ...training.recipe import Recipe
 from ...training.state import TREES, TrainingState
-from ...training.trainer import drops
+from ...training.trainer import Trainer, drops
 from ...tree import flatten, named_leaves, rebuilt, tree_map
 from .placement import Placement
 from .programs import Program
@@ -38,7 +38,7 @@ from .sharded_checkpoint import list_sharded, load_sharded_state, save_sharded_s
 from .stack import spreading
 
 
-class JaxTrainer:
+class JaxTrainer(Trainer):
     """Takes the steps of a recipe under JAX.
 
         trainer = JaxTrainer(model, recipe, Execution(precision="bfloat16"))
