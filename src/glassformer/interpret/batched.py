@@ -2,9 +2,8 @@
 
     losses = batched_interventions(run, [[zero("blocks.0.attention.output.x", head=h)] for h in range(4)], run_loss)
 
-Examples of a batch never meet, so variant n may be examples n · B to (n + 1) · B of one larger batch: the weights are
-read once for all of them, and blocks before the first change are not run at all. Variants are grouped by where their
-first change is, and cut into as many runs as memory allows.
+Examples of a batch never meet: variant n may be examples n · B to (n + 1) · B of a larger one. So the weights are read
+once for all, and blocks before the first change do not run. Memory decides how many variants run at once.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Runs that keep what training keeps with `remat`: what enters each block, which runs again when its inside is needed.
 
-    run = watch(model, params, batch, keep="block_checkpoints")
-    run["blocks.3.attention.attend.weights"]      block 3 runs again, on what went into it
-
-A run that keeps everything grows with layers · T²: at 1,024 tokens the weights and scores of attention alone are many
-times the parameters. The stream that a block reads and writes grows with T, and tells all the rest: the same lines on
-the same numbers give the same bits. Freed arrays leave placeholders, so names, shapes and readers stay known.
+A run that keeps everything grows with layers · T²; the stream that a block reads and writes grows with T, and the same
+lines on the same numbers give the same bits. Freed arrays leave placeholders: names, shapes and readers stay known.
 """
 
 from __future__ import annotations

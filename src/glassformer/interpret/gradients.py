@@ -1,8 +1,7 @@
 """The backward pass, by the names of the forward pass: what one number says of every value of a run.
 
-The layers' own backward passes run, and are watched as the forward pass was. A backward is handed dy, the gradient of
-what its forward returned, and returns the gradients of what its forward read: so each gradient has the name of its
-value. Changes of values were pairs: on the way back each lets through what it let through on the way there.
+The layers' own backward passes run, traced as the forward pass was. A backward is handed the gradient of what its
+forward returned, and returns those of what its forward read: so each gradient has the name of its value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The graph of a run, read from its op calls: which array was computed from which others.
+"""The graph of a run, read from its op calls: which step made each array, and which steps read it.
 
-Every array has the step that made it, and all steps that read it. An op is a step, attention three of them: scores,
-softmax, and the mixture of the values. Blocks whose numbers are not there have no steps.
+An op is a step, attention three of them: scores, softmax, and the mixture of the values.
 """
 
 from __future__ import annotations

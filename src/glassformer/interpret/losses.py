@@ -1,7 +1,4 @@
-"""The loss of logits and its gradient, some rows at a time: of a long text, the logits are the largest array of all.
-
-As all of a watched run, both are computed as they are written, whatever the engine.
-"""
+"""The loss of logits and its gradient, some rows at a time: of a long text, the logits are the largest array of all."""
 
 from __future__ import annotations
 

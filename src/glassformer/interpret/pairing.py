@@ -1,8 +1,7 @@
 """Which call of the backward pass undoes which call of the forward pass.
 
-A backward is handed the record that its forward returned, so the two are found together by the arrays in it. Where a
-record does not tell, as for a sum, or for two rotations by the same angles, the gradients do: what the backward of a
-reader returned is handed to the backward of the op that made what it read.
+A backward is handed the record of its forward, so the two share arrays. Where a record does not tell, as for a sum, the
+gradients do: what the backward of a reader returned is handed to the backward of the op that made what it read.
 """
 
 from __future__ import annotations

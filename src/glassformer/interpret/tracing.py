@@ -1,9 +1,8 @@
 """The tape of a run: every op call in order, with what went in and what came out.
 
-Layers compute by ops alone, so the op calls are the whole program. Ops branch on no values, so two runs on inputs of
-equal shapes make the same list of calls: call number k of the one is call number k of the other. That is how a value
-gets an address, and how a changed run finds it again. Dispatched methods of layers, such as a block's, are on the tape
-as well: they say which calls belong together.
+Layers compute by ops alone, and ops branch on no values: two runs on inputs of equal shapes make the same list of
+calls. So the number of a call is the address of a value, which a changed run has too. Dispatched methods of layers,
+such as a block's, are on the tape as well: they say which calls belong together.
 """
 
 from __future__ import annotations
