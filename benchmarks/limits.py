@@ -21,16 +21,15 @@ from functools import partial
 from pathlib import Path
 
 from glassformer.data import build_task
-from glassformer.data.tasks.date_formats import writings
+from glassformer.data.tasks.dates import writings
 from glassformer.errors import GlassformerError
 from glassformer.mesh.plan import plan
 from glassformer.mesh.shape import MeshShape
 from glassformer.models import preset
 from glassformer.models.accounting import costs
 from glassformer.text.bpe import BPETokenizer
-from glassformer.text.bytes import ByteTokenizer
-from glassformer.text.chars import CharTokenizer
 from glassformer.text.chat import render_chat
+from glassformer.text.symbols import ByteTokenizer, CharTokenizer
 from glassformer.weights.tensors import read_header
 
 MEGABYTE = 2**20

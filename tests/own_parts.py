@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from glassformer import ops, registry
-from glassformer.data import TASKS, custom_files
+from glassformer.data import TASKS, custom_task
 from glassformer.layers import Block, InputGrads, Layer, Positions, Residual, Spec
 from glassformer.ops.special import logistic
 from glassformer.text import TOKENIZERS
@@ -171,7 +171,7 @@ def softplus_backward(dy, x):
 @contextlib.contextmanager
 def forgotten():
     """Whatever is registered meanwhile is forgotten at the end."""
-    tables = (ops.ACTIVATIONS, TASKS, TOKENIZERS, registry._origins, custom_files._read, *registry._own.values())
+    tables = (ops.ACTIVATIONS, TASKS, TOKENIZERS, registry._origins, custom_task._read, *registry._own.values())
     before = [dict(table) for table in tables]
     try:
         yield

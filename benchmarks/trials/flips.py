@@ -63,7 +63,7 @@ def _write_runs(shared: Path) -> None:
 def _write_models(shared: Path) -> None:
     """Save a model with a tokenizer of its own and one with a published one, and a token file."""
     import glassformer as gf
-    from glassformer.data.tokens import write_tokens
+    from glassformer.data.corpus import write_tokens
     from glassformer.runs.start import new_session
     from tokenizer_files import chat_bpe
 
@@ -130,7 +130,7 @@ def _model(folder: Path) -> Any:
 
 
 def _tokens(folder: Path) -> Any:
-    from glassformer.data.tokens import open_tokens
+    from glassformer.data.corpus import open_tokens
 
     found = open_tokens(folder / "corpus.bin")
     return np.asarray(found.ids).tobytes(), found.ids.dtype.str, found.tokenizer.to_dict()

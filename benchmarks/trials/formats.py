@@ -84,7 +84,7 @@ class Format(NamedTuple):
 
 def write_all(shared: Path) -> None:
     """Write whole files of all formats."""
-    from glassformer.data.tokens import write_tokens
+    from glassformer.data.corpus import write_tokens
 
     tokenizer = _write_published(shared)
     for name, content in (("pairs.tsv", TSV), ("pairs.po", PO), ("corpus.txt", TSV)):
@@ -272,7 +272,7 @@ def _pairs(folder: Path) -> None:
 
 
 def _tokens(folder: Path) -> None:
-    from glassformer.data.tokens import open_tokens
+    from glassformer.data.corpus import open_tokens
 
     _use_tokenizer(open_tokens(folder / "corpus.bin").tokenizer)
 

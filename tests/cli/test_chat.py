@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from glassformer.data.tokens import write_tokens
+from glassformer.data.corpus import write_tokens
 from glassformer.errors import ConfigError, LengthError
 from glassformer.generation.conversation import Conversation
 from glassformer.generation.sampling import Sampling

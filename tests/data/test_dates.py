@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from glassformer.data import build_task
-from glassformer.data.tasks.date_formats import LOCALES, SKELETONS, STYLES, Writing, normalize, writings
+from glassformer.data.tasks.dates import LOCALES, SKELETONS, STYLES, Writing, normalize, writings
 from glassformer.errors import ConfigError, DataError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from glassformer.data import build_task
-from glassformer.data.splits import draw_splits, split_by_hash
+from glassformer.data.question_tasks import draw_splits, split_by_hash
 from glassformer.errors import ConfigError
 
 

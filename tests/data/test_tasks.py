@@ -8,9 +8,9 @@ import pytest
 
 from glassformer.config import CONFIGS
 from glassformer.data import TASKS, build_task
+from glassformer.data.corpus import write_tokens
 from glassformer.data.examples import Examples, Windows
 from glassformer.data.task import RECIPE, recipe, until
-from glassformer.data.tokens import write_tokens
 from glassformer.errors import ConfigError, DataError, TokenError
 from glassformer.ops.loss import IGNORE
 from glassformer.registry import SUMMARIES

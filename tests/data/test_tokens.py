@@ -6,8 +6,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from glassformer.data.corpus import _checksum, is_token_file, open_tokens, sidecar, write_tokens
 from glassformer.data.examples import Windows
-from glassformer.data.tokens import _checksum, is_token_file, open_tokens, sidecar, write_tokens
 from glassformer.errors import DataError, TokenError
 from glassformer.text import ByteTokenizer, CharTokenizer, WordTokenizer
 

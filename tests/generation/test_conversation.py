@@ -3,7 +3,7 @@
 import pytest
 
 import glassformer as gf
-from glassformer.data.tokens import write_tokens
+from glassformer.data.corpus import write_tokens
 from glassformer.errors import ChatError, LengthError
 from glassformer.generation.conversation import Conversation
 from glassformer.text import PublishedTokenizer

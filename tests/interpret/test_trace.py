@@ -7,8 +7,7 @@ from compare import assert_close
 from glassformer import Batch, Decoder, Encoder, EncoderConfig, build
 from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret import Labels, full_and_causal, token_labels, trace, trace_each
-from glassformer.text.bytes import ByteTokenizer
-from glassformer.text.chars import CharTokenizer
+from glassformer.text.symbols import ByteTokenizer, CharTokenizer
 
 
 def test_the_attention_of_a_decoder_is_what_the_record_holds(decoder):

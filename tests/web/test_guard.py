@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from browser import state
-from glassformer.web.guard import LARGEST, POLICY, new_secret, secret_of
+from glassformer.web.server import LARGEST, POLICY, new_secret, secret_of
 from raw_http import Line
 
 

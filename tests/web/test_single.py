@@ -8,9 +8,19 @@ import pytest
 
 from browser import TASKS, state
 from glassformer.errors import ConfigError
-from glassformer.web import page_export, single
-from glassformer.web.page_export import export_page, opening_questions
-from glassformer.web.single import IMPORT, PAGE, ExportedAnswers, bundle, key_of, one_file, ordered, styles
+from glassformer.web import page_export
+from glassformer.web.page_export import (
+    IMPORT,
+    PAGE,
+    ExportedAnswers,
+    bundle,
+    export_page,
+    key_of,
+    one_file,
+    opening_questions,
+    ordered,
+    styles,
+)
 from pages import parse_page
 
 MODULES = sorted(path.name for path in PAGE.glob("*.js"))
@@ -38,7 +48,7 @@ def test_modules_import_and_export_in_the_one_way_that_can_be_joined(name):
     assert len(imports) == len(IMPORT.findall(text)), f'not `import {{ a, b }} from "./x.js";`: {imports}'
     exports = [line for line in text.splitlines() if re.match(r"\s*export\b", line)]
     for line in exports:
-        assert single.EXPORT.match(line), line
+        assert page_export.EXPORT.match(line), line
     assert "import(" not in text
     assert not re.search(r"^(await|for await)\b", text, flags=re.MULTILINE)
     for word in ("eval(", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "</script", "new Function"):
@@ -52,7 +62,7 @@ def test_what_is_imported_is_exported_and_no_module_leads_back_to_itself():
                 assert re.search(rf"^export (async )?(function|const|class) {re.escape(one)}\b", source(home), re.M)
     order = ordered()
     for name in order:
-        for other in single.imports_of(source(name)):
+        for other in page_export.imports_of(source(name)):
             assert order.index(other) < order.index(name), f"{name} imports {other}, which leads back to it"
 
 
@@ -89,7 +99,7 @@ def test_all_tensors_and_what_was_asked_are_in_the_file(architecture, explorer):
     page = export_page(
         explorer, {**own, "view": "map"}, [*asked, *opening_questions(explorer, own)], ("value", "gradient"), silent
     )
-    assert len(page.encode()) < single.LARGEST
+    assert len(page.encode()) < page_export.LARGEST
     found = parse_page(page)
     assert found.told["view"] == "map"
     assert [model["key"] for model in found.answers["models {}"]["models"]] == [architecture]

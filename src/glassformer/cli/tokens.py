@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from ..data.corpus import stream_text
-from ..data.tokens import is_token_file, write_tokens
+from ..data.corpus import is_token_file, stream_text, write_tokens
 from ..errors import ConfigError
 from ..loading import load_tokenizer
 from ..settings import check_known

@@ -1,12 +1,11 @@
 """Data: tasks with held-out sets that cannot leak, batches that are a pure function of the step, token files."""
 
-from .corpus import pydoc_topics, read_text, stdlib_source
-from .custom_files import CustomFile, files_of, import_file
+from .corpus import TokenFile, open_tokens, pydoc_topics, read_text, stdlib_source, write_tokens
+from .custom_task import CustomFile, files_of, import_file
 from .examples import Dataset, Examples, Windows, count_targets, trim
 from .question_tasks import Lexicon
 from .task import Task
 from .tasks import TASKS, build_task
-from .tokens import TokenFile, open_tokens, write_tokens
 
 __all__ = [
     "Task", "TASKS", "build_task", "Dataset", "Examples", "Windows", "Lexicon", "trim", "count_targets", "TokenFile",

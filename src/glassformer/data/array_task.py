@@ -8,8 +8,8 @@ from ..arrays import Array
 from ..errors import ConfigError, DataError, ShapeError
 from ..models.model import Batch
 from ..ops.loss import IGNORE
+from ..text.symbols import WordTokenizer
 from ..text.tokenizer import Tokenizer
-from ..text.words import WordTokenizer
 from .examples import Dataset, Examples, Windows, random_split
 from .task import Architecture, Task, recipe
 

@@ -21,10 +21,9 @@ import numpy as np
 
 from ..arrays import Tree
 from ..data import TASKS, Lexicon
-from ..data.corpus import CARRIED, TEXT_SUFFIXES, check_path, text_files
+from ..data.corpus import CARRIED, TEXT_SUFFIXES, check_path, is_token_file, sidecar, text_files
 from ..data.examples import Dataset
 from ..data.pair_files import PAIR_SUFFIXES
-from ..data.tokens import is_token_file, sidecar
 from ..engines.cpu.cores import at_most, cores
 from ..files import sha256_of
 from ..text import tokenizer_from_dict

@@ -1,12 +1,10 @@
 """Text to ids and back: characters, bytes, words, byte-pair encoding, and tokenizers that others published."""
 
 from .bpe import BPETokenizer
-from .bytes import ByteTokenizer
-from .chars import CharTokenizer
 from .published import PublishedTokenizer
 from .stream import StreamDecoder
+from .symbols import ByteTokenizer, CharTokenizer, WordTokenizer
 from .tokenizer import TOKENIZERS, Tokenizer, pieces_of, printable, register_tokenizer, tokenizer_from_dict
-from .words import WordTokenizer
 
 __all__ = [
     "Tokenizer", "CharTokenizer", "ByteTokenizer", "WordTokenizer", "BPETokenizer", "PublishedTokenizer",

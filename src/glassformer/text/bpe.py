@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..errors import ConfigError
 from .published import ROLES, PublishedTokenizer, check_characters
-from .vocabulary import check_specials
+from .symbols import check_specials
 
 BYTES = 256
 LONGEST = 64

@@ -20,7 +20,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import CheckpointError, ConfigError, TokenError
 from ..files import explained
-from .vocabulary import Comparable, check_decodable, field
+from .symbols import Comparable, check_decodable, field
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"

@@ -10,10 +10,8 @@ from ..arrays import Array
 from ..errors import ConfigError
 from ..settings import check_known
 from .bpe import BPETokenizer
-from .bytes import ByteTokenizer
-from .chars import CharTokenizer
 from .published import PublishedTokenizer
-from .words import WordTokenizer
+from .symbols import ByteTokenizer, CharTokenizer, WordTokenizer
 
 
 class Tokenizer(Protocol):

@@ -10,8 +10,7 @@
     router.py          the table of requests, filled by the files in routes/
     readers.py         caches for writing token by token
     jobs.py            long work that reports progress and can be stopped
-    guard.py           refuses requests that do not come from the page
-    single.py          the page as one file; page_export.py chooses what goes into it
+    page_export.py     the page as one file
     server.py          the HTTP application and the process that serves it
     page/              the page: plain ES modules, one for each view, joined by the server
 

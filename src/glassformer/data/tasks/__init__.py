@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from ...errors import ConfigError
 from ...settings import check_count, check_known
-from ..splits import Within
+from ..question_tasks import Within
 from ..task import Task
 from . import arithmetic, counting, dates, files, regression, strings
 

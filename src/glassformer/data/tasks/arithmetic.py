@@ -14,10 +14,8 @@ import numpy as np
 
 from ...errors import ConfigError, DataError
 from ...settings import check_known
-from ...text.chars import CharTokenizer
-from ...text.words import WordTokenizer
-from ..question_tasks import Lexicon, question_task
-from ..splits import Count, Seed, Splits, Within
+from ...text.symbols import CharTokenizer, WordTokenizer
+from ..question_tasks import Count, Lexicon, Seed, Splits, Within, question_task
 from ..task import Task, recipe
 
 LISTED = 2  # digits up to which all pairs are listed; beyond, some are drawn

@@ -6,10 +6,8 @@ from typing import Annotated
 import numpy as np
 
 from ...errors import ConfigError, DataError
-from ...text.chars import CharTokenizer
-from ...text.words import WordTokenizer
-from ..question_tasks import Lexicon, question_task
-from ..splits import Count, Seed, Splits, Within, draw_splits
+from ...text.symbols import CharTokenizer, WordTokenizer
+from ..question_tasks import Count, Lexicon, Seed, Splits, Within, draw_splits, question_task
 from ..task import Task, recipe, until
 
 VOCAB = 20  # of `counting`

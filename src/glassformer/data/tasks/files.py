@@ -12,16 +12,13 @@ from ...errors import ConfigError, DataError
 from ...models.model import Batch
 from ...settings import check_known
 from ...text.bpe import BPETokenizer
-from ...text.bytes import ByteTokenizer
-from ...text.chars import CharTokenizer
+from ...text.symbols import ByteTokenizer, CharTokenizer
 from ...text.tokenizer import Tokenizer
-from ..corpus import CARRIED, read_text
+from ..corpus import CARRIED, is_token_file, open_tokens, read_text
 from ..examples import Windows, random_split
 from ..pair_files import Pair, read_pairs
-from ..question_tasks import Lexicon, question_task, require_text
-from ..splits import Count, Seed, Splits
+from ..question_tasks import Count, Lexicon, Seed, Splits, question_task, require_text
 from ..task import Task, recipe
-from ..tokens import is_token_file, open_tokens
 
 TRAIN_SHARE = 0.9
 FAMILIES = ("chars", "bytes", "bpe")

@@ -11,10 +11,9 @@ from ...arrays import Array
 from ...errors import DataError
 from ...models.model import Batch
 from ...ops.loss import IGNORE
-from ...text.words import WordTokenizer
+from ...text.symbols import WordTokenizer
 from ..examples import Examples
-from ..question_tasks import SETTINGS
-from ..splits import Count, Seed, Splits, Within
+from ..question_tasks import SETTINGS, Count, Seed, Splits, Within
 from ..task import Task, recipe
 
 LIMIT = 2  # of y = slope · x + offset, where slope, x and offset are between −1 and 1

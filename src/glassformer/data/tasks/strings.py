@@ -13,9 +13,8 @@ import numpy as np
 
 from ...errors import DataError
 from ...settings import check_count
-from ...text.chars import CharTokenizer
-from ..question_tasks import Lexicon, question_task
-from ..splits import Count, Seed, Splits, Within, draw_splits, hash_fraction
+from ...text.symbols import CharTokenizer
+from ..question_tasks import Count, Lexicon, Seed, Splits, Within, draw_splits, hash_fraction, question_task
 from ..task import Task, recipe
 
 ALPHABET, SHORTEST, LONGEST, EQUALS = "abcdefghij", 3, 10, "="  # of `copy` and `reverse`
