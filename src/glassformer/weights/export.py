@@ -14,10 +14,10 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..config import EncoderDecoderConfig, TransformerConfig
 from ..errors import ConfigError, WeightsError
-from ..files import PARTIAL, explained, flush
+from ..files import PARTIAL, explained, flush, flush_folder
 from ..models import build
 from ..text import ByteTokenizer, CharTokenizer, PublishedTokenizer
-from ..text.published import BYTE_LETTERS, ROLES, TOKENIZER
+from ..text.published import BYTE_LETTERS, ROLES
 from ..trained_model import Pooling, TrainedModel
 from ..tree import flatten, rebuilt
 from .families import FAMILIES
@@ -52,8 +52,7 @@ def export_folder(loaded: TrainedModel, path: str | Path) -> list[Path]:
             with suppress(FileNotFoundError):
                 folder.rmdir()  # an empty one, which not every system replaces
             partial.rename(folder)
-            with suppress(OSError):
-                flush(folder.parent)
+            flush_folder(folder.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return sorted(file for file in Path(path).rglob("*") if file.is_file())
@@ -61,10 +60,13 @@ def export_folder(loaded: TrainedModel, path: str | Path) -> list[Path]:
 
 def _write_model(folder: Path, family: Family, loaded: TrainedModel, arrays: dict[str, Array]) -> None:
     write_tensors(folder / SINGLE, arrays, {"format": "pt"})
-    _write(folder / CONFIG, _config(family, loaded, arrays))
+    settings = {"architectures": [family.class_of(loaded.config)], "model_type": family.name}
+    settings["dtype"] = next(iter(arrays.values())).dtype.name
+    ids = {} if loaded.config.architecture == "encoder" else _ids(loaded)
+    _write(folder / CONFIG, {**settings, **family.config_fields(loaded.config), **ids})
     (folder / SINGLE).chmod((folder / CONFIG).stat().st_mode)  # else only its owner could read it
-    if loaded.config.architecture != "encoder":
-        _write(folder / GENERATION, _ids(loaded))
+    if ids:
+        _write(folder / GENERATION, ids)
     if loaded.pooling is not None:
         _write_pooling(folder, loaded)
     tokenizer = published_form(loaded.tokenizer)
@@ -117,11 +119,6 @@ def published_form(tokenizer: Any) -> PublishedTokenizer | None:
     inner.add_special_tokens(list(tokenizer.specials))
     roles = {role: f"<{role}>" for role in ROLES if f"<{role}>" in tokenizer.specials}
     return PublishedTokenizer(inner.to_str(), roles=roles)
-
-
-def has_tokenizer(files: list[Path]) -> bool:
-    """Tell whether an export holds a tokenizer."""
-    return any(file.name == TOKENIZER for file in files)
 
 
 def family_for(
@@ -196,13 +193,6 @@ def published_arrays(family: Family, loaded: TrainedModel) -> dict[str, Array]:
     return arrays
 
 
-def _config(family: Family, loaded: TrainedModel, arrays: dict[str, Array]) -> dict[str, Any]:
-    dtype = next(iter(arrays.values())).dtype.name
-    first = {"architectures": [family.class_of(loaded.config)], "model_type": family.name, "dtype": dtype}
-    ids = {} if loaded.config.architecture == "encoder" else _ids(loaded)
-    return {**first, **family.config_fields(loaded.config), **ids}
-
-
 def _ids(loaded: TrainedModel) -> dict[str, Any]:
     """Return which tokens begin and end what the model writes."""
     start, ends = loaded.start_id, list(loaded.end_ids)
@@ -221,10 +211,9 @@ def _write_pooling(folder: Path, loaded: TrainedModel) -> None:
         {"idx": i, "name": str(i), "path": name, "type": f"sentence_transformers.models.{title}"}
         for i, (name, title) in enumerate(titles.items())
     ]
-    modes = {"cls_token": pooling.kind == "first", "mean_tokens": pooling.kind == "mean", "max_tokens": False}
+    modes = {"pooling_mode_cls_token": pooling.kind == "first", "pooling_mode_mean_tokens": pooling.kind == "mean"}
     (folder / "1_Pooling").mkdir()
-    chosen = {f"pooling_mode_{name}": is_chosen for name, is_chosen in modes.items()}
-    _write(folder / "1_Pooling" / CONFIG, {"word_embedding_dimension": loaded.config.width, **chosen})
+    _write(folder / "1_Pooling" / CONFIG, {"word_embedding_dimension": loaded.config.width, **modes})
     _write(folder / MODULES, steps)
 
 

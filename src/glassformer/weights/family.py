@@ -188,11 +188,10 @@ class Family:
             heads = {theirs for ours, theirs in self.table.items() if ours.startswith("head.transform")}
             found = {self.bare(name).rpartition(".")[0] for name in names or ()}
             return "tokens" if not heads or heads & found else "none"
-        first = classes[0] if isinstance(classes, list) else classes
-        if not isinstance(classes, list) or not isinstance(first, str) or first not in self.classes:
-            word = str(first)[:80]
-            fact = f"{values.source} is about a {word}, which is not supported"
-            raise WeightsError(fact, hint=did_you_mean(word, self.classes))
+        first = str(classes[0] if isinstance(classes, list) else classes)
+        if first not in self.classes:
+            fact = f"{values.source} is about a {first[:80]}, which is not supported"
+            raise WeightsError(fact, hint=did_you_mean(first[:80], self.classes))
         return self.classes[first]
 
     def class_of(self, config: TransformerConfig) -> str:
@@ -257,9 +256,9 @@ def read_params(
             leaves[ours] = blocks.T if tensor.transposed else blocks
         else:
             leaves[ours] = tensor.read(tensors.read(places[ours], dtype))
-    kept = {name: found[name] for name, shape in family.kept(config).items() if name in found}
-    kept = {name: place for name, place in kept.items() if tensors.stored[place].shape == family.kept(config)[name]}
-    extras = {name: tensors.read(place, dtype) for name, place in kept.items()}
+    shapes = family.kept(config)
+    extras = {name: tensors.read(found[name], dtype) for name in shapes.keys() & found.keys()}
+    extras = {name: array for name, array in extras.items() if array.shape == shapes[name]}
     return config, rebuilt(build(config).specs(), leaves), extras
 
 
@@ -273,17 +272,12 @@ def differences(family: Family, config: TransformerConfig) -> dict[str, Any]:
     name = family.class_of(config)
     if not name:
         return {"head": None}
-    head = config.head if isinstance(config, EncoderConfig) else "tokens"
+    written = {**family.config_fields(config), "architectures": [name]}
     try:
-        back = family.config(Fields({**family.config_fields(config), "architectures": [name]}), head)
+        there = _effective(family.config(Fields(written), family.classes[name]))
     except WeightsError as error:
         return {error.fact: None}
-    return unlike(back, config)
-
-
-def unlike(have: TransformerConfig, want: TransformerConfig) -> dict[str, Any]:
-    """Return the settings that change what is computed and in which `have` departs, each with its value there."""
-    there, wanted = _effective(have), _effective(want)
+    wanted = _effective(config)
     return {name: there.get(name) for name in wanted if there.get(name) != wanted[name]}
 
 
@@ -292,14 +286,12 @@ def _with_stored_head(
 ) -> TransformerConfig:
     """Give a head of its own to a model that says it is tied, but whose files hold another matrix."""
     head, tokens = (found.get(published(family.table, name).name) for name in (HEAD, TABLE))
-    if not config.tied_head or head is None or tokens is None:
-        return config
-    if isinstance(config, EncoderConfig) and config.head != "tokens":
+    headless = isinstance(config, EncoderConfig) and config.head != "tokens"
+    if headless or not config.tied_head or head is None or tokens is None:
         return config
     same = tensors.stored[head].shape == tensors.stored[tokens].shape
-    if same and np.array_equal(tensors.read(head), tensors.read(tokens)):
-        return config
-    return config.replace(tied_head=False)
+    same = same and np.array_equal(tensors.read(head), tensors.read(tokens))
+    return config if same else config.replace(tied_head=False)
 
 
 def _check_names(
@@ -324,14 +316,10 @@ def _check_names(
         )
 
 
-# They concern training or how something is computed, not what.
-_NOT_MATHEMATICS = {"dropout", "attention_dropout", "embedding_dropout", "init_std", "pooling"}
-
-
 def _effective(config: TransformerConfig) -> dict[str, Any]:
     """Return the settings that decide what a model computes, each with the value that it takes effect with."""
     settings = {f.name: effective(config, f.name) for f in fields(config)}
-    unused = set(_NOT_MATHEMATICS)
+    unused = {"dropout", "attention_dropout", "embedding_dropout", "init_std", "pooling"}
     unused |= {"norm_bias"} if config.norm in ("rms", "none") else set()
     unused |= {n for n in settings if n.startswith("rotary_")} if config.positions != "rotary" else set()
     unused |= {n for n in settings if n.startswith("relative_")} if config.positions != "relative" else set()

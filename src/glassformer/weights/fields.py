@@ -31,16 +31,11 @@ PUBLISHED_ACTIVATION = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu",
 Table = dict[str, tuple[Any, ...]]
 """Our settings: each with its published field, how `Fields` asks for it, and what stands for one that is missing."""
 _DERIVED = {
-    "feed_forward": "hidden",
-    "kv_heads": "key_heads",
-    "head_width": "channels",
-    "final_norm": "has_final_norm",
-    "output_bias": "has_output_bias",
-    "encoder_layers": "encoder_depth",
-    "source_vocab": "source_size",
-    "attention_dropout": "weight_dropout",
-    "embedding_dropout": "input_dropout",
-}
+    "feed_forward": "hidden", "kv_heads": "key_heads", "head_width": "channels", "final_norm": "has_final_norm",
+    "output_bias": "has_output_bias", "encoder_layers": "encoder_depth", "source_vocab": "source_size",
+    "attention_dropout": "weight_dropout", "embedding_dropout": "input_dropout",
+}  # fmt: skip
+"""Settings that may be None, with the property that follows from others then."""
 _NOT_ZERO = {"init_std": 0.02, "segments": 1}
 
 _NEEDED: Any = object()

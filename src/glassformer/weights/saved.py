@@ -77,6 +77,7 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
     tensors = open_tensors(folder)
     config = read_saved_config(folder)
     specs = build(config).specs()
+    lines = (folder / METRICS).read_text(encoding="utf-8").splitlines() if (folder / METRICS).is_file() else []
     names = [name for name in tensors.stored if not name.startswith(_EXTRAS)]
     check_same({name: tensors.stored[name] for name in names}, specs)
     try:
@@ -89,11 +90,13 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
             source=str(folder),
             extras={n.removeprefix(_EXTRAS): tensors.read(n) for n in tensors.stored if n.startswith(_EXTRAS)},
             origin=content["task"],
-            metrics=_metrics(folder),
+            metrics=[json.loads(line) for line in lines],
             **settings,
         )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise WeightsError(f"{folder / DESCRIPTION} is damaged: {error!r}", hint="save the model again") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise WeightsError(
+            f"{folder / DESCRIPTION} or {METRICS} is damaged: {error!r}", hint="save the model again"
+        ) from error
 
 
 def read_saved_config(folder: Path) -> TransformerConfig:
@@ -168,12 +171,3 @@ def _arrays(loaded: TrainedModel) -> dict[str, Array]:
     check_same(leaves, loaded.model.specs())
     extras = {_EXTRAS + name: array for name, array in loaded.extras.items()}
     return {name: np.ascontiguousarray(np.asarray(array)) for name, array in {**leaves, **extras}.items()}
-
-
-def _metrics(folder: Path) -> list[dict[str, Any]]:
-    path = folder / METRICS
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
-        raise WeightsError(f"{path} is damaged: {error}", hint="restore it, or remove it") from error

@@ -1,8 +1,6 @@
 """Is it the same model? Every layer beside the reference implementation, `transformers`."""
 
-import contextlib
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -113,9 +111,11 @@ def _reference(loaded: TrainedModel, family: Family, folder: Path, tokens: Array
     except ImportError as error:
         fact = f"the reference to compare with needs {error.name}, which is not installed"
         raise ConfigError(fact, hint="install both: pip install torch transformers") from None
-    with _quiet(transformers):
-        published = getattr(transformers, family.class_of(loaded.config))
-        model = published.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+    # It would draw progress bars, and report tensors that it does not use either.
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    published = getattr(transformers, family.class_of(loaded.config))
+    model = published.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
     seen: dict[str, Array] = {}
     # Where the reference keeps its blocks, below its base model: what stands before their number.
     table = [(ours, str(theirs)) for ours, theirs in family.table.items() if "*" in ours]
@@ -141,18 +141,3 @@ def _keep(seen: dict[str, Array], layer: str) -> Any:
         seen[layer] = (found[0] if isinstance(found, tuple) else found).detach().numpy().copy()
 
     return keep
-
-
-@contextlib.contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Keep the reference from drawing progress bars and reporting tensors that it does not use either."""
-    talk = transformers.utils.logging
-    before, bars = talk.get_verbosity(), talk.is_progress_bar_enabled()
-    talk.set_verbosity_error()
-    talk.disable_progress_bar()
-    try:
-        yield
-    finally:
-        talk.set_verbosity(before)
-        if bars:
-            talk.enable_progress_bar()
