@@ -10,8 +10,6 @@ lets it say what it says on average over some data; "resample" lets it say what 
     found.rows()                        the part that matters most first
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

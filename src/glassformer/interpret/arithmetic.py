@@ -6,8 +6,6 @@
 name, or a name with its index; it has the key "b" or "b[j]" among the values of a formula.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 from collections.abc import Callable, Mapping

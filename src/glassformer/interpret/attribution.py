@@ -11,8 +11,6 @@ values and hidden features. The parts sum to the logit; of what a part did by wa
 With post-norm the direct path goes through every norm; of an encoder-decoder, it begins at the target's embedding.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

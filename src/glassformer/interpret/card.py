@@ -11,8 +11,6 @@ A gradient is the sum of what all readers of a value send back, and the card say
 residual stream, what comes through a sublayer and what comes past it.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import math

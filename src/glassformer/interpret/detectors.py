@@ -18,8 +18,6 @@ itself. `chance` is what a head without preference would score.
     found.named()        the heads that clearly are of a kind, the surest first
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

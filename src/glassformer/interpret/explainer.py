@@ -4,8 +4,6 @@ The gradient of a value is the sum of what its readers send back. The stream is 
 it, what a norm returned by three matrices, a tied table by the embedding and by the head.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -8,8 +8,6 @@ A residual connection hands its gradient on twice, along the stream as it is and
 The first path changes nothing, the second is what the sublayer learns by: their norms tell which of them carries.
 """
 
-from __future__ import annotations
-
 from itertools import zip_longest
 from typing import NamedTuple
 

@@ -12,8 +12,6 @@ feed-forward layer, v a token; g is a head of keys and values that several heads
 axes but the last, {…} for what an op may do without.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import NamedTuple

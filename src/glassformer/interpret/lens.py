@@ -20,8 +20,6 @@ for that of the last point; the map translates (Belrose et al. 2023). It begins 
     tuned.read(run).ranks(7)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

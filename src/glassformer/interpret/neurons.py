@@ -8,8 +8,6 @@ token. What a neuron stands for is most easily seen in the tokens, of many, on w
     found.window(7, 0, batches, before=4)   the tokens that led to the first of them
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

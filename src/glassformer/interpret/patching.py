@@ -25,8 +25,6 @@ Norms are not held: they compute as ever. By default all sublayers are held, so 
 al. (2022) hold attention alone and let feed-forward layers compute: `hold="attention"`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

@@ -18,8 +18,6 @@ Linear CKA says how alike vectors of two layers are, whatever basis they are in 
 to each other, so N should be well above D: of few tokens even unrelated layers look alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

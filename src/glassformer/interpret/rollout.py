@@ -14,8 +14,6 @@ short vector is a way not to look at all:
     weight · ‖v w‖        v the value at the key, w the rows of the output matrix that belong to the head
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

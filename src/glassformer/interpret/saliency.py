@@ -10,8 +10,6 @@ Integrated gradients (Sundararajan et al. 2017) are complete: they sum to answer
 steers the integral: a piece of the way whose gradients do not add up to what the answer did on it is cut in two.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ A heat map is red where numbers are positive, blue where they are negative, and 
 zero: it reads the same on a light page and on a dark one. Arrays larger than the map are averaged into its cells.
 """
 
-from __future__ import annotations
-
 import base64
 import struct
 import zlib

@@ -5,8 +5,6 @@ sublayers(run)     attention, cross-attention and feed-forward of every block
 read_out(run, x)   logits = head(norm x), for the stream at any point
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
