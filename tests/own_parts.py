@@ -8,7 +8,7 @@ import numpy as np
 from glassformer import ops, registry
 from glassformer.data import TASKS, custom_task
 from glassformer.layers import Block, InputGrads, Layer, Positions, Residual, Spec
-from glassformer.ops.special import logistic
+from glassformer.ops.activation import logistic
 from glassformer.text import TOKENIZERS
 
 

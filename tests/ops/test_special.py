@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compare import assert_close
-from glassformer.ops.special import logistic, normal_cdf
+from glassformer.ops.activation import logistic, normal_cdf
 
 X = np.concatenate((np.linspace(-38, 38, 4001), [0.0, -0.0, 1e-300, -1e-300, 1e-9, -700, 700]))
 

@@ -68,7 +68,9 @@ def attention_tiled(
     """
     check_heads(q, k, v)
     check_rate(rate)
-    _check_tiles(q, k, pattern, tile)
+    if tile < 1:
+        raise ConfigError(f"the tile size is {tile}", hint="use at least 1, such as 128")
+    pattern.check_lengths(q.shape[-2], k.shape[-2])
     shape = (*q.shape[:-1], k.shape[-2])
     if mask is not None:
         check_mask(mask, shape)
@@ -120,12 +122,6 @@ def attention_tiled_backward(
     else:
         dq, dk, dv, dbias = _attend_backward(_all_of(saved, pattern), dy, along, rate, scale, tile)
     return dq, dk, dv, dbias
-
-
-def _check_tiles(q: Array, k: Array, pattern: Pattern, tile: int) -> None:
-    if tile < 1:
-        raise ConfigError(f"the tile size is {tile}", hint="use at least 1, such as 128")
-    pattern.check_lengths(q.shape[-2], k.shape[-2])
 
 
 def _by_position(y: Array) -> Array:

@@ -17,7 +17,7 @@ from glassformer.layers.cache import KeyValues
 from glassformer.layers.embedding import Embedding, InputEmbedding
 from glassformer.layers.position import RotaryPositions
 from glassformer.models import build
-from glassformer.ops import position, special
+from glassformer.ops import activation, position
 from glassformer.ops.embedding import scatter_add
 from glassformer.tree import flatten
 from one_gpu import assert_near, quickly
@@ -61,8 +61,8 @@ PAIRS = [
     Case(ops.cross_entropy, (floats(3, 20), np.array([4, ops.IGNORE, 19])), (0,), on_gpu=True),
 ]
 FUNCTIONS = [
-    Case(special.logistic, (floats(5, 3) * 9,), digits=1e-6),
-    Case(special.normal_cdf, (floats(5, 3) * 4,), digits=1e-6),
+    Case(activation.logistic, (floats(5, 3) * 9,), digits=1e-6),
+    Case(activation.normal_cdf, (floats(5, 3) * 4,), digits=1e-6),
     Case(scatter_add, (floats(2, 3, 4), rng.integers(0, 5, (2, 3))), settings={"shape": (5, 4)}, digits=1e-6),
     Case(ops.embedding, (floats(7, 4), rng.integers(0, 7, (2, 3))), (0,), {"scale": 1.5}),
 ]

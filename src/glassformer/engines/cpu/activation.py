@@ -89,7 +89,7 @@ def normal_cdf(x: float) -> float:
 
 @inlined
 def _normal_cdf32(x):
-    """Φ(−t) = exp(−t²/2) · g(t), t ≥ 0; g is the series of `ops.special` in powers of (t − 4) / (t + 4)."""
+    """Φ(−t) = exp(−t²/2) · g(t), t ≥ 0; g is the series of `ops.activation` in powers of (t − 4) / (t + 4)."""
     f = np.float32
     t = minimum(abs(x), f(38.0))  # beyond, Φ(−t) is zero in float32
     z = (t - f(4.0)) / (t + f(4.0))

@@ -19,7 +19,7 @@ from ...arrays import Array, cast, check_ids, check_width, is_half, namespace, w
 from ...dispatch import replaces
 from ...layers.embedding import InputEmbedding
 from ...layers.position import RotaryPositions
-from ...ops import position, special
+from ...ops import activation, position
 from ...ops.embedding import EmbeddingSaved
 from ...ops.embedding import scatter_add as written_scatter_add
 from ...ops.linear import LinearSaved, check_matrix, flat
@@ -72,13 +72,13 @@ def scatter_add(rows: Array, ids: Array, *, shape: tuple[int, ...]) -> Array:
     return cast(namespace(rows).zeros(shape, wide.dtype).at[ids.reshape(-1)].add(wide), rows.dtype)
 
 
-@replaces(special.logistic)
+@replaces(activation.logistic)
 def logistic(x: Array) -> Array:
     """Return σ(x) as one operation of JAX."""
     return NotImplemented if is_half(x) else jax_logistic(x)
 
 
-@replaces(special.normal_cdf)
+@replaces(activation.normal_cdf)
 def normal_cdf(x: Array) -> Array:
     """Return Φ(x) = erfc(−x / √2) / 2."""
     return NotImplemented if is_half(x) else 0.5 * erfc(-x * math.sqrt(0.5))
