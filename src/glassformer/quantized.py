@@ -187,7 +187,7 @@ def quantize(x: Array, form: str) -> Quantized:
 
 
 def row_size(form: str, columns: int) -> int:
-    """Return the bytes of a row of so many numbers."""
+    """Return the bytes of a row of `columns` numbers."""
     check_known("there are no blocks of the kind", form, FORMS)
     return -(-columns // FORMS[form].numbers) * FORMS[form].size
 
@@ -198,7 +198,7 @@ def read_rows(form: str, stored: Array, columns: int) -> Array:
         return stored.view(np.float16).astype(np.float32)
     blocks = stored.reshape(len(stored), -(-columns // BLOCK), FORMS[form].size)
     d = blocks[..., :2].copy().view(np.float16).astype(np.float32)  # (N, blocks, 1)
-    # Damaged numbers may be infinite: that is for whoever looks at them to see, not for NumPy to warn about.
+    # Damaged numbers may be infinite: the reader sees that, and NumPy need not warn about it.
     with np.errstate(all="ignore"):
         if form == "Q8_0":
             x = blocks[..., 2:].view(np.int8) * d

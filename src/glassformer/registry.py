@@ -1,4 +1,4 @@
-"""Parts of one's own, by name: what a config may choose beside what is built in.
+"""Registered parts, by name: what a config may choose beside what is built in.
 
     register("activation", "square", (square, square_backward))
 
@@ -45,7 +45,7 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
 """What may be chosen without anybody's doing."""
 
 PARTS = {"activation": "forward, backward", "norm": "make", "positions": "make", "block": "block"}
-"""What the config of a model chooses by name, and may be of one's own; and what is registered under the name."""
+"""What the config of a model chooses by name, and users may register; and what is registered under the name."""
 
 _own: dict[str, dict[str, Any]] = {family: {} for family in BUILT_IN}
 _origins: dict[tuple[str, str], Path] = {}  # the file that a part came from, where one was read
@@ -54,7 +54,7 @@ _reading: list[tuple[Path, list[tuple[str, str, Any]]]] = []
 
 
 def register(family: str, name: Any, part: Any) -> None:
-    """Make a part known under a name; the same name again replaces a part of one's own, never a built-in one."""
+    """Make a part known under a name; the same name again replaces a registered part, never a built-in one."""
     if not isinstance(name, str) or not name.isidentifier():
         raise ConfigError(f"the name of a part is {name!r}", hint="use letters, digits and _, such as square_relu")
     if name in BUILT_IN[family]:

@@ -1,7 +1,7 @@
 """One thread of BLAS for each matrix product, as long as somebody asks for it.
 
-BLAS has one number of threads for the whole process. Whoever comes first notes it and sets it to one, whoever leaves
-last puts it back, in whatever order and from whichever thread they come and go.
+BLAS has one number of threads for the whole process. The first block to open notes it and sets it to one, and
+the last to close puts it back, in any order and from any thread.
 """
 
 import ctypes
@@ -15,10 +15,10 @@ from weakref import ref
 
 _AFFIXES = tuple(product(("", "scipy_"), ("", "64_", "_64")))  # of OpenBLAS, as it was built
 _open: set["ref[one_blas_thread]"] = set()  # the `with` blocks that want one thread
-_before: list[int] = []  # how many there were; empty while nobody wants one
+_before: list[int] = []  # how many there were; empty while no block is open
 _lock = threading.RLock()  # a block that is forgotten closes at any moment, such as while another one opens
 PATIENCE = 5.0
-"""Seconds after which nobody can still be at work behind the lock: what takes it is done in milliseconds."""
+"""Seconds after which no thread can still be at work behind the lock: what takes it is done in milliseconds."""
 
 
 class one_blas_thread:  # noqa: N801 - used like a function, and faster than one made of a generator

@@ -8,8 +8,7 @@ import numpy as np
 
 from glassformer.config import DecoderConfig
 from glassformer.mesh.shape import MeshShape, build_mesh
-from glassformer.mesh.sharding import fetch, fetch_for, param_shardings, place
-from glassformer.mesh.stacking import stack_blocks
+from glassformer.mesh.sharding import fetch, fetch_for, param_shardings, place, stack_blocks
 from glassformer.models import build
 from glassformer.tree import flatten
 

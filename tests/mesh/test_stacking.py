@@ -5,7 +5,7 @@ import pytest
 
 from glassformer.config import config_from_dict
 from glassformer.errors import ShapeError
-from glassformer.mesh.stacking import stack_blocks, unstack_blocks
+from glassformer.mesh.sharding import stack_blocks, unstack_blocks
 from glassformer.models import build
 from glassformer.training import EMA, AdamW, Muon
 from glassformer.tree import flatten

@@ -159,7 +159,7 @@ class Attention(Layer):
     def backward(self, params: Tree, saved: AttentionRecord, dy: Array) -> tuple[InputGrads, Tree]:
         """Return the gradients of all that was read, and of the four matrices: the forward list, from the end.
 
-        A cache plays no part: it serves writing, and whoever learns reads all of a sequence at once.
+        A cache plays no part: it serves writing, and training reads all of a sequence at once.
         """
         grads: dict[str, Tree] = {}
         # y = merged heads · output

@@ -105,7 +105,7 @@ class Block(Layer):
         """Return the gradients of all that was read, and of the parameters: the list, reversed.
 
         dy (..., T, D) runs down the stream: what one residual connection returns for its input is the gradient of the
-        output of the one before it. Memory and bias come in from the side, and collect from whoever read them.
+        output of the one before it. Memory and bias come in from the side, and collect from all their readers.
         """
         grads: dict[str, Tree] = {}
         read = InputGrads(dy)
@@ -169,7 +169,7 @@ def child_key(key: Array | None, number: int) -> Array | None:
 
 
 def register_block(name: str, block: Any) -> None:
-    """Let configs choose a block of one's own by a name: block="name".
+    """Let configs choose your own block by a name: block="name".
 
     `block` is a class derived from `Block`, with the same settings and its own `forward` and `backward`. A `forward`
     that hands its `cache` on to attention writes with a cache, too; another is refused there, and writes without one.

@@ -9,7 +9,7 @@ when more are read; and of all that was computed for it, later tokens look at it
 query or at what it became. A new token costs one row of every product, instead of all rows once more.
 
 Memory grows with what is read: 2 · L · K · C numbers a token. Under a sliding window only the last `window` keys are
-kept, in a ring: position p stands in slot p mod window, over position p − window, which nobody may see any more. A ring
+kept, in a ring: position p stands in slot p mod window, over position p − window, which no query sees any more. A ring
 is out of order once it has gone round, which does no harm: softmax adds its keys up in any order, rotations are in the
 keys already, and masks and biases are asked for by `columns`, the position in each slot.
 """
@@ -45,7 +45,7 @@ class KeyValues:
         return self.seen if self.window is None else min(self.seen, self.window)
 
     def columns(self, new: int) -> Array:
-        """Return the positions of the keys that `append` will return for so many new tokens."""
+        """Return the positions of the keys that `append` will return for `new` tokens."""
         total = self.seen + new
         if self.window is None or total <= self.window:
             return np.arange(total)
@@ -55,7 +55,7 @@ class KeyValues:
         return self.seen - (self.seen - slots) % self.window  # the latest position of each slot of the ring
 
     def allowed(self, pattern: Pattern, new: int) -> Array | None:
-        """Return which of these keys so many new tokens may see under a pattern, (T, S); None: all of them."""
+        """Return which of these keys `new` tokens may see under a pattern, (T, S); None: all of them."""
         if pattern.is_full or (new == 1 and pattern.is_span):
             return None  # one token sees all that came before it, and no more than its window is kept
         total = self.seen + new
@@ -81,7 +81,7 @@ class KeyValues:
     def reserve(self, shape: tuple[int, ...], dtype: Any) -> int:
         """Make room for one more token, whose keys have the shape (..., K, 1, C); return its place in the buffer.
 
-        Whoever puts it there counts it as `seen`.
+        The caller counts it as `seen`.
         """
         self._check_fit(shape)
         place = self.seen if self.window is None else self.seen % self.window
@@ -180,7 +180,7 @@ class Cache:
         return sum(a.nbytes for a in arrays if a is not None)
 
     def rows(self, new: int) -> Array:
-        """Return the places of so many new tokens."""
+        """Return the places of `new` tokens."""
         return np.arange(self.length, self.length + new)
 
     def columns(self, new: int) -> Array:

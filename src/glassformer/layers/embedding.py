@@ -66,7 +66,7 @@ class InputEmbedding(Layer):
     tokens: Embedding
     context: int  # the longest sequence; a table of learned positions has no row beyond it
     positions: str = "learned"
-    segments: int = 0  # how many texts a sequence may hold; 0: nobody asks
+    segments: int = 0  # how many texts a sequence may hold; 0: no segments
     norm: Norm | None = None
     dropout: float = 0.0
     compute: str | None = None  # the type of the result, where it is not that of the tables

@@ -103,7 +103,7 @@ Norm: TypeAlias = LayerNorm | RMSNorm | NoNorm
 
 
 def register_norm(name: str, make: Callable[[int, float], Layer]) -> None:
-    """Let configs choose a norm of one's own by a name: norm="name".
+    """Let configs choose your own norm by a name: norm="name".
 
     make(width, eps) returns a layer from (..., D) to (..., D): a class with these two settings will do.
     """

@@ -20,7 +20,7 @@ from .layer import Layer, Spec
 
 
 class Positions(Layer):
-    """How attention learns where tokens stand. A kind of one's own overrides what it needs; the rest does nothing.
+    """How attention learns where tokens stand. Your own kind overrides what it needs; the rest does nothing.
 
     name   under which its parameters and its record stand, where it has any
     """
@@ -114,7 +114,7 @@ class RelativePositions(Positions):
 
 
 def register_positions(name: str, make: Callable[..., Positions]) -> None:
-    """Let configs choose positions of one's own by a name: positions="name".
+    """Let configs choose your own positions by a name: positions="name".
 
     make(config, bidirectional=…) returns a `Positions`; bidirectional is False in a decoder, which never looks ahead.
     """

@@ -119,7 +119,7 @@ class Stack(Layer):
         if not isinstance(blocks, list):
             raise ConfigError(
                 "the parameters of the blocks are stacked, which these arrays cannot run as one loop",
-                hint="give the blocks as a list: `unstack_blocks` of glassformer.mesh.stacking makes one",
+                hint="give the blocks as a list: `unstack_blocks` of glassformer.mesh.sharding makes one",
             )
         records = []
         for params, key in zip(blocks, keys, strict=True):
@@ -209,7 +209,7 @@ class Stack(Layer):
         return x
 
     def _check_reads(self) -> None:
-        """Refuse a block of one's own that has no way to remember."""
+        """Refuse a registered block that has no way to remember."""
         parameters = inspect.signature(self.block.forward).parameters.values()
         if not any(p.name == "cache" or p.kind is p.VAR_KEYWORD for p in parameters):
             raise self._reads_nothing("takes no cache")

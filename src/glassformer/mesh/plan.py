@@ -64,7 +64,7 @@ class Plan:
     length       tokens per sequence
     accumulate   in how many microbatches a step is computed
     tile         attention in tiles, of whatever size, which keep no weights; half precision keeps none in any case
-    rules        how parameters are split; `parse_rules` puts some of one's own before the table
+    rules        how parameters are split; `parse_rules` puts your own before the table
     """
 
     config: TransformerConfig

@@ -39,7 +39,7 @@ class Rule(NamedTuple):
 
 Rules: TypeAlias = tuple[Rule, ...]
 OwnRules: TypeAlias = tuple[tuple[str, Axes], ...]
-"""Patterns and axes of one's own, as a run keeps them among its settings."""
+"""Your own patterns and axes, as a run keeps them among its settings."""
 
 RULES: Rules = (
     Rule("embedding.tokens.table", ("tensor", "fsdp"), ("vocab", "width")),
@@ -104,7 +104,7 @@ def check_mesh(config: TransformerConfig, mesh: MeshShape, rules: Rules = RULES)
     alone = config.replace(layers=1, **({"encoder_layers": 1} if isinstance(config, EncoderDecoderConfig) else {}))
     specs = dict(named_leaves(build(alone).specs()))  # blocks are alike: one of each kind is enough to look at
     for name in specs:
-        # A rule of one's own does not say what it splits; the table does, for the same last axes.
+        # A user's rule does not say what it splits; the table does, for the same last axes.
         axes, settings = reversed(rule_for(name, rules).axes), reversed(rule_for(name).sizes)
         for axis, setting in zip(axes, settings, strict=False):
             heads = {"heads": config.heads, "kv_heads": config.key_heads}.get(setting)
@@ -135,12 +135,12 @@ def check_execution(config: TransformerConfig, execution: Execution, *, batch: i
 
 
 def parse_rules(given: str | Path | Iterable[Any] = ()) -> Rules:
-    """Return rules of one's own, which come first, and then the table; see `own_rules`."""
+    """Return the user's rules, which come first, and then the table; see `own_rules`."""
     return (*(Rule(pattern, axes) for pattern, axes in own_rules(given)), *RULES)
 
 
 def own_rules(given: str | Path | Iterable[Any]) -> OwnRules:
-    """Read rules of one's own.
+    """Read the user's rules.
 
     Rules are text such as "*attention.key.w=fsdp,none; head.b=", an axis or none for each of the last axes of the
     array; or a list of such texts or of [pattern, [axes]]; or a JSON file with a list or an object {pattern: [axes]}.

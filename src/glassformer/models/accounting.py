@@ -121,7 +121,7 @@ def _keys_seen(config: TransformerConfig, length: int, *, causal: bool) -> int:
     within = length if config.window is None else min(length, both(config.window))
     if config.stride is None:
         return within
-    return min(within, both(config.stride) + (within - 1) // config.stride)  # its neighbors, and every so many beyond
+    return min(within, both(config.stride) + (within - 1) // config.stride)  # its neighbors, and every stride-th beyond
 
 
 def _depth(config: TransformerConfig) -> int:

@@ -90,7 +90,12 @@ class Encoder(Model):
         dtable = None
         if self.config.head == "classes":
             dpooled, grads["classifier"] = self.classifier.backward(params["classifier"], saved["classifier"], dlogits)
-            dx = self._unpool(saved, dpooled)
+            # The pooled vector is the mean of all places, or the first alone: all others then get zeros.
+            if self.config.pooling == "mean":
+                dx = ops.mean_pool_backward(dpooled, saved["pool"])
+            else:
+                length = saved["embedding"]["output"].shape[-2] + (self.config.pooling == "cls")
+                dx = ops.take_first_backward(dpooled, None, length=length)
         elif self.config.head == "tokens":
             table = params["embedding"]["tokens"]["table"]
             (dx, dtable), grads["head"] = self.head.backward(params.get("head", {}), saved["head"], dlogits, table)
@@ -125,7 +130,9 @@ class Encoder(Model):
             check_mask(mask, tuple(tokens.shape), what="the padding mask")
         if self.config.pooling == "cls":
             x, _ = ops.prepend(params["cls"], x)
-            mask = _prepend_true(mask)
+            if mask is not None:  # the learned vector is seen by all
+                xp = namespace(mask)
+                mask = xp.concatenate((xp.ones((*mask.shape[:-1], 1), dtype=bool), xp.asarray(mask)), axis=-1)
         x, saved = self.stack.forward(params, x, mask=key_mask(mask), key=stack_key)
         return x, mask, {"embedding": embedded, **saved}
 
@@ -137,22 +144,3 @@ class Encoder(Model):
         check_length(tokens.shape[-1], self.config.context)
         real = xp.asarray(tokens != self.config.padding_id, dtype=np.int32)
         return xp.cumsum(real, axis=-1, dtype=np.int32) * real
-
-    def _unpool(self, saved: Tree, dpooled: Array) -> Array:
-        """Give the gradient of the pooled vector (..., D) back to the positions it came from, (..., T, D).
-
-        A first vector alone was read where there is no mean: all other positions get zeros.
-        """
-        if self.config.pooling == "mean":
-            return ops.mean_pool_backward(dpooled, saved["pool"])
-        # A learned vector stands before the tokens.
-        length = saved["embedding"]["output"].shape[-2] + (self.config.pooling == "cls")
-        return ops.take_first_backward(dpooled, None, length=length)
-
-
-def _prepend_true(mask: Array | None) -> Array | None:
-    """Return a padding mask with room for the learned vector before every sequence."""
-    if mask is None:
-        return None
-    xp = namespace(mask)
-    return xp.concatenate((xp.ones((*mask.shape[:-1], 1), dtype=bool), xp.asarray(mask)), axis=-1)

@@ -151,7 +151,7 @@ def activation_pair(name: str) -> tuple[Callable, Callable]:
 
 
 def register_activation(name: str, forward: Callable, backward: Callable) -> None:
-    """Let configs choose an activation of one's own by a name.
+    """Let configs choose your own activation by a name.
 
         y, saved = forward(x)      dx = backward(dy, saved)
 
@@ -162,7 +162,7 @@ def register_activation(name: str, forward: Callable, backward: Callable) -> Non
 
 
 def register_op(name: str, forward: Callable, backward: Callable, *arrays: Array, **settings: Any) -> None:
-    """Let `glassformer check` prove a pair of one's own.
+    """Let `glassformer check` prove your own pair.
 
         y, saved = forward(*arrays, **settings)      grads = backward(dy, saved, **settings)
 

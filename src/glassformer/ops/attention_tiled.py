@@ -1,6 +1,6 @@
 """The same attention in tiles: memory grows with the length, not with its square.
 
-The weights (..., H, T, S) are by far the largest array of a long sequence, and nobody needs them all at once. The
+The weights (..., H, T, S) are by far the largest array of a long sequence, and no step needs them all at once. The
 softmax of a row is accumulated key tile by key tile (Milakov and Gimelshein 2018; Dao et al. 2022). Of all keys seen so
 far it takes three things to go on:
 
@@ -198,10 +198,10 @@ def _attend_backward(
                 bias = _bias_tile(saved.bias, rows, columns)
                 dbias_column.append(None if bias is None else xp.zeros_like(bias))
                 continue
-            grads = _tile_backward(xp, part, dy, along, rows, columns, rate, scale)
-            dq[i] = dq[i] + grads.dq
-            dk_tile, dv_tile = dk_tile + grads.dk, dv_tile + grads.dv
-            dbias_column.append(grads.dbias)
+            dq_tile, dk_part, dv_part, dbias_tile = _tile_backward(xp, part, dy, along, rows, columns, rate, scale)
+            dq[i] = dq[i] + dq_tile
+            dk_tile, dv_tile = dk_tile + dk_part, dv_tile + dv_part
+            dbias_column.append(dbias_tile)
         dk.append(dk_tile)
         dv.append(dv_tile)
         dbias.append(_joined(xp, dbias_column, saved.bias, -2))
@@ -213,16 +213,9 @@ def _attend_backward(
     )
 
 
-class _TileGrads(NamedTuple):
-    dq: Array  # (..., H, t, C) for t queries of the tile
-    dk: Array  # (..., K, s, C) for its s keys
-    dv: Array  # (..., K, s, C)
-    dbias: Array | None  # in the shape of the bias's tile
-
-
 def _tile_backward(
     xp: Any, part: _Part, dy: Array, along: Array, rows: range, columns: range, rate: float, scale: float | None
-) -> _TileGrads:
+) -> tuple[Array, Array, Array, Array | None]:
     """Return what one tile adds to the gradients of its queries, keys, values and bias.
 
     Line by line this is `attention_backward`, with weights p that are made again and `along` for the sum over all keys.
@@ -245,7 +238,7 @@ def _tile_backward(
     # scores = q kᵀ · scale + bias
     dbias = None if bias is None else unbroadcast(dscores, tuple(bias.shape))
     dscores = grouped(dscores * (default_scale(q) if scale is None else scale), k)
-    return _TileGrads(ungrouped(dscores @ k, q), xp.matrix_transpose(dscores) @ grouped(q, k), dv, dbias)
+    return ungrouped(dscores @ k, q), xp.matrix_transpose(dscores) @ grouped(q, k), dv, dbias
 
 
 def _row_tile(xp: Any, part: _Part, rows: range, rate: float, scale: float | None, tile: int) -> tuple[Array, Array]:

@@ -37,7 +37,7 @@ def embedding_backward(dy: Array, saved: EmbeddingSaved, *, scale: float = 1.0) 
 
         dtable[v] = scale · Σ dy[i] over all i with ids[i] = v
 
-    Rows that nobody looked up get zeros, which in a large vocabulary are most rows of a step.
+    Rows that were not looked up get zeros, which in a large vocabulary are most rows of a step.
     """
     check_learnable(saved.table)
     # y = scale · table[ids]

@@ -124,7 +124,7 @@ def causal_mask(queries: int, keys: int | None = None) -> Array:
 def padding_mask(lengths: Array, size: int) -> Array:
     """Mark the real tokens of right-padded sequences: True for the first `length` of `size` places, (..., S).
 
-    A batch is one array, so short sequences are filled up; nobody may attend to what fills them.
+    A batch is one array, so short sequences are filled up; no query may attend to what fills them.
     """
     xp = namespace(lengths)
     return xp.arange(size) < lengths[..., None]

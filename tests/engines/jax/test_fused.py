@@ -14,7 +14,7 @@ from glassformer.engines.jax import attention as attention_jax
 from glassformer.engines.jax import fused as kernels
 from glassformer.engines.jax.stack import Spreading, is_spread, spreading
 from glassformer.execution import Execution
-from glassformer.mesh.stacking import stack_blocks, unstack_blocks
+from glassformer.mesh.sharding import stack_blocks, unstack_blocks
 from glassformer.models import Batch, build
 from glassformer.ops import IGNORE
 from glassformer.ops.mask import Pattern

@@ -8,7 +8,7 @@ import pytest
 from glassformer.dispatch import use_engine
 from glassformer.errors import ConfigError
 from glassformer.layers.stack import RematInputs
-from glassformer.mesh.stacking import stack_blocks
+from glassformer.mesh.sharding import stack_blocks
 from glassformer.models import build
 from glassformer.proofs.gradient import relative_error
 from glassformer.tree import flatten, tree_map

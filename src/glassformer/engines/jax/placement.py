@@ -11,8 +11,7 @@ from ...arrays import Array, Tree, cast, half_type
 from ...execution import MeshShape
 from ...mesh.rules import RULES, Rules
 from ...mesh.shape import build_mesh
-from ...mesh.sharding import param_shardings, place, sharding, working_shardings
-from ...mesh.stacking import names_in_list, stack_blocks
+from ...mesh.sharding import names_in_list, param_shardings, place, sharding, stack_blocks, working_shardings
 from ...models import Batch
 from ...ops import IGNORE
 from ...tree import flatten, rebuilt, tree_map

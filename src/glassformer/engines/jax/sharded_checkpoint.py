@@ -24,7 +24,7 @@ from ...arrays import Tree
 from ...cluster.collective import agreed, check_shared, meet, process, processes
 from ...errors import CheckpointError, ConfigError, first_line
 from ...files import disk_hint, flush, flush_folder, refusal, write_text
-from ...mesh.stacking import stack_blocks, unstack_blocks
+from ...mesh.sharding import stack_blocks, unstack_blocks
 from ...training.checkpoint import LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from ...training.state import COUNTERS, TrainingState
 from ...tree import flatten, rebuilt, unflatten

@@ -21,8 +21,7 @@ from ...cluster.collective import any_of
 from ...data.examples import Dataset
 from ...execution import Execution
 from ...mesh.rules import check_execution, parse_rules
-from ...mesh.sharding import fetch, fetch_for
-from ...mesh.stacking import unstack_blocks
+from ...mesh.sharding import fetch, fetch_for, unstack_blocks
 from ...models import Batch, Model, build
 from ...training.ema import EMA
 from ...training.evaluate import Evaluation, evaluate, right_answers, rows_at_once
