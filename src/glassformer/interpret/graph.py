@@ -52,29 +52,22 @@ MOVES = ("split_heads", "merge_heads")
 
 def moved(step: Step, index: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return where an entry of x stands in what the step made of it."""
-    return _split(step, index) if step.rule == "split_heads" else _merged(step, index)
+    return _moved(step, index, step.rule == "split_heads")
 
 
 def moved_back(step: Step, index: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return where an entry of the result stood in x."""
-    return _merged(step, index) if step.rule == "split_heads" else _split(step, index)
+    return _moved(step, index, step.rule == "merge_heads")
 
 
-def _split(step: Step, index: tuple[Any, ...]) -> tuple[Any, ...]:
-    """(n, t, h·C + c) to (n, h, t, c)."""
-    *lead, position, feature = index
-    head, channel = divmod(feature, _channels(step))
-    return (*lead, head, position, channel)
-
-
-def _merged(step: Step, index: tuple[Any, ...]) -> tuple[Any, ...]:
-    """(n, h, t, c) to (n, t, h·C + c)."""
+def _moved(step: Step, index: tuple[Any, ...], splits: bool) -> tuple[Any, ...]:
+    """Return (n, t, h·C + c) as (n, h, t, c), or the other way."""
+    channels = (step.output if step.rule == "split_heads" else step.inputs["x"]).shape[-1]
+    if splits:
+        *lead, position, feature = index
+        return (*lead, feature // channels, position, feature % channels)
     *lead, head, position, channel = index
-    return (*lead, position, head * _channels(step) + channel)
-
-
-def _channels(step: Step) -> int:
-    return int((step.output if step.rule == "split_heads" else step.inputs["x"]).shape[-1])
+    return (*lead, position, head * channels + channel)
 
 
 NORMS = {"layer_norm": "rstd", "rms_norm": "rrms"}

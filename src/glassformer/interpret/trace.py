@@ -14,7 +14,7 @@ from ..text.tokenizer import Tokenizer
 from ..tree import flatten
 from .run import Run, has_no_head, watch
 from .show import html_of
-from .stream import points, stacks, sublayers
+from .stream import points, real_tokens, stacks, sublayers
 
 CLS = "[CLS]"
 """The label of the learned vector that an encoder may put before a sequence."""
@@ -125,8 +125,7 @@ def trace_of(run: Run, example: int = 0, *, labels: Labels = NUMBERS) -> Trace:
     for stack, stream in residual.items():
         of_source = two and stack == "encoder"
         tokens = np.asarray(run.batch.source if of_source else run.batch.tokens)[example]
-        mask = run.batch.source_mask if of_source else run.batch.mask
-        kept = np.ones(len(tokens), dtype=bool) if mask is None else np.asarray(mask)[example]
+        kept = real_tokens(run, len(tokens), source=of_source)[example]
         first = stream.shape[1] - len(tokens)  # a learned vector stands before the tokens
         ids[stack] = np.pad(tokens, (first, 0), constant_values=-1)
         real[stack] = np.flatnonzero(np.pad(kept, (first, 0), constant_values=True))
