@@ -157,9 +157,9 @@ def open_session(
         raise ConfigError("--lora needs a model to start from", hint="name one with --from")
     if preset is not None and source is not None:
         raise ConfigError("--preset builds a new model, --from starts from an old one", hint="leave out one of them")
-    folder, numbered = out or Path("runs") / task, out is None
+    settings |= {"preset": preset} if source is None else {"source": source, "adapters": lora}
     with waiting(f"preparing {task}" if source is None else f"preparing {task} and {source}", delay=DELAY):
-        return new_session(task, folder, source=source, adapters=lora, preset=preset, numbered=numbered, **settings)
+        return new_session(task, out or Path("runs") / task, numbered=out is None, **settings)
 
 
 def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """What all processes of a run do together: wait for each other, agree, and see what one wrote.
 
-Every process must call these functions in the same order. They may be used once JAX's processes are connected; one
-process alone has nothing to do.
+Every process must call these functions in the same order, once JAX's processes are connected; one alone need not wait.
 """
 
 import contextlib

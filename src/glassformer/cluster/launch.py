@@ -1,13 +1,8 @@
-"""Several processes, one run: who am I among them, and where do we meet?
+"""Several processes, one run: which one this is, and where they meet.
 
-The answers come, each for itself, from the command line, from GLASSFORMER_COORDINATOR, GLASSFORMER_PROCESSES and
-GLASSFORMER_PROCESS, or from what started the processes:
-
-    Slurm        srun                        everything
-    Open MPI     mpirun                      everything; across machines, with version 5, all but the coordinator
-    Kubernetes   Job, completionMode Indexed the process number; the other two stand in the pod's environment
-
-Process 0 runs on the coordinator's machine and listens on its port.
+The answers come, each for itself, from the command line, from GLASSFORMER_COORDINATOR, _PROCESSES and _PROCESS, or from
+Slurm, Open MPI or Kubernetes; docs/many_machines.md has the table. Process 0 runs on the coordinator's machine and
+listens on its port.
 """
 
 import contextlib
@@ -18,9 +13,8 @@ import re
 import sys
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import ConfigError
 from ..mesh.shape import require_jax
@@ -33,32 +27,18 @@ WORDS = {"process": "the process number", "processes": "the number of processes"
 NO_HEARTBEATS = 1 << 20
 """Seconds: longer than any run waits for a lost worker."""
 _PORTS = 1 << 12
-"""Schedulers number their jobs; a job's port is taken from the topmost so many."""
+"""A job's port is one of this many topmost ports, chosen by the number that the scheduler gave the job."""
 
 
-@dataclass(frozen=True)
-class Cluster:
+class Cluster(NamedTuple):
     """This process among all processes of a run."""
 
     process: int
     processes: int
-    coordinator: str  # host:port
+    host: str  # the machine of process 0, and the port where it listens
+    port: int
     devices: tuple[int, ...] | None = None  # the local devices that are this process's own; None: all
     source: str = "given"  # what told
-
-    def __post_init__(self) -> None:
-        _check_numbers(self.process, self.processes)
-        _split_address(self.coordinator)
-
-    @property
-    def host(self) -> str:
-        """The machine of process 0."""
-        return _split_address(self.coordinator)[0]
-
-    @property
-    def port(self) -> int:
-        """Where process 0 listens."""
-        return _split_address(self.coordinator)[1]
 
 
 def find_cluster(
@@ -97,7 +77,9 @@ def find_cluster(
             f"{source} gave {have}, but not {' and '.join(WORDS[name] for name in missing)}",
             hint="pass " + ", ".join(f"--{name} or GLASSFORMER_{name.upper()}" for name in missing),
         )
-    return Cluster(**values, source=source)
+    _check_numbers(values["process"], values["processes"])
+    address = _split_address(values.pop("coordinator"))
+    return Cluster(values["process"], values["processes"], *address, values.get("devices"), source)
 
 
 def _joined(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -118,8 +100,7 @@ def start(cluster: Cluster | None) -> Watch:
     versions = {name: _version(name) for name in ("glassformer", "jax", "jaxlib")}
     secret = find_secret()
     _keep_stdout()
-    place = cluster.process, cluster.processes, cluster.host, cluster.port
-    meeting = meet(*place, limits=limits, versions=versions, secret=secret)
+    meeting = meet(*cluster[:4], limits=limits, versions=versions, secret=secret)
     watch = Watch(cluster.process, meeting.workers, limits=limits)
     watch.begin(meeting.lines)
     try:
@@ -140,7 +121,7 @@ def _version(package: str) -> str:
 def _keep_stdout() -> None:
     """Send what native libraries write to stdout, such as greetings between processes, to stderr: stdout is data."""
     if sys.stdout is not sys.__stdout__ or sys.stdout is None:
-        return  # it is not the process's own: someone has caught it
+        return  # it is not the process's own: a caller has redirected it
     sys.stdout.flush()
     own = os.dup(1)
     os.dup2(2, 1)

@@ -124,7 +124,7 @@ class _Door:
 
     def _look(self, server: socket.socket) -> None:
         """Let in who has come, and forget who went away again: it may come back, started anew."""
-        with contextlib.suppress(OSError):  # no one has come, or there are too many open files for now
+        with contextlib.suppress(OSError):  # nothing has come, or there are too many open files for now
             threading.Thread(target=self._greet, args=server.accept(), daemon=True).start()
         for number in [number for number, line in self.lines.items() if line.receive() or line.closed]:
             self.lines.pop(number).close()
@@ -236,7 +236,7 @@ def _connected(host: str, port: int, deadline: float, limits: Limits) -> socket.
         try:
             left = max(RETRY, min(5.0, deadline - time.monotonic()))
             connection = socket.create_connection((host, port), timeout=left)
-            # Where no one listens yet, the system may pick that very port for this end, and connect it to itself.
+            # Where nothing listens yet, the system may pick that very port for this end, and connect it to itself.
             if connection.getsockname() != connection.getpeername():
                 return connection
             connection.close()

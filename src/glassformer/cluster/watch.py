@@ -1,16 +1,8 @@
 """Workers watch each other: one that dies, falls silent or stays behind is named, and ends the run everywhere.
 
-Each worker tells worker 0, once a second, that it lives and which step it is in; worker 0 judges, and tells all others
-that it lives too. A thread does this, because the main thread may be waiting in a collective operation that never
-returns. On a verdict every worker writes the same error, with the name of the worker at fault, and ends at once:
-
-    dead         its connection ends without a farewell: noticed at once
-    silent       nothing was heard of it for `Limits.silence` seconds: it is stopped, or its machine or network is down
-    behind       others have gone on to a later step for `Limits.lag` seconds, and it has not: its main thread hangs
-    standstill   no one has reached a new step for `Limits.standstill` seconds
-
-The duration of a step or its compilation does not matter: all workers are in the same step. If worker 0 itself is lost,
-the others notice that it no longer answers.
+Each worker tells worker 0, once a second, that it lives and which step it is in; worker 0 judges (`workers.judge`), and
+tells all others that it lives too. A thread does this, because the main thread may wait in a collective operation that
+never returns. On a verdict every worker writes the same error and ends at once.
 """
 
 from __future__ import annotations
@@ -219,7 +211,7 @@ class Watch:
             time.sleep(TICK)
             now = time.monotonic()
             if last and now - last > self.limits.silence / 2:
-                self._count_anew(now)  # who was stopped itself has heard no one
+                self._count_anew(now)  # a worker that was stopped itself has heard nothing
             last, is_due = now, now >= next_beat
             next_beat = now + min(BEAT, self.limits.silence / 5) if is_due else next_beat
             yield now, is_due

@@ -1,4 +1,10 @@
-"""What is known about each worker, and the judgment: who, if anyone, has been lost."""
+"""What is known about each worker, and the judgment: who, if anyone, has been lost.
+
+dead         its connection ends without a farewell: noticed at once
+silent       nothing was heard of it for `Limits.silence` seconds: it is stopped, or its machine or network is down
+behind       others have gone on to a later step for `Limits.lag` seconds, and it has not: its main thread hangs
+standstill   no worker has reached a new step for `Limits.standstill` seconds
+"""
 
 from __future__ import annotations
 
@@ -14,7 +20,7 @@ from typing import Any, NamedTuple
 from ..errors import ConfigError
 
 PATIENCE = 3
-"""A worker may be behind for so many times as long as a step takes, where that is more than the limit."""
+"""A worker may be behind for this many steps' time, where that is more than the limit."""
 MISSED = 0.6
 """Who was not heard for so much of the limit on silence, when another one has passed it, is silent as well."""
 FADING = 0.8
@@ -27,7 +33,7 @@ class Limits:
 
     silence: float = 20.0  # nothing heard
     lag: float = 40.0  # behind the others
-    standstill: float = 1800.0  # no one in a new step
+    standstill: float = 1800.0  # no worker in a new step
     start: float = 300.0  # for all workers to come
 
     def __post_init__(self) -> None:

@@ -92,19 +92,14 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
     return line if plain and line["step"] > 0 and ("val_loss" not in line or "best" in line) else None
 
 
-def write(path: Path, text: str, mode: str = "w") -> None:
-    """Replace a text file of a run in one step, or append to it; say what is left where the system refuses."""
-    try:
-        if mode == "a":
-            with path.open("a", encoding="utf-8") as file:
-                file.write(text)
-        else:
+def write(path: Path, text: str, *, append: bool = False) -> None:
+    """Replace a text file of a run in one step, or append to it."""
+    with files.explained(path, hint="check the path and the disk; the checkpoints are unchanged"):
+        if not append:
             files.write_text(path, text)
-    except OSError as error:
-        raise CheckpointError(
-            f"could not write {path}: {files.refusal(error)}; the checkpoints are unchanged",
-            hint="check the path and the disk",
-        ) from error
+            return
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
 
 
 @contextlib.contextmanager

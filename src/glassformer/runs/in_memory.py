@@ -1,9 +1,4 @@
-"""Training in memory: what the steps did, and the best parameters, stay there; a trial can be written as a run later.
-
-    trial = new_trial("majority", {"steps": 200})
-    for record in trial.session.steps(): …
-    trial.frame()              the model as it is now, as a replay would show it
-    trial.write("runs/mine")   the run folder that `glassformer train --record` would have written
+"""Training in memory: its records and best parameters stay there; a trial can be written as a run later.
 
 Batches and first parameters follow from the seed, so a replay of the written run can return to every step.
 """

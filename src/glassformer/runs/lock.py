@@ -1,11 +1,8 @@
-"""One session at a time writes into a run folder: the one that holds its lock.
+"""One session at a time writes into a run folder: the one that holds the file `lock`, which names its holder.
 
-The lock is the file `lock` in the folder. Its holder keeps it open and locked by the system (flock, or a locked byte on
-Windows), which frees it when the process ends. The file names its holder. A free lock that still names a holder was
-left by a crash: the next session takes it over and reports it.
-
-Where a file system has no locks, the named process holds the lock as long as it lives. A process on another machine
-counts as alive until the file is removed.
+The holder keeps the file open and locked by the system, which frees it when the process ends. A free lock that still
+names a holder was left by a crash. Where a file system has no locks, the named process holds it as long as it lives; a
+process on another machine counts as alive until the file is removed.
 """
 
 from __future__ import annotations

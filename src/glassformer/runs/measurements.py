@@ -1,13 +1,10 @@
 """What a run looked like over the course of its training: a few measures of every frame, as arrays.
 
     course = measure(replay, replay.spaced(), {"attention": attention_on(batch), "weights": weight_norms})
-    course.steps                       (N,)
     course["loss"]                     (N,), always there: the training loss of the step that led to each frame
-    course["attention"]                (N, L, H, T, S)
     course["weights.head.w"]           (N,): what returns a dict becomes one row for each of its names
 
-A measure is any function of a frame that returns a number, an array, a text or a dict of these: a score of every head,
-by whatever detects them, too.
+A measure is any function of a frame that returns a number, an array, a text or a dict of these.
 """
 
 from __future__ import annotations
@@ -132,19 +129,6 @@ def gradient_norms_on(batch: Batch) -> Measure:
 def weight_norms(frame: Frame) -> dict[str, float]:
     """Return the norm of every parameter, by its dotted name."""
     return {name: float(global_norm({name: w})) for name, w in flatten(frame.params).items()}
-
-
-def weights(*names: str) -> Measure:
-    """Return parameters themselves, by their dotted names."""
-
-    def measure(frame: Frame) -> dict[str, Array]:
-        leaves = flatten(frame.params)
-        for name in names:
-            if name not in leaves:
-                raise ConfigError(f"the model has no parameter {name!r}", hint=did_you_mean(name, leaves))
-        return {name: leaves[name] for name in names}
-
-    return measure
 
 
 def scored(score: Callable[[Model, Tree], Any]) -> Measure:

@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 
 def plan_new(
     task_name: str,
-    settings: dict[str, Any] | None,
+    settings: dict[str, Any] | None = None,
     *,
     data: str | None = None,
     preset: str | None = None,
@@ -68,13 +68,13 @@ def plan_new(
 
 def plan_tuning(
     task_name: str,
-    settings: dict[str, Any] | None,
     source: str,
+    execution: Execution | None,
     *,
+    settings: dict[str, Any] | None = None,
     adapters: bool = False,
     data: str | None = None,
     seed: int = 0,
-    execution: Execution | None = None,
 ) -> Plan:
     """Plan the training of the model at `source`, a path or a name; with `adapters`, its own parameters stay frozen.
 

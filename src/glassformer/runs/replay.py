@@ -2,11 +2,9 @@
 
     replay = gf.replay("runs/induction")         a run that was trained with --record
     frame = replay.at(300)                       the model as it was after 300 steps: frame.model, frame.params
-    for frame in replay.frames(range(0, 2001, 50)):
-        …                                        in order, each step computed once
 
-A frame is computed from the nearest state kept before it, by the steps that the run took. Every repeated step must find
-the loss and the gradient norm that the run recorded, to the last bit; otherwise an error is raised.
+A frame is computed from the nearest state kept before it. Every repeated step must find the loss and the gradient norm
+that the run recorded, to the last bit; otherwise an error is raised.
 """
 
 from __future__ import annotations

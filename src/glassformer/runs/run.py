@@ -1,12 +1,4 @@
-"""A run folder: what was trained, how, what came of it.
-
-config.json          task, model config, recipe and tokenizers; the model it started from, where it is fine-tuned;
-                     when, on what and by whom it was begun, and the hash of its data; its own checksum
-tokenizers.json      the tokenizers, where they are large: those of published models take megabytes
-metrics.jsonl        one line per step
-latest.safetensors   everything needed to continue bit for bit
-best.safetensors     the parameters with the lowest validation loss
-lock                 who trains it just now
+"""A run folder: what was trained, how, and what came of it; docs/runs.md lists its files.
 
 Where only adapters are trained, beside the frozen parameters of another model, the checkpoints hold the adapters alone.
 """
@@ -243,7 +235,7 @@ class Run:
     def append(self, records: list[StepRecord]) -> None:
         """Add lines to the metrics file."""
         self._hold()
-        write(self.folder / METRICS, "".join(json.dumps(record.to_dict()) + "\n" for record in records), mode="a")
+        write(self.folder / METRICS, "".join(json.dumps(record.to_dict()) + "\n" for record in records), append=True)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Read the metrics file; a last line cut off by a crash is left out."""

@@ -1,16 +1,9 @@
 """A running training: its steps, evaluations, checkpoints and metrics, and what `--record` keeps of it.
 
-A recording is a few whole states, from which every other step can be computed again:
-
-    recording/step-000000400.safetensors     the state after 400 steps, a checkpoint like latest.safetensors
-    recording/from-000000700.safetensors     the state from which a run went on with something changed
-
-Batches and dropout follow from the seed and the step number, so training from a kept state computes the very bits that
-the run computed. The more states there are, the fewer steps lie between:
+A recording is a few whole states. Batches and dropout follow from the seed and the step number, so training from a kept
+state computes the very bits that the run computed. The state before the first step is not kept: it is drawn anew.
 
     kept = min(64, 40 MB / size of a state)      every = steps / (kept + 1), rounded up
-
-The state before the first step is not kept: it is drawn from the seed, or read from the model that a run starts from.
 """
 
 import atexit
@@ -152,7 +145,7 @@ class Session:
         finally:
             with contextlib.suppress(CheckpointError):  # the reason to break off matters more; `save` writes all
                 self.write_records()
-        if self._is_spread:
+        if self.trainer.parts is not None and self.trainer.parts.needed:
             self._save_file()  # which all other commands can read
         if self.run.lock is not None:
             self.run.lock.release()
@@ -192,19 +185,15 @@ class Session:
         checkpoint, can be broken off.
         """
         self.write_records()
+        parts = self.trainer.parts
         if self.trainer.is_donated(self.state):
             return
-        if not self._is_spread:
+        if parts is None or not parts.needed:
             self._save_file()
             return
-        assert self.trainer.parts is not None
         with self.watch.busy("saving"):
-            refuse_to_save(self.trainer.parts.not_finite(self.state), self.state.step)
-            self.trainer.parts.save(self.run.folder, self.state)
-
-    @property
-    def _is_spread(self) -> bool:
-        return self.trainer.parts is not None and self.trainer.parts.needed
+            refuse_to_save(parts.not_finite(self.state), self.state.step)
+            parts.save(self.run.folder, self.state)
 
     def _save_file(self) -> None:
         with self.watch.busy("saving"):

@@ -26,26 +26,18 @@ def new_session(
     folder: Path,
     *,
     source: str | None = None,
-    adapters: bool = False,
-    data: str | None = None,
-    preset: str | None = None,
-    settings: dict[str, Any] | None = None,
-    seed: int = 0,
     execution: Execution | None = None,
     numbered: bool = False,
     recorded: bool = False,
+    **asked: Any,
 ) -> Session:
-    """Start a run: of the task's own model or a preset's, or from the model at `source`; see `planning`.
+    """Start a run as `planning.plan_new` plans it, or `plan_tuning` from the model at `source`.
 
     execution   computes it by the engine jax, in this way
     numbered    use the first of folder, folder-2, folder-3, … that is free
-    recorded    keep what it takes to return to any step: see `recording`
+    recorded    keep what it takes to return to any step: see `session`
     """
-    if source is None:
-        plan = plan_new(task_name, settings, data=data, preset=preset, seed=seed)
-    else:
-        how: dict[str, Any] = {"adapters": adapters, "execution": execution}
-        plan = plan_tuning(task_name, settings, source, data=data, seed=seed, **how)
+    plan = plan_new(task_name, **asked) if source is None else plan_tuning(task_name, source, execution, **asked)
     return start_session(create_run(plan, folder, execution, numbered=numbered), plan, recorded=recorded)
 
 
