@@ -147,7 +147,7 @@ def _sharded(folder: Path) -> Any:
 
 def _resumed(folder: Path) -> Any:
     """The weights of a run that was resumed: all that its metrics could spoil."""
-    from glassformer.runs.resume import resume_session
+    from glassformer.runs.start import resume_session
     from glassformer.training import load_checkpoint
 
     with use_engine("numpy"):

@@ -15,8 +15,8 @@ import numpy as np
 
 from glassformer.dispatch import use_engine
 from glassformer.errors import GlassformerError, TrainingError
-from glassformer.runs.resume import resume_session
 from glassformer.runs.session import Session
+from glassformer.runs.start import resume_session
 from glassformer.training import all_finite, list_checkpoints, load_checkpoint, save_checkpoint
 from glassformer.tree import flatten, tree_map
 

@@ -42,7 +42,7 @@ def attempt(shared: Path, own: Path, seed: int) -> None:
 
 def _train_and_resume(own: Path, rng: random.Random) -> None:
     """Train a model, once to the end and once in two parts, which must not make a difference."""
-    from glassformer.runs.resume import resume_session
+    from glassformer.runs.start import resume_session
 
     task, seed = rng.choice(("majority", "lines", "sort")), rng.randrange(10**6)
     for _ in tiny_session(task, own / "whole" / "run", seed=seed, **PLAN).steps():

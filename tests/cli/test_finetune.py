@@ -10,9 +10,8 @@ import pytest
 from fine_tuning import VOCAB, published
 from glassformer.dispatch import use_engine
 from glassformer.loading import load, read_model
-from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run, read_base
-from glassformer.runs.start import new_session
+from glassformer.runs.start import new_session, resume_session
 from glassformer.training import load_checkpoint
 from glassformer.tree import count, flatten, tree_map
 from published_models import pulled

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from glassformer.dispatch import use_engine
-from glassformer.runs.resume import resume_session
 from glassformer.runs.run import Run
+from glassformer.runs.start import resume_session
 from glassformer.training import load_checkpoint
 from glassformer.training.interruption import Terminated
 from runs import assert_same_run, command, finished, options, process, tiny_session

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from glassformer.cluster.secret import find_secret, own_file
+from glassformer.cluster.rendezvous import find_secret, own_file
 from glassformer.errors import ConfigError
 
 

@@ -11,8 +11,7 @@ import sys
 import threading
 import time
 
-from glassformer.cluster.rendezvous import meet
-from glassformer.cluster.secret import find_secret
+from glassformer.cluster.rendezvous import find_secret, meet
 from glassformer.cluster.watch import Watch
 from glassformer.cluster.workers import Limits
 from glassformer.errors import CheckpointError

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from glassformer.errors import ConfigError
-from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
+from glassformer.runs.start import resume_session
 from glassformer.training import SCHEDULES, load_checkpoint
 from runs import assert_same_bits, assert_same_run, command, finish, tiny_session, untimed
 

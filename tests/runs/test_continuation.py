@@ -6,8 +6,8 @@ import pytest
 
 from glassformer.dispatch import use_engine
 from glassformer.errors import CheckpointError, DataError
-from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
+from glassformer.runs.start import resume_session
 from runs import command, edit_config, tiny_session
 
 

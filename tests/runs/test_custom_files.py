@@ -13,9 +13,8 @@ from glassformer.loading import load
 from glassformer.runs import custom_files as trust
 from glassformer.runs.folder import checksum
 from glassformer.runs.listing import list_runs
-from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
-from glassformer.runs.start import new_session
+from glassformer.runs.start import new_session, resume_session
 from own_parts import forgotten
 
 FILE = """

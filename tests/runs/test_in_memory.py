@@ -1,5 +1,8 @@
 """A run without a folder: the bits of one with a folder, and no file."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from glassformer.errors import CheckpointError
@@ -13,7 +16,7 @@ def test_it_has_the_bits_of_a_run_with_a_folder(tmp_path, monkeypatch):
     written = tiny_session("majority", tmp_path / "run", steps=4, eval_every=2, ema=0.9)
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    plan = Plan(written.task, {}, written.run.config, written.run.recipe, {})
+    plan = Plan(replace(written.run, folder=Path("majority"), lock=None), written.task)
     run = memory_run(plan)
     assert run.recipe.shards == written.run.recipe.shards
     session = start_session(run, plan)

@@ -7,8 +7,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from glassformer.dispatch import use_engine
 from glassformer.engines.cpu.cores import at_most, cores
-from glassformer.runs.resume import resume_session
-from glassformer.runs.start import new_session
+from glassformer.runs.start import new_session, resume_session
 from runs import are_same, assert_same_run, tiny_session
 
 LONG = {"width": 8, "heads": 1, "layers": 1, "context": 1024, "batch": 1, "attention_tile": 128, "steps": 4}

@@ -12,8 +12,8 @@ from glassformer.data import write_tokens
 from glassformer.dispatch import use_engine
 from glassformer.errors import DataError
 from glassformer.runs.provenance import Provenance, data_provenance, versions
-from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
+from glassformer.runs.start import resume_session
 from runs import command, tiny_session
 
 

@@ -10,8 +10,7 @@ import glassformer as gf
 from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.runs import session as recording
 from glassformer.runs.replay import replay
-from glassformer.runs.resume import resume_session
-from glassformer.runs.start import new_session
+from glassformer.runs.start import new_session, resume_session
 from glassformer.tree import flatten
 from runs import TINY, edit_config, tiny_session, write_data
 

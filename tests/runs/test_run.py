@@ -11,9 +11,8 @@ import pytest
 from glassformer import files
 from glassformer.errors import CheckpointError, ConfigError, ShapeError
 from glassformer.runs.lock import FolderLock
-from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
-from glassformer.runs.start import new_session
+from glassformer.runs.start import new_session, resume_session
 from glassformer.training import BEST, LATEST, checkpoint, load_checkpoint
 from glassformer.training.state import final_params
 from runs import are_same, assert_same_bits, edit_config, tiny_session, untimed
@@ -330,7 +329,7 @@ def test_metrics_that_cannot_be_written_are_an_error_with_a_remedy(session):
 
 def test_a_config_that_cannot_be_written_is_an_error_too(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(CheckpointError, match=r"config\.json: the disk is full"):
+    with pytest.raises(CheckpointError, match=r"config\.json cannot be written: the disk is full"):
         tiny_session("majority", tmp_path / "run")
     assert not (tmp_path / "run" / "config.json").exists()
 

@@ -13,9 +13,8 @@ from glassformer.data import TASKS
 from glassformer.dispatch import use_engine
 from glassformer.errors import ConfigError, DataError
 from glassformer.runs.in_memory import new_trial
-from glassformer.runs.resume import resume_session
 from glassformer.runs.session import Session
-from glassformer.runs.start import new_session
+from glassformer.runs.start import new_session, resume_session
 from glassformer.training.state import final_params
 from runs import TINY, TINY_MODEL, assert_same_bits, assert_same_run, finish, tiny_session
 

@@ -70,7 +70,7 @@ def hint_for(name, task="majority"):
 
 
 def test_what_is_like_nothing_is_answered_with_where_to_look():
-    assert hint_for("foo") == "`glassformer settings majority` lists every setting"
+    assert hint_for("zzz") == "`glassformer settings majority` lists every setting"
     assert hint_for("xyzzy", "text") == "`glassformer settings text` lists every setting"
 
 
@@ -86,7 +86,7 @@ def test_a_setting_of_another_task_is_named_with_it():
         ("learning_rate", "here it is called 'lr'; "),
         ("n_layer", "here it is called 'layers'; "),
         ("batch_size", "here it is called 'batch'; "),
-        ("dropout_rate", "did you mean 'dropout'? "),
+        ("dropout_rate", " or 'dropout' or "),
         ("temperature", "glassformer generate --temperature; "),
         ("top_k", "glassformer generate --top-k; "),
         ("seed", "use --seed"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from glassformer.errors import CheckpointError, TrainingError
-from glassformer.runs.resume import resume_session
+from glassformer.runs.start import resume_session
 from glassformer.training import LATEST, all_finite, load_checkpoint, save_checkpoint
 from glassformer.training.loop import REFUSALS, training_steps
 from glassformer.training.recipe import Recipe

@@ -17,12 +17,20 @@ from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
 from ..quantized import Quantized
 from ..runs.in_memory import MemoryRun, memory_run
-from ..runs.planning import Plan, check_fit, check_settings, model_config, tuned_config, tuned_recipe, what_is_trained
+from ..runs.planning import (
+    Plan,
+    check_fit,
+    check_settings,
+    model_config,
+    new_run,
+    tuned_config,
+    tuned_recipe,
+    what_is_trained,
+)
 from ..runs.provenance import Base
-from ..runs.resume import resume_session
 from ..runs.run import model_of_run
 from ..runs.session import Session, start_session
-from ..runs.start import create_run
+from ..runs.start import create_run, resume_session
 from ..trained_model import TrainedModel, class_labels
 from ..training import History, StepRecord
 from ..training.lora import LoRA
@@ -163,8 +171,8 @@ def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, Train
     else:
         config = given.replace(**separated(of_model)[0])
         check_fit(task, "this model", config)
-    plan = Plan(task, _options(origin), config, Recipe.from_dict(recipe), of_model, params=params)
-    session = _session(asked, plan, origin)
+    run = new_run(task, _options(origin), config, Recipe.from_dict(recipe), of_model, asked.execution)
+    session = _session(asked, Plan(run, task, params), origin)
     source = "" if asked.out is None else str(asked.out)
     trained = TrainedModel.of_task(session.model, {}, task, source=source, origin=origin)
     return session, trained
@@ -188,8 +196,8 @@ def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Sess
     recipe = tuned_recipe(task, lora, {"seed": asked.seed, **of_recipe})
     begin = what_is_trained(base, lora, asked.seed, asked.execution)
     begun = None if asked.out is None else Base.of(model.source, base, lora)
-    plan = Plan(task, _options(origin), config, recipe, of_model, None, begun, *begin)
-    session = _session(asked, plan, origin)
+    run = new_run(task, _options(origin), config, recipe, of_model, asked.execution, base=begun)
+    session = _session(asked, Plan(run, task, *begin), origin)
     where = "" if asked.out is None else str(asked.out)
     labels = class_labels(task, config)
     return session, replace(
@@ -244,7 +252,7 @@ def _options(origin: dict[str, Any] | None) -> dict[str, Any]:
 def _session(asked: _Asked, plan: Plan, origin: dict[str, Any] | None) -> Session:
     """Start the training in memory, or in a folder if one is asked for."""
     if asked.out is None:
-        return start_session(memory_run(plan, asked.execution, asked.own), plan)
+        return start_session(memory_run(plan, asked.own), plan)
     if asked.own is not None:
         raise ConfigError(
             f"a run folder builds its model from the config, which does not know the class {type(asked.own).__name__}",
@@ -255,7 +263,7 @@ def _session(asked: _Asked, plan: Plan, origin: dict[str, Any] | None) -> Sessio
             "a run folder remembers its data by the name of a task or a file, and this data has neither",
             hint="leave out `out`, and write the trained model with gf.save(model, folder)",
         )
-    return start_session(create_run(plan, Path(asked.out), asked.execution), plan, recorded=asked.record)
+    return start_session(create_run(plan, Path(asked.out)), plan, recorded=asked.record)
 
 
 def _host_settings(own: Execution, execution: Execution | None) -> dict[str, Any]:

@@ -18,10 +18,9 @@ from ..execution import MeshShape
 from ..progress.chart import short
 from ..progress.display import DELAY, display, event_writer, require_tensorboard, waiting
 from ..progress.stopwatch import Stopwatch
-from ..runs.resume import resume_session
 from ..runs.run import open_run
 from ..runs.session import Session
-from ..runs.start import new_session
+from ..runs.start import new_session, resume_session
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count
 from . import devices

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ConfigError
 from ..mesh.shape import require_jax
-from .rendezvous import bind_address, meet
-from .secret import find_secret
+from .rendezvous import bind_address, find_secret, meet
 from .watch import Watch
 from .workers import Limits
 

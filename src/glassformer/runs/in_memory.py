@@ -22,7 +22,7 @@ from .planning import Plan, plan_new
 from .replay import Frame, frame_of
 from .run import Run
 from .session import Session, open_recording, start_session
-from .start import create_run, planned_run
+from .start import create_run
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class MemoryRun(Run):
         return (EVERYTHING if parametrization is None else parametrization).effective(self.kept[name])
 
 
-def memory_run(plan: Plan, execution: Execution | None = None, given: Model | None = None) -> MemoryRun:
-    """Return the run of a plan, which trains the `given` model, if any; see `start.create_run`."""
-    return planned_run(MemoryRun, plan, Path(plan.task.name), execution, given=given)
+def memory_run(plan: Plan, given: Model | None = None) -> MemoryRun:
+    """Return the run of a plan, which trains the `given` model, if any."""
+    return MemoryRun(**vars(plan.run), given=given)
 
 
 @dataclass(eq=False)
@@ -99,7 +99,7 @@ class Trial:
         best = [record for record in own.records if record.evaluation is not None and (record.is_best or last)]
         if not own.records:
             raise ConfigError("no step was taken yet", hint="train it first")
-        run = create_run(self.plan._replace(recipe=own.recipe), Path(folder), None, numbered=True)
+        run = create_run(self.plan, Path(folder), numbered=True)
         open_recording(run, session.state, new=True)
         run.append(own.records)
         state = session.trainer.take(session.state)

@@ -1,12 +1,14 @@
 """Plan a run: its task, model and recipe from settings, for a new model or one that exists already."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..arrays import Tree
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig, config_from_dict
 from ..data import TASKS, Task, build_task
 from ..errors import ConfigError
-from ..execution import Execution, separated
+from ..execution import PLAIN, Execution, separated
 from ..models import PRESETS
 from ..settings import check_known
 from ..trained_model import TrainedModel
@@ -14,8 +16,8 @@ from ..training.lora import Adapted, LoRA
 from ..training.parametrization import EVERYTHING, Parametrization
 from ..training.recipe import Recipe, changed_recipe
 from .custom_files import takes_lexicon
-from .provenance import Base, stable_data
-from .run import read_base
+from .provenance import Base, Provenance, stable_data
+from .run import Run, engine_of, read_base
 from .settings import FROM_DATA, Group, groups_of, model_settings, split_settings, task_groups, with_defaults
 
 RECIPE = {"steps": 200, "batch": 4, "lr": 5e-5, "warmup": 10, "weight_decay": 0.01, "beta2": None, "eval_every": 50}
@@ -31,27 +33,54 @@ MAY_CHANGE = ("dropout", "attention_dropout", "embedding_dropout", "attention_ti
 class Plan(NamedTuple):
     """A run before it starts.
 
-    options           of the task
-    of_model          the settings of the model that were given
-    base              the model that it starts from, as the run folder describes it
+    run               without a folder yet
     params            what is trained, before the first step; None: it is drawn from the seed
     parametrization   how that makes up the model
     """
 
+    run: Run
     task: Task
-    options: dict[str, Any]
-    config: TransformerConfig
-    recipe: Recipe
-    of_model: dict[str, Any]
-    preset: str | None = None
-    base: Base | None = None
     params: Tree | None = None
     parametrization: Parametrization = EVERYTHING
+
+
+def new_run(
+    task: Task,
+    options: dict[str, Any],
+    config: TransformerConfig,
+    recipe: Recipe,
+    of_model: dict[str, Any],
+    execution: Execution | None,
+    *,
+    preset: str | None = None,
+    base: Base | None = None,
+) -> Run:
+    """Return a run without a folder, with the shards of this machine; refuse devices that are not there.
+
+    An `execution` belongs to the engine jax; the settings `of_model` may say more about how it runs.
+    """
+    engine = engine_of(under_jax=execution is not None)
+    if recipe.shards is None:
+        recipe = replace(recipe, shards=engine.shards(config, recipe.batch // recipe.accumulate))
+    run = Run(
+        folder=Path(task.name),
+        task_name=task.name,
+        task_options={name: value for name, value in options.items() if value is not None},
+        config=config,
+        recipe=recipe,
+        provenance=Provenance.now(engine.name, task.train, recipe, preset),
+        base=base,
+        execution=(execution or PLAIN).replace(**separated(of_model)[1]),
+        under_jax=execution is not None,
+    )
+    run.check()
+    return run
 
 
 def plan_new(
     task_name: str,
     settings: dict[str, Any] | None = None,
+    execution: Execution | None = None,
     *,
     data: str | None = None,
     preset: str | None = None,
@@ -63,15 +92,15 @@ def plan_new(
     task = build_task(task_name, **options)
     recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
     config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
-    return Plan(task, options, config, Recipe.from_dict(recipe), of_model, preset)
+    return Plan(new_run(task, options, config, Recipe.from_dict(recipe), of_model, execution, preset=preset), task)
 
 
 def plan_tuning(
     task_name: str,
     source: str,
-    execution: Execution | None,
-    *,
     settings: dict[str, Any] | None = None,
+    execution: Execution | None = None,
+    *,
     adapters: bool = False,
     data: str | None = None,
     seed: int = 0,
@@ -91,7 +120,8 @@ def plan_tuning(
     check_fit(task, source, config)
     recipe = tuned_recipe(task, lora, {"seed": seed, **of_recipe})
     trained = what_is_trained(model, lora, seed, execution)
-    return Plan(task, options, config, recipe, of_model, None, Base.of(source, model, lora), *trained)
+    run = new_run(task, options, config, recipe, of_model, execution, base=Base.of(source, model, lora))
+    return Plan(run, task, *trained)
 
 
 def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:

@@ -30,9 +30,9 @@ from ..training.state import TREES, TrainingState, final_params
 from ..training.trainer import Trainer
 from ..tree import tree_map
 from .folder import METRICS
-from .resume import compare, refusal
 from .run import Run, open_run
 from .session import Recording, Session, make_trainer, open_recording
+from .start import compare, refusal
 
 
 @dataclass(frozen=True, eq=False)

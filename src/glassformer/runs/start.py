@@ -1,24 +1,40 @@
-"""Start a run: its folder, made by one process and seen by all, and its session."""
+"""Start a run: its folder, made by one process and seen by all, and its session; or resume one.
+
+A run continues from its latest checkpoint, with the data, engine, versions, platform and recipe it began with. What
+differs is refused. With `anyway`, it is reported and kept in the run's record.
+"""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from ..cluster.collective import agreed, check_shared, first_before_others
-from ..errors import ConfigError, typed
-from ..execution import PLAIN, Execution, separated
+from ..cluster.collective import agreed, check_shared, first_before_others, process
+from ..cluster.watch import Watch
+from ..data import Task
+from ..errors import CheckpointError, ConfigError, DataError, typed
+from ..execution import MeshShape
 from ..files import PARTIAL, explained, flush_folder, new_folder
+from ..training.checkpoint import LATEST, checkpoint_path, load_checkpoint, read_meta
+from ..training.loop import out_of_patience
+from ..training.state import TrainingState, not_finite, refuse_to_go_on
+from ..training.trainer import Trainer
 from ..tree import flatten
 from .custom_files import custom_files_of, remember
-from .folder import CONFIG
+from .folder import CONFIG, METRICS
 from .lock import LOCK, FolderLock
 from .planning import Plan, plan_new, plan_tuning
 from .provenance import Provenance, data_provenance
-from .run import Run, engine_of, open_run, tokenizers_of
-from .session import Session, start_session
+from .run import Run, open_run, tokenizers_of
+from .session import Session, continue_recording, make_trainer, start_session
 
-R = TypeVar("R", bound=Run)
+MAY_CHANGE = {"steps", "decay_steps"}
+"""Recipe settings that `steps` changes."""
+ANYWAY = "or continue with --anyway (anyway=True), which the run will remember"
+
+Changes = dict[str, tuple[Any, Any]]
+"""What changed, by name: before and now."""
 
 
 def new_session(
@@ -26,58 +42,30 @@ def new_session(
     folder: Path,
     *,
     source: str | None = None,
-    execution: Execution | None = None,
     numbered: bool = False,
     recorded: bool = False,
     **asked: Any,
 ) -> Session:
     """Start a run as `planning.plan_new` plans it, or `plan_tuning` from the model at `source`.
 
-    execution   computes it by the engine jax, in this way
-    numbered    use the first of folder, folder-2, folder-3, … that is free
-    recorded    keep what it takes to return to any step: see `session`
+    numbered   use the first of folder, folder-2, folder-3, … that is free
+    recorded   keep what it takes to return to any step: see `session`
     """
-    plan = plan_new(task_name, **asked) if source is None else plan_tuning(task_name, source, execution, **asked)
-    return start_session(create_run(plan, folder, execution, numbered=numbered), plan, recorded=recorded)
+    plan = plan_new(task_name, **asked) if source is None else plan_tuning(task_name, source, **asked)
+    return start_session(create_run(plan, folder, numbered=numbered), plan, recorded=recorded)
 
 
-def create_run(plan: Plan, folder: Path, execution: Execution | None, *, numbered: bool = False) -> Run:
-    """Create a run folder; refuse one that holds a run. Of several processes, the first one creates it.
-
-    An `execution` belongs to the engine jax; settings of the model may say more about how it runs.
-    """
-    run = planned_run(Run, plan, folder, execution)
+def create_run(plan: Plan, folder: Path, *, numbered: bool = False) -> Run:
+    """Create a run folder; refuse one that holds a run. Of several processes, the first one creates it."""
+    run, (tokenizer, target) = plan.run, tokenizers_of(plan.task)
     record = replace(run.provenance, data=data_provenance(run.task_name, run.task_options.get("data")))
-    tokenizer, target = tokenizers_of(plan.task)
-    own = custom_files_of(plan.task, plan.config)
-    run = replace(run, tokenizer=tokenizer, target_tokenizer=target, own=own, provenance=record)
+    own = custom_files_of(plan.task, run.config)
+    run = replace(run, folder=folder, tokenizer=tokenizer, target_tokenizer=target, own=own, provenance=record)
     with first_before_others("run folder") as first:
         if first:
             run = _created(run, numbered=numbered)
     made = Path(agreed(str(run.folder)))
     return run if first else _followed(replace(run, folder=made))
-
-
-def planned_run(cls: type[R], plan: Plan, folder: Path, execution: Execution | None, **more: Any) -> R:
-    """Return the run of a plan, with the shards of this machine; refuse devices that are not there."""
-    engine = engine_of(under_jax=execution is not None)
-    run = cls(
-        folder=folder,
-        task_name=plan.task.name,
-        task_options={name: value for name, value in plan.options.items() if value is not None},
-        config=plan.config,
-        recipe=plan.recipe,
-        base=plan.base,
-        execution=(execution or PLAIN).replace(**separated(plan.of_model)[1]),
-        under_jax=execution is not None,
-        provenance=Provenance.now(engine.name, plan.task.train, plan.recipe, plan.preset),
-        **more,
-    )
-    run.check()
-    if run.recipe.shards is not None:
-        return run
-    shards = engine.shards(run.config, run.recipe.batch // run.recipe.accumulate)
-    return replace(run, recipe=replace(run.recipe, shards=shards))
 
 
 def _created(run: Run, *, numbered: bool) -> Run:
@@ -134,3 +122,167 @@ def _followed(own: Run) -> Run:
                 hint="start all workers with the same command and the same data",
             )
     return run
+
+
+# --- resuming --------------------------------------------------------------------------------------------------------
+
+
+def resume_session(
+    folder: str | Path,
+    *,
+    steps: int | None = None,
+    mesh: MeshShape | None = None,
+    watch: Watch | None = None,
+    anyway: bool = False,
+) -> Session:
+    """Continue a run from its latest complete checkpoint, from the beginning if there is none yet.
+
+    steps    train to this step, past the planned end: see `Recipe.continuation`
+    mesh     of a run of the engine jax: other devices from now on; `watch` watches over its other processes
+    anyway   continue although data, engine, versions or recipe have changed
+    """
+    run, notes = open_run(folder), []
+    if not run.under_jax and (mesh is not None or watch is not None):
+        raise ConfigError(f"{folder} was not started with the engine jax", hint="resume it without --engine and --mesh")
+    asked = None if mesh is None else mesh.to_dict()
+    if agreed([asked, steps]) != [asked, steps]:
+        raise ConfigError("this worker was given another --mesh or --steps than worker 0", hint="start all alike")
+    lock = FolderLock(run.folder) if process() == 0 else None
+    left = None if lock is None else lock.acquire()
+    if left is not None:
+        notes.append(f"{run.folder} was left locked by {left}, which crashed; its lock is taken over")
+    try:
+        session = _continued(replace(run, lock=lock), notes, steps, mesh, anyway=anyway)
+    except BaseException:
+        if lock is not None:
+            lock.hand_back()
+        raise
+    session.watch = watch or session.watch
+    return session
+
+
+def _continued(run: Run, notes: list[str], steps: int | None, mesh: MeshShape | None, *, anyway: bool) -> Session:
+    task, first = run.task(), process() == 0
+    found: Changes = {}
+    now = run.provenance
+    if first:
+        now, found = compare(run, task)
+        if found and not anyway:
+            raise refusal(run, found, "continue", otherwise=ANYWAY)
+        cores = run.provenance.cores, now.cores
+        if cores[0] != cores[1] and not run.under_jax:
+            if anyway:
+                found["cores"] = cores
+            else:
+                notes.append(f"computing as with {cores[0]} cores, as it began; {cores[1]} are here")
+    elif not anyway:
+        run.check_data()
+    if mesh is not None:
+        run = run.on_mesh(mesh)
+    if steps is not None:
+        run = replace(run, recipe=run.recipe.with_steps(steps))
+    parametrization = run.parametrization()
+    trainer = make_trainer(run, task, parametrization)
+    state, ignored = _latest(run, trainer)
+    notes += [f"{path} is incomplete and ignored; continuing after step {state.step:,}" for path in ignored]
+    if found:
+        change = {"step": state.step, "when": now.started, **{name: list(pair) for name, pair in found.items()}}
+        began = run.provenance
+        run = replace(run, provenance=replace(now, started=began.started, changes=(*began.changes, change)))
+    before = state
+    if steps is not None:
+        state = _extend(run, state)
+    recording = continue_recording(run, trainer, state, anew=bool(found) or state is not before)
+    if first:
+        if found:
+            run.write_config()
+            notes.append(f"continuing anyway, and last digits will differ: {describe(found)}")
+        notes += _rewind(run, state.step)
+    return Session(run, task, trainer, state, parametrization, notes=notes, recording=recording)
+
+
+def _rewind(run: Run, step: int) -> list[str]:
+    """Cut the metrics back to a step; return notes on what is lost."""
+    taken = max((line["step"] for line in run.metrics()), default=0)
+    damaged = run.rewind_metrics(step)
+    notes = [f"{damaged:,} damaged lines of {run.folder / METRICS} are left out"] if damaged else []
+    return notes if step or not taken else [*notes, f"there is no checkpoint: {taken:,} steps are taken again"]
+
+
+def _extend(run: Run, state: TrainingState) -> TrainingState:
+    """Write another number of steps into a run; refuse fewer than it has taken. Patience starts over."""
+    if run.recipe.steps <= state.step:
+        raise ConfigError(
+            f"{run.folder} has taken {state.step:,} steps already, and steps={run.recipe.steps} asks for no more",
+            hint=f"ask for more than {state.step:,} in all, or leave out steps",
+        )
+    run.keep()
+    return state._replace(stale=0) if out_of_patience(state, run.recipe) else state
+
+
+def _latest(run: Run, trainer: Trainer) -> tuple[TrainingState, list[Path]]:
+    """Return the newest state of a run, from one file or from many, and the incomplete checkpoints after it."""
+    file, parts = checkpoint_path(run.folder, LATEST), trainer.parts
+    in_parts = -1 if parts is None else parts.latest(run.folder)
+    in_file = 0 if file.is_file() else -1
+    if process() == 0 and in_parts >= 0 == in_file:
+        in_file = load_checkpoint(run.folder, LATEST).meta["step"]
+    in_file, in_parts = agreed([in_file, in_parts])  # shared storage may look older to some processes
+    if parts is not None and in_parts > in_file:
+        state, ignored = parts.load(run.folder, run.trained_specs())
+        refuse_to_go_on(parts.not_finite(state), state.step, run.folder)
+        return state, ignored
+    if in_file < 0:
+        return trainer.first(run.first_params()), []
+    check_shared(file)
+    state = run.load_state()
+    refuse_to_go_on(not_finite(state), state.step, file)
+    return trainer.put(state), []
+
+
+# --- what changed since a run began ----------------------------------------------------------------------------------
+
+
+def compare(run: Run, task: Task) -> tuple[Provenance, Changes]:
+    """Return the provenance of a run if it began now, and what differs from when it did, cores left out."""
+    before = run.provenance
+    data = data_provenance(run.task_name, run.task_options.get("data"))
+    now = replace(Provenance.now(run.engine.name, task.train, run.recipe, before.preset), data=data)
+    pairs: Changes = {
+        "data": (before.data and before.data.sha256[:12], now.data and now.data.sha256[:12]),
+        "examples": (before.examples, now.examples),
+        "first batch": (before.first[:12], now.first[:12]),
+        "engine": (before.engine, now.engine),
+        "platform": (before.platform, now.platform),
+        "processor": (before.processor, now.processor),
+    }
+    for package, version in before.versions.items():
+        pairs[package] = _relevant(package, version), _relevant(package, now.versions.get(package))
+    written, recipe = read_meta(run.folder, LATEST).get("recipe", {}), run.recipe.to_dict()
+    shared = [name for name in written if name in recipe and name not in MAY_CHANGE]
+    pairs |= {name: (written[name], recipe[name]) for name in shared}
+    return now, {name: pair for name, pair in pairs.items() if pair[0] is not None and pair[0] != pair[1]}
+
+
+def _relevant(package: str, version: str | None) -> str | None:
+    """Return the part of a version that may change numbers: Python's patch releases do not."""
+    return version if version is None or package != "python" else ".".join(version.split(".")[:2])
+
+
+def refusal(run: Run, found: Changes, verb: str, otherwise: str = "") -> CheckpointError | DataError:
+    """Return the error for a run that has changed, so that it cannot continue or be repeated."""
+    if any(name in found for name in ("data", "examples", "first batch")):
+        known = run.provenance.data
+        what, restore = "what is drawn now", "restore its source"
+        if known is not None:
+            what, restore = known.source, f"restore what had SHA-256 {known.sha256[:12]}…"
+        fact = f"the data of {run.folder} has changed: {what} is not what it was trained on"
+        return DataError(fact, hint=f"{restore}, or train anew; {otherwise}".rstrip("; "))
+    restore = f"use --engine {found['engine'][0]}" if "engine" in found else "restore what it began with"
+    fact = f"{run.folder} would not {verb} to the same bits: {describe(found)}"
+    return CheckpointError(fact, hint=f"{restore}, {otherwise}".rstrip(", "))
+
+
+def describe(found: Mapping[str, tuple[Any, Any]]) -> str:
+    """Say what was what, and is now."""
+    return ", ".join(f"{name} was {before} and is {now}" for name, (before, now) in found.items())

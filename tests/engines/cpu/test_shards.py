@@ -15,8 +15,8 @@ from glassformer.errors import ConfigError
 from glassformer.models import Batch, build
 from glassformer.ops import IGNORE
 from glassformer.runs.folder import CONFIG
-from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
+from glassformer.runs.start import resume_session
 from glassformer.training.recipe import Recipe
 from glassformer.training.trainer import Trainer
 from glassformer.tree import flatten, tree_map

@@ -11,8 +11,8 @@ from glassformer.engines.cpu.trainer import InPlaceTrainer, in_place
 from glassformer.errors import ShapeError
 from glassformer.models import Batch, build
 from glassformer.runs.planning import Plan
-from glassformer.runs.resume import resume_session
 from glassformer.runs.session import start_session
+from glassformer.runs.start import resume_session
 from glassformer.training import OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon
 from glassformer.training.loop import training_steps
 from glassformer.training.optimizer import Optimizer
@@ -233,7 +233,7 @@ def arrays(tree):
 def test_a_session_never_writes_to_what_it_was_given(session):
     given = tree_map(np.copy, session.state.params)
     before = tree_map(np.copy, given)
-    plan = Plan(session.task, {}, session.run.config, session.run.recipe, {}, params=given)
+    plan = Plan(session.run, session.task, given)
     other = start_session(session.run, plan)
     for _ in other.steps():
         if other.state.step == 3:

@@ -12,9 +12,8 @@ from glassformer.engines.jax.trainer import JaxTrainer
 from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.execution import Execution
 from glassformer.mesh.shape import MeshShape
-from glassformer.runs import resume, run, session, start
-from glassformer.runs.resume import resume_session
-from glassformer.runs.start import new_session
+from glassformer.runs import run, session, start
+from glassformer.runs.start import new_session, resume_session
 from glassformer.training import load_checkpoint
 from glassformer.training.interruption import Stopped
 from runs import NAMES, TINY, command, options, tiny_session, untimed, write_data
@@ -146,6 +145,6 @@ def test_a_worker_with_other_data_is_refused(join, monkeypatch):
 
 
 def test_a_worker_with_another_mesh_is_refused(join, tmp_path, monkeypatch):
-    monkeypatch.setattr(resume, "agreed", lambda _: json.loads('{"data": 2, "fsdp": 1, "tensor": 1}'))
+    monkeypatch.setattr(start, "agreed", lambda _: json.loads('{"data": 2, "fsdp": 1, "tensor": 1}'))
     with pytest.raises(ConfigError, match="another --mesh or --steps than worker 0"):
         resume_session(tmp_path / "run", mesh=MeshShape(fsdp=2))

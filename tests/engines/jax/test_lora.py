@@ -17,9 +17,8 @@ from glassformer.engines.jax.trainer import JaxTrainer
 from glassformer.errors import ConfigError
 from glassformer.execution import Execution
 from glassformer.models import build
-from glassformer.runs.resume import resume_session
 from glassformer.runs.run import read_base
-from glassformer.runs.start import new_session
+from glassformer.runs.start import new_session, resume_session
 from glassformer.training import Adapted, LoRA, load_checkpoint
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe

@@ -13,9 +13,8 @@ from glassformer.dispatch import engine, set_engine
 from glassformer.engines.jax.trainer import JaxTrainer
 from glassformer.errors import ConfigError
 from glassformer.execution import Execution, MeshShape
-from glassformer.runs.resume import resume_session
 from glassformer.runs.run import open_run
-from glassformer.runs.start import new_session
+from glassformer.runs.start import new_session, resume_session
 from glassformer.training import load_checkpoint
 from runs import TINY, assert_same_run, command, edit_config, options, tiny_session, untimed
 
