@@ -14,8 +14,7 @@ from glassformer.mesh.sharding import (
     working_shardings,
 )
 from glassformer.models import build
-from glassformer.training.ema import EMA
-from glassformer.training.optimizers import AdamW, Muon
+from glassformer.training.optimizers import EMA, AdamW, Muon
 from glassformer.tree import flatten, tree_map
 
 SIZES = {"vocab": 16, "width": 16, "heads": 4, "layers": 2, "context": 8}

@@ -13,8 +13,7 @@ from glassformer.execution import Execution
 from glassformer.mesh.shape import MeshShape, build_mesh
 from glassformer.mesh.sharding import param_shardings, place
 from glassformer.models import build
-from glassformer.training.ema import EMA
-from glassformer.training.optimizers import OPTIMIZERS
+from glassformer.training.optimizers import EMA, OPTIMIZERS
 from glassformer.training.recipe import Recipe
 from glassformer.tree import flatten
 

@@ -73,7 +73,7 @@ MOMENTS = {
     "the gradients": "glassformer.training.trainer.Trainer.gradients",
     "the step": "glassformer.training.trainer.Trainer.averaged",
     "one array of the step": "glassformer.ops.adam_update",
-    "the moving average": "glassformer.training.ema.EMA.update",
+    "the moving average": "glassformer.training.optimizers.EMA.update",
     "an evaluation": "glassformer.training.trainer.Trainer.evaluate",
     "a line of the metrics": "glassformer.runs.run.Run.append",
     "the best parameters": "glassformer.runs.run.Run.save_best",

@@ -11,20 +11,9 @@ from matplotlib.figure import Figure
 
 from ..arrays import Array
 from ..errors import ShapeError
+from . import style
 from .labels import visible_all, weight_text
-from .style import (
-    bare,
-    color_bar,
-    colors,
-    heat_map,
-    new_figure,
-    panels,
-    styled,
-    titled,
-    token_ticks,
-    weight_colors,
-    whole_ticks,
-)
+from .style import colors, styled
 
 WRITTEN_UP_TO = 12
 """Weights are written into the cells of maps with at most this many tokens on each side."""
@@ -64,8 +53,8 @@ def attention_heads(
     names = [f"head {first + head}" for head in range(len(weights))] if names is None else names
     shown = min(len(weights), MOST_HEADS)
     layout = _layout(shown, len(queries), len(keys))
-    figure = new_figure(max(layout.columns * layout.width + 1.7, 4.2), layout.rows * (layout.height + 0.3) + 1.2)
-    axes = panels(figure, shown, layout.columns)
+    figure = style.new_figure(max(layout.columns * layout.width + 1.7, 4.2), layout.rows * (layout.height + 0.3) + 1.2)
+    axes = style.panels(figure, shown, layout.columns)
     scale = _scale(weights[:shown], allowed)
     masked = np.ma.masked_array(np.asarray(weights, dtype=np.float64), mask=_mask(np.shape(weights), allowed))
     for head, ax in enumerate(axes):
@@ -75,7 +64,7 @@ def attention_heads(
     _color_bar(figure, axes, image, scale, float(np.max(weights[:shown])))
     more = f" ({names[0]} to {names[shown - 1]} of {len(weights)})" if shown < len(weights) else ""
     words = f"heat maps of the attention weights of {shown} heads, {len(queries)} queries by {len(keys)} keys"
-    return titled(figure, title + more, f"{words}, colors from 0 to {scale.vmax:.2g}.")
+    return style.titled(figure, title + more, f"{words}, colors from 0 to {scale.vmax:.2g}.")
 
 
 @styled
@@ -91,25 +80,27 @@ def attention_grid(weights: Array, *, allowed: Array | None = None, title: str =
     rows, columns, T, S = grid.shape
     side = min(WIDE / columns, HIGH / rows, 1.6)
     flat = float(np.clip(T / S, 0.35, 1.5))
-    figure = new_figure(max(columns * side + 1.9, 4.6), max(rows * side * flat + 1.2, 2.2))
+    figure = style.new_figure(max(columns * side + 1.9, 4.6), max(rows * side * flat + 1.2, 2.2))
     ax = figure.subplots()
     scale = _scale(weights, allowed)
     # All maps are one image, which takes a moment even for thousands of heads.
     pooled = _pooled(np.ma.masked_array(grid, mask=_mask(grid.shape, allowed)))
     mosaic = pooled.transpose(0, 2, 1, 3).reshape(rows * pooled.shape[2], columns * pooled.shape[3])
     extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
-    image = ax.imshow(mosaic, cmap=weight_colors(), norm=scale, extent=extent, aspect="auto")
+    image = ax.imshow(mosaic, cmap=style.weight_colors(), norm=scale, extent=extent, aspect="auto")
     ax.vlines(np.arange(1, columns) - 0.5, -0.5, rows - 0.5, color=colors().edge, linewidth=1.2)
     ax.hlines(np.arange(1, rows) - 0.5, -0.5, columns - 0.5, color=colors().edge, linewidth=1.2)
-    bare(ax, *names)
+    style.bare(ax, *names)
     ax.xaxis.tick_top()
     ax.xaxis.set_label_position("top")
-    whole_ticks(ax.xaxis, ax.yaxis)
+    style.whole_ticks(ax.xaxis, ax.yaxis)
     _color_bar(figure, ax, image, scale, float(np.max(weights)))
     step = _step(max(T, S))
     more = f" A cell is the largest weight of {step} tokens." if step > 1 else ""
     L, H = weights.shape[:2]
-    return titled(figure, title, f"{L} layers by {H} heads of attention weights as heat maps, {T} by {S} tokens.{more}")
+    return style.titled(
+        figure, title, f"{L} layers by {H} heads of attention weights as heat maps, {T} by {S} tokens.{more}"
+    )
 
 
 @styled
@@ -123,9 +114,6 @@ def full_against_causal(
     names = ["full: every token sees every other", "causal: no token sees the future"]
     allowed = np.stack((np.ones_like(past), past))
     return attention_heads(np.stack((full, causal)), labels, allowed=allowed, names=names, title=title)
-
-
-# --- layout ----------------------------------------------------------------------------------------------------------
 
 
 class _Layout(NamedTuple):
@@ -163,9 +151,6 @@ def _label_outer(ax: Axes, number: int, count: int, columns: int) -> None:
         ax.set_xlabel(KEY, fontsize=9, color=colors().quiet)
 
 
-# --- one map ---------------------------------------------------------------------------------------------------------
-
-
 def _map(ax: Axes, shown: Any, queries: Sequence[str], keys: Sequence[str], scale: Normalize, layout: _Layout) -> Any:
     square = 0.4 <= shown.shape[0] / shown.shape[1] <= 2.5
     cell = min(layout.width / shown.shape[1], layout.height / shown.shape[0])
@@ -173,9 +158,9 @@ def _map(ax: Axes, shown: Any, queries: Sequence[str], keys: Sequence[str], scal
     if max(shown.shape) <= WRITTEN_UP_TO and cell >= READABLE:
         texts = [["" if np.ma.is_masked(weight) else weight_text(weight) for weight in row] for row in shown]
     size = float(np.clip(cell * 72 * 0.36, 4.6, 9))
-    image = heat_map(ax, shown, weight_colors(), scale, texts=texts, size=size, square=square)
-    token_ticks(ax.xaxis, visible_all(keys, 10), room=0.92 * layout.width)
-    token_ticks(ax.yaxis, visible_all(queries, 10), room=0.92 * layout.height)
+    image = style.heat_map(ax, shown, style.weight_colors(), scale, texts=texts, size=size, square=square)
+    style.token_ticks(ax.xaxis, visible_all(keys, 10), room=0.92 * layout.width)
+    style.token_ticks(ax.yaxis, visible_all(queries, 10), room=0.92 * layout.height)
     # A thin line around the map, since weights near zero have the color of the page.
     ax.spines[:].set(visible=True, color=colors().never)
     return image
@@ -220,7 +205,7 @@ def _color_bar(figure: Figure, axes: Any, image: Any, scale: Normalize, largest:
     """Explain the colors; the bar has a tip where weights of queries without a choice lie beyond it."""
     how = ", color as √weight" if isinstance(scale, PowerNorm) else ""
     beyond = "max" if largest > 1.001 * float(scale.vmax or 1) else "neither"
-    color_bar(figure, axes, image, f"weight: 0 to {scale.vmax:.2g}{how}", extend=beyond)
+    style.color_bar(figure, axes, image, f"weight: 0 to {scale.vmax:.2g}{how}", extend=beyond)
 
 
 def _check(weights: Array, queries: Sequence[str], keys: Sequence[str]) -> None:

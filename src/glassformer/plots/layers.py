@@ -10,18 +10,8 @@ from matplotlib.figure import Figure
 from ..arrays import Array
 from ..errors import LengthError, ShapeError
 from ..interpret import MARKED_DISTANCES, LayerStatistics, Similarity
-from .style import (
-    FAR,
-    are_far_apart,
-    color_bar,
-    colors,
-    log_scale,
-    new_figure,
-    signed_colors,
-    styled,
-    titled,
-    token_ticks,
-)
+from . import style
+from .style import colors, styled
 
 WRITTEN_UP_TO = 8
 """Values are written above the bars of at most this many layers."""
@@ -35,19 +25,19 @@ def layer_curves(statistics: Sequence[LayerStatistics], *, title: str = "Layer o
     """
     if not statistics:
         raise LengthError("there are no layers to draw", hint="pass layer_statistics(trace)")
-    figure = new_figure(9.8, 3.9)
+    figure = style.new_figure(9.8, 3.9)
     values, size, change = figure.subplots(1, 3, width_ratios=[1.25, 1, 1])
     _spread(values, statistics)
     rms, moved = (np.array([getattr(row, name) for row in statistics]) for name in ("rms", "change"))
     _bars(size, rms, colors().green, first=0, title="size: rms of the values")
     _bars(change, moved, colors().orange, first=1, title="change: relative to the input")
     for ax, room in ((values, 3.0), (size, 2.3), (change, 2.3)):
-        token_ticks(ax.xaxis, [row.name for row in statistics], room=room)
+        style.token_ticks(ax.xaxis, [row.name for row in statistics], room=room)
         ax.set_xlim(-0.6, len(statistics) - 0.4)
     figure.legend(*values.get_legend_handles_labels(), loc="outside lower left", ncols=2, borderaxespad=1.0)
     sizes = ", ".join(f"{row.name} {row.rms:.3g}" for row in statistics)
     words = f"mean, spread, range and relative change of each layer. Root mean squares: {sizes}."
-    return titled(figure, title, words)
+    return style.titled(figure, title, words)
 
 
 def _spread(ax: Axes, statistics: Sequence[LayerStatistics]) -> None:
@@ -62,7 +52,7 @@ def _spread(ax: Axes, statistics: Sequence[LayerStatistics]) -> None:
     ax.margins(y=0.1)
     ax.set_title("values")
     largest = max(float(np.abs(low).max()), float(np.abs(high).max()))
-    if 0 < FAR * float(np.median(std)) < largest or are_far_apart(std):
+    if 0 < style.FAR * float(np.median(std)) < largest or style.are_far_apart(std):
         linear = 10.0 ** round(math.log10(max(float(std.min()), largest / 1e6)))
         ax.set_yscale("symlog", linthresh=linear)
         ax.set_title(f"values\n(log scale beyond ±{linear:g})")
@@ -73,8 +63,8 @@ def _bars(ax: Axes, heights: Array, color: str, *, first: int, title: str) -> No
     ax.grid(visible=True, axis="y")
     shown = heights[first:]
     bars = ax.bar(np.arange(first, len(heights)), shown, color=color, width=0.55)
-    if are_far_apart(shown):
-        log_scale(ax)
+    if style.are_far_apart(shown):
+        style.log_scale(ax)
         title += "\n(log scale)"
     ax.margins(y=0.15)
     ax.set_title(title)
@@ -88,21 +78,23 @@ def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Fi
     table = np.asarray(table, dtype=np.float64)
     if table.ndim != 2 or table.size == 0:
         raise ShapeError(f"a table of positions has shape (N, D), got {table.shape}", hint="pass position_table(...)")
-    figure = new_figure(7.2, float(np.clip(0.05 * len(table) + 2.2, 2.6, 6)))
+    figure = style.new_figure(7.2, float(np.clip(0.05 * len(table) + 2.2, 2.6, 6)))
     ax = figure.subplots()
     # A few outliers must not bleach the rest: the scale then ends at the 99.5th percentile.
     most, largest = float(np.quantile(np.abs(table), 0.995)), float(np.abs(table).max())
     limit = (largest if largest <= 1.2 * most else most) or 1.0
-    image = ax.imshow(table, cmap=signed_colors(), vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    image = ax.imshow(
+        table, cmap=style.signed_colors(), vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
+    )
     ax.spines[:].set_visible(False)
     ax.set_xlabel("feature")
     ax.set_ylabel("position")
     ax.locator_params(integer=True)
     cut = float(np.mean(np.abs(table) > limit))
     words = f"value: ±{limit:.2g}" + (f" ({100 * cut:.1f} % beyond)" if cut else "")
-    color_bar(figure, ax, image, words, extend="both" if cut else "neither")
+    style.color_bar(figure, ax, image, words, extend="both" if cut else "neither")
     sizes = f"{len(table)} positions by {table.shape[1]} features"
-    return titled(figure, title, f"heat map of {sizes}, colors from −{limit:.2g} to {limit:.2g}.")
+    return style.titled(figure, title, f"heat map of {sizes}, colors from −{limit:.2g} to {limit:.2g}.")
 
 
 @styled
@@ -110,7 +102,7 @@ def similarity_curve(
     similarity: Similarity, *, marked: Sequence[int] = MARKED_DISTANCES, title: str = "Similarity by distance"
 ) -> Figure:
     """Draw the cosine similarity of two positions against their distance, with the range over all pairs."""
-    figure = new_figure(7.2, 3.8)
+    figure = style.new_figure(7.2, 3.8)
     ax = figure.subplots()
     ax.grid(visible=True)
     ax.axhline(0, color=colors().quiet, linewidth=0.8)
@@ -128,4 +120,6 @@ def similarity_curve(
     ax.set_xlim(left=-0.02 * max(len(similarity.distance), 10))
     ax.locator_params("x", integer=True)
     words = ", ".join(f"{value:.3f} at distance {k}" for k, value in values.items())
-    return titled(figure, title, f"the mean cosine similarity of positional encodings is {words or '1 at distance 0'}.")
+    return style.titled(
+        figure, title, f"the mean cosine similarity of positional encodings is {words or '1 at distance 0'}."
+    )

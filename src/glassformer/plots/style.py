@@ -105,19 +105,15 @@ def themed(name: str) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-@functools.cache
-def _weights(theme: Theme) -> Colormap:
+def weight_colors() -> Colormap:
+    """Return the colors of weights: the page's color for 0, gray for forbidden cells."""
+    theme = colors()
     name, start, end = ("magma_r", 0, 0.88) if theme is LIGHT else ("magma", 0.22, 1)
     ramp = mpl.colormaps[name](np.linspace(start, end, 256))
     # The ramp starts near the color of the page; its first steps fade in from that color.
     fade = np.linspace(1, 0, 24)[:, None]
     ramp[:24, :3] = fade * np.array(to_rgb(theme.page)) + (1 - fade) * ramp[:24, :3]
     return ListedColormap(ramp, name=f"weights-{theme.name}").with_extremes(bad=theme.never)
-
-
-def weight_colors() -> Colormap:
-    """Return the colors of weights: the page's color for 0, gray for forbidden cells."""
-    return _weights(colors())
 
 
 def signed_colors() -> Colormap:

@@ -13,7 +13,7 @@ import numpy as np
 from ..arrays import Array, Tree, namespace
 from ..layers import Layer
 from ..models import Batch, Encoder, Model
-from ..training.parametrization import EVERYTHING, Parametrization
+from ..training.lora import EVERYTHING, Parametrization
 from ..tree import tree_map
 
 

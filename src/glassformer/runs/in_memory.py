@@ -15,7 +15,7 @@ from ..execution import Execution
 from ..models import Model
 from ..training.checkpoint import BEST
 from ..training.loop import StepRecord
-from ..training.parametrization import EVERYTHING, Parametrization
+from ..training.lora import EVERYTHING, Parametrization
 from ..training.state import TrainingState, final_params
 from ..tree import tree_map
 from .planning import Plan, plan_new

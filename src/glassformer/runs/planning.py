@@ -12,8 +12,7 @@ from ..execution import PLAIN, Execution, separated
 from ..models import PRESETS
 from ..settings import check_known
 from ..trained_model import TrainedModel
-from ..training.lora import Adapted, LoRA
-from ..training.parametrization import EVERYTHING, Parametrization
+from ..training.lora import EVERYTHING, Adapted, LoRA, Parametrization
 from ..training.recipe import Recipe, changed_recipe
 from .custom_files import takes_lexicon
 from .provenance import Base, Provenance, stable_data

@@ -25,7 +25,7 @@ from ..trained_model import TrainedModel
 from ..training.checkpoint import LATEST, read_meta
 from ..training.evaluate import Evaluation
 from ..training.loop import StepRecord, apply_evaluation, suitable_threads, take_step
-from ..training.parametrization import Parametrization
+from ..training.lora import Parametrization
 from ..training.state import TREES, TrainingState, final_params
 from ..training.trainer import Trainer
 from ..tree import tree_map

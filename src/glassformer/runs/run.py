@@ -29,8 +29,7 @@ from ..text import tokenizer_from_dict
 from ..trained_model import END, START, TrainedModel, class_labels
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from ..training.loop import StepRecord
-from ..training.lora import Adapted, LoRA
-from ..training.parametrization import EVERYTHING, Parametrization
+from ..training.lora import EVERYTHING, Adapted, LoRA, Parametrization
 from ..training.recipe import Recipe
 from ..training.state import COUNTERS, TREES, TrainingState, final_params, not_finite, refuse_to_save, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten

@@ -31,7 +31,7 @@ from ..training.checkpoint import BEST, checkpoint_path, list_checkpoints
 from ..training.evaluate import Evaluation
 from ..training.interruption import Stopped, uninterrupted
 from ..training.loop import StepRecord, suitable_threads, training_steps
-from ..training.parametrization import EVERYTHING, Parametrization
+from ..training.lora import EVERYTHING, Parametrization
 from ..training.state import TREES, TrainingState, final_params, refuse_to_save
 from ..training.trainer import Trainer
 from ..tree import flatten, tree_map

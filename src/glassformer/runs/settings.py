@@ -21,8 +21,7 @@ from ..models import PRESETS
 from ..settings import Setting, check_known, described, setting_names
 from ..training.lora import LoRA
 from ..training.optimizers import OPTIMIZERS
-from ..training.recipe import KEEP, Recipe
-from ..training.schedules import SCHEDULES
+from ..training.recipe import KEEP, SCHEDULES, Recipe
 
 FROM_DATA = ("vocab", "context", "head", "classes", "segments", "source_vocab")
 """Settings of a model that follow from the data, whatever the preset."""

@@ -5,16 +5,13 @@ Optimizers and what they are made of are pure functions over trees of NumPy or J
 
 from ..sources import snapshot
 from .checkpoint import BEST, LATEST, Checkpoint, checkpoint_path, list_checkpoints, load_checkpoint, save_checkpoint
-from .ema import EMA
 from .evaluate import Evaluation
 from .gradients import accumulate, all_finite, clip, global_norm
 from .loop import History, StepRecord, suitable_threads, training_steps
-from .lora import Adapted, LoRA
+from .lora import EVERYTHING, Adapted, LoRA, Parametrization
 from .optimizer import Optimizer, is_matrix
-from .optimizers import OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon, is_hidden_matrix, make_optimizer, orthogonalized
-from .parametrization import EVERYTHING, Parametrization
-from .recipe import Recipe
-from .schedules import SCHEDULES, Schedule
+from .optimizers import EMA, OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon, is_hidden_matrix, make_optimizer, orthogonalized
+from .recipe import SCHEDULES, Recipe, Schedule
 
 __all__ = [
     "Adam", "AdamW", "Adapted", "BEST", "Checkpoint", "EMA", "EVERYTHING", "Evaluation", "History",

@@ -25,7 +25,6 @@ from ..errors import ConfigError, did_you_mean
 from ..layers import Spec
 from ..settings import from_settings
 from ..tree import flatten, named_leaves, rebuilt, tree_map, unflatten
-from .parametrization import Parametrization
 
 QUERY_AND_VALUE = ("*attention.query.w", "*attention.value.w")
 
@@ -145,6 +144,36 @@ class LoRA:
                     hint="adapters belong to matrices: end the pattern in .w",
                 )
         return [name for name in shapes if any(fnmatchcase(name, pattern) for pattern in self.targets)]
+
+
+class Parametrization:
+    """A function from what is trained to the parameters of the model, and its gradient; here all of them are trained.
+
+    params = effective(trained);  d trained = pull_back(trained, d params)
+
+    What it takes besides is its `base`: arrays that stay as they are, or None. `over` puts others in their place, such
+    as those that a traced program is given.
+    """
+
+    base: Tree
+
+    def __init__(self) -> None:
+        self.base = None
+
+    def over(self, base: Tree) -> Self:
+        """Return the same over other arrays."""
+        return self
+
+    def effective(self, trained: Tree) -> Tree:
+        """Return the parameters of the model."""
+        return trained
+
+    def pull_back(self, trained: Tree, grads: Tree) -> Tree:
+        """Return the gradients of what is trained for those of the parameters."""
+        return grads
+
+
+EVERYTHING = Parametrization()
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,18 +1,20 @@
-"""The optimizers: SGD, Adam, AdamW, Lion and Muon, each as the few lines that move one array.
+"""The optimizers: SGD, Adam, AdamW, Lion and Muon, each as the few lines that move one array; and averages of steps.
 
 In the formulas p is a parameter, g its gradient, t = 1, 2, … the step, and λ the weight decay, which applies to
 matrices alone unless `decays` says otherwise.
 """
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from .. import ops
-from ..arrays import Array, Tree, namespace
+from ..arrays import Array, Tree, cast, namespace, widen
 from ..errors import ConfigError
 from ..settings import check_known, from_settings
+from ..tree import library, tree_map
 from .optimizer import Memory, Optimizer, Predicate, check_fractions, check_not_negative, is_matrix
 
 
@@ -52,10 +54,10 @@ class SGD(Optimizer):
 
 
 @dataclass(frozen=True)
-class _Adam(Optimizer):
-    """What Adam and AdamW share: the running mean of the gradient and of its square.
+class Adam(Optimizer):
+    """Give every number its own step size, by how large its gradients have been (Kingma and Ba 2015).
 
-        m ← β₁ m + (1 − β₁) g      s ← β₂ s + (1 − β₂) g²
+        g ← g + λ p      m ← β₁ m + (1 − β₁) g      s ← β₂ s + (1 − β₂) g²
         p ← p − lr · m/(1 − β₁ᵗ) / (√(s/(1 − β₂ᵗ)) + eps)
 
     m and s start at zero; dividing by 1 − βᵗ undoes what that takes from the first averages.
@@ -85,44 +87,22 @@ class _Adam(Optimizer):
 
     def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
         lr, rate, root = scalars
-        mean, square = memory["mean"], memory["square"]
-        p, mean, square = ops.adam_update(
-            p,
-            g,
-            mean,
-            square,
-            rate=rate,
-            root=root,
-            beta1=self.beta1,
-            beta2=self.beta2,
-            eps=self.eps,
-            **(self.decay(lr) if self.is_decayed(name, p) else {}),
-        )
+        settings = {"rate": rate, "root": root, "beta1": self.beta1, "beta2": self.beta2, "eps": self.eps}
+        settings |= self.decay(lr) if self.is_decayed(name, p) else {}
+        p, mean, square = ops.adam_update(p, g, memory["mean"], memory["square"], **settings)
         return p, {"mean": mean, "square": square}
 
     def is_decayed(self, name: str, p: Array) -> bool:
         """Tell whether weight decay applies to a parameter."""
         return bool(self.weight_decay) and self.decays(name, p)
 
-    @abstractmethod
     def decay(self, lr: Any) -> dict[str, Any]:
         """Return how weight decay enters the update of an array that it applies to."""
-
-
-@dataclass(frozen=True)
-class Adam(_Adam):
-    """Give every number its own step size, by how large its gradients have been (Kingma and Ba 2015).
-
-    g ← g + λ p      m ← β₁ m + (1 − β₁) g      s ← β₂ s + (1 − β₂) g²
-    p ← p − lr · m/(1 − β₁ᵗ) / (√(s/(1 − β₂ᵗ)) + eps)
-    """
-
-    def decay(self, lr: Any) -> dict[str, Any]:
         return {"penalty": self.weight_decay}
 
 
 @dataclass(frozen=True)
-class AdamW(_Adam):
+class AdamW(Adam):
     """Adam whose weight decay stays out of the averages (Loshchilov and Hutter 2019).
 
     p ← p − lr · λ p, then as Adam without λ
@@ -279,3 +259,42 @@ def make_optimizer(name: str, **settings: Any) -> Optimizer:
         fact = f"the optimizer {name} has no {' and no '.join(missing)}" if missing else f"{name} is no Optimizer"
         raise ConfigError(fact, hint="derive it from glassformer.training.Optimizer, and write slots and move")
     return from_settings(f"{name} has no setting", settings, family)
+
+
+@dataclass(frozen=True)
+class EMA:
+    """Average the parameters of all steps, each step weighing `decay` times as much as the next.
+
+        average ← average + weight · (p − average)
+        weight = (1 − decay) / (1 − decayᵗ)   corrected: the weights of t steps sum to one, the first average is p₁
+        weight = 1 − decay                    otherwise: the parameters given to `init` stay in, decayᵗ of them
+
+    The average is held in float32 for parameters of half precision. State: {"step": count, "average": tree}.
+    """
+
+    decay: float = 0.999
+    corrected: bool = True
+
+    def __post_init__(self) -> None:
+        check_fractions(self, ["decay"])
+
+    def init(self, params: Tree) -> dict[str, Tree]:
+        """Return the state before the first step."""
+        # In memory of its own: the parameters may be overwritten.
+        average = tree_map(lambda p: namespace(p).array(widen(p), copy=True), params)
+        return {"step": library(params).zeros((), dtype=np.int32), "average": average}
+
+    def update(self, state: dict[str, Tree], params: Tree) -> dict[str, Tree]:
+        """Return the state that takes one more step's parameters into account."""
+        step = namespace(state["step"]).asarray(state["step"] + 1, dtype=np.int32)
+        weight = (1 - self.decay) / started(self.decay, step) if self.corrected else 1 - self.decay
+        average = tree_map(
+            lambda mean, p: mean + namespace(mean).asarray(weight, dtype=mean.dtype) * (cast(p, mean.dtype) - mean),
+            state["average"],
+            params,
+        )
+        return {"step": step, "average": average}
+
+    def read(self, state: dict[str, Tree], params: Tree) -> Tree:
+        """Return the average in the types of `params`, ready for the model."""
+        return tree_map(lambda mean, p: cast(mean, p.dtype), state["average"], params)

@@ -1,4 +1,4 @@
-"""How to train: every choice besides the model and the data."""
+"""How to train: every choice besides the model and the data, and the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
+import numpy as np
+
+from ..arrays import namespace
 from ..errors import ConfigError
 from ..settings import check_known, from_settings
 from .optimizer import Optimizer
 from .optimizers import OPTIMIZERS, make_optimizer
-from .schedules import Schedule
 
 _TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "str": (str,)}
 _WORDS = {"int": "a whole number", "float": "a number", "str": "a name"}
-
 
 AFTER = 0.1
 """The share of the peak learning rate at which a run goes on behind the end of a schedule that came down to nothing."""
 
 KEEP = ("best", "last")
+SCHEDULES = ("constant", "cosine", "linear", "inverse_sqrt")
 
 OF_ONE_OPTIMIZER = ("momentum", "beta1", "beta2")
 """Settings that mean something to some optimizers only."""
@@ -180,3 +182,65 @@ class Recipe:
             return f"its {self.schedule} schedule was to come down at step {end:,} and is broken off before"
         share = f"its floor, {self.floor:g} of the peak" if self.floor else "a tenth of the peak, for its floor is 0"
         return f"its {self.schedule} schedule ends at step {end:,}; from there on the rate is {rate}, {share}"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate of every step, counted from zero.
+
+        rising   = (step + 1) / (warmup + 1)                              until it is one, at step = warmup
+        progress = (step − warmup) / (total − warmup)                     from 0 to 1 at step = total, then 1
+        constant       lr = peak · rising
+        linear         lr = peak · min(rising, floor + (1 − floor) · (1 − progress))
+        cosine         lr = peak · min(rising, floor + (1 − floor) · (1 + cos(π · progress)) / 2)
+        inverse_sqrt   lr = peak · min(rising, max(floor, √((warmup + 1) / (step + 1))))
+
+    The first step already moves, `warmup` steps stay below the peak, and `floor` is a fraction of the peak. From step =
+    total on, linear and cosine stay at the floor, or at `after`, a fraction too, where one is given.
+    """
+
+    kind: str = "cosine"
+    peak: float = 1e-3
+    warmup: int = 0
+    total: int | None = None
+    floor: float = 0.0
+    after: float | None = None
+
+    def __post_init__(self) -> None:
+        check_known("there is no schedule", self.kind, SCHEDULES)
+        if not 0 <= self.peak < float("inf"):
+            raise ConfigError(f"the peak learning rate is {self.peak}", hint="use zero or a positive number")
+        if self.warmup < 0:
+            raise ConfigError(f"warmup is {self.warmup} steps", hint="use zero or more")
+        if not 0 <= self.floor <= 1:
+            raise ConfigError(f"floor is {self.floor}", hint="it is a fraction of the peak, from 0 to 1")
+        if self.kind in ("cosine", "linear"):
+            self._check_total()
+
+    def _check_total(self) -> None:
+        if self.total is None:
+            raise ConfigError(f"a {self.kind} schedule needs the total number of steps", hint="pass total=…")
+        if self.total <= self.warmup:
+            raise ConfigError(
+                f"warmup takes {self.warmup:,} of {self.total:,} steps and leaves none",
+                hint="make warmup shorter than total",
+            )
+
+    def __call__(self, step: Any) -> Any:
+        """Return the learning rate of `step`: a float for a number, an array for an array, traced or not."""
+        xp = namespace(step) if hasattr(step, "__array_namespace__") else np
+        rising = xp.minimum(1.0, (step + 1) / (self.warmup + 1))
+        if self.kind == "constant":
+            fraction = rising
+        elif self.kind == "inverse_sqrt":
+            falling = xp.sqrt((self.warmup + 1) / xp.maximum(step + 1, self.warmup + 1))
+            fraction = xp.minimum(rising, xp.maximum(self.floor, falling))
+        else:
+            assert self.total is not None
+            progress = xp.clip((step - self.warmup) / (self.total - self.warmup), 0.0, 1.0)
+            left = 1 - progress if self.kind == "linear" else 0.5 * (1 + xp.cos(np.pi * progress))
+            fraction = xp.minimum(rising, self.floor + (1 - self.floor) * left)
+            if self.after is not None:
+                fraction = xp.where(step < self.total, fraction, self.after)
+        lr = self.peak * fraction
+        return float(lr) if xp is np and lr.ndim == 0 else lr

@@ -11,8 +11,8 @@ from ..arrays import Tree
 from ..errors import CheckpointError, TrainingError
 from ..models import Model
 from ..tree import flatten
-from .ema import EMA
 from .gradients import all_finite
+from .optimizers import EMA
 from .recipe import Recipe
 
 

@@ -19,10 +19,10 @@ from ..arrays import Array, Tree
 from ..data.examples import Dataset, count_targets
 from ..models import Batch, Model
 from ..tree import flatten
-from .ema import EMA
 from .evaluate import Evaluation, evaluate
 from .gradients import accumulate, all_finite, clip, global_norm
-from .parametrization import EVERYTHING, Parametrization
+from .lora import EVERYTHING, Parametrization
+from .optimizers import EMA
 from .recipe import Recipe
 from .state import TrainingState, start
 

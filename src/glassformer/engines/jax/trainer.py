@@ -23,10 +23,10 @@ from ...execution import Execution
 from ...mesh.rules import check_execution, parse_rules
 from ...mesh.sharding import fetch, fetch_for, unstack_blocks
 from ...models import Batch, Model, build
-from ...training.ema import EMA
 from ...training.evaluate import Evaluation, evaluate, right_answers, rows_at_once
 from ...training.gradients import all_finite, clip, global_norm, target_shares
-from ...training.parametrization import EVERYTHING, Parametrization
+from ...training.lora import EVERYTHING, Parametrization
+from ...training.optimizers import EMA
 from ...training.recipe import Recipe
 from ...training.state import TREES, TrainingState
 from ...training.trainer import Trainer, drops
