@@ -9,6 +9,7 @@ once for all, and blocks before the first change do not run. Memory decides how 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -95,14 +96,8 @@ def bytes_of(run: Run) -> int:
 
 def _groups(order: list[int], blocks: list[int], size: int) -> list[list[int]]:
     """Cut variants into groups that begin in the same block, of at most `size`."""
-    groups: list[list[int]] = []
-    for n in order:
-        last = groups[-1] if groups else []
-        if last and len(last) < size and blocks[last[0]] == blocks[n]:
-            last.append(n)
-        else:
-            groups.append([n])
-    return groups
+    alike = [list(group) for _, group in groupby(order, blocks.__getitem__)]
+    return [group[start : start + size] for group in alike for start in range(0, len(group), size)]
 
 
 def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
