@@ -78,10 +78,9 @@ def read_config(path: str | Path) -> TransformerConfig:
 
 def _described(folder: Path) -> tuple[Fields, Family]:
     """Return the fields of config.json, and the family they belong to."""
-    if not folder.is_dir():
-        raise WeightsError(f"there is no folder {folder}", hint="pass a folder with config.json and model.safetensors")
     if not (folder / CONFIG).is_file():
-        raise WeightsError(f"{folder} has no {CONFIG}", hint="get all files of the model")
+        fact = f"{folder} has no {CONFIG}" if folder.is_dir() else f"there is no folder {folder}"
+        raise WeightsError(fact, hint=f"pass a folder with {CONFIG} and {SINGLE}")
     fields = Fields(read_json(folder / CONFIG), str(folder / CONFIG))
     model_type = fields.values.get("model_type")
     if model_type is None:  # the oldest files have the class alone

@@ -1,16 +1,7 @@
-"""Weights of other people's models, by a table of names.
+"""Weights of other people's models, by a table of names: `gf.from_arrays` shows one.
 
-    table = {
-        "embedding.tokens.table": "embed.W_E",
-        "blocks.*.attention.query.w": Foreign("blocks.*.attn.W_Q", "heads width channels -> width heads channels"),
-        "head.w": Foreign("unembed.W_U"),
-    }
-    params = params_from(config, read_arrays("model.safetensors"), table)
-
-On the left stands one of our dotted names, as `glassformer params` lists them, on the right the name there; a * stands
-for the number of a block on both sides. Where the array has another layout, a `Foreign` says which: the axes as they
-are there, an arrow, and the axes in our order, which are then joined to our shape. Nothing is left to chance: what is
-missing, what is left over and what does not fit is named.
+A * stands for the number of a block on both sides. Nothing is left to chance: what is missing, what is left over and
+what does not fit is named.
 """
 
 from __future__ import annotations

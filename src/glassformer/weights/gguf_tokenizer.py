@@ -209,7 +209,7 @@ def vocabulary_settings(loaded: TrainedModel) -> dict[str, Any]:
     tokenizer = loaded.tokenizer
     if tokenizer is None:
         raise WeightsError("the model has no tokenizer, and a GGUF file must hold one", hint=_REMEDY)
-    settings = _of_characters(tokenizer) if isinstance(tokenizer, CharTokenizer) else _of_published(tokenizer)
+    settings = _described(tokenizer)
     for i in range(len(settings["tokens"]), loaded.config.vocab):
         settings["tokens"].append(f"[PAD{i}]")
         settings["token_type"].append(UNUSED)
@@ -223,19 +223,7 @@ def vocabulary_settings(loaded: TrainedModel) -> dict[str, Any]:
     return {KEY + key: value for key, value in {**settings, "add_bos_token": loaded.start_id is not None}.items()}
 
 
-def _of_characters(tokenizer: CharTokenizer) -> dict[str, Any]:
-    if SPACE in tokenizer.characters or any(0xD800 <= ord(letter) < 0xE000 for letter in tokenizer.characters):
-        raise WeightsError(
-            f"the vocabulary holds {SPACE!r}, which stands for a space in GGUF files, or halves of characters",
-            hint="train on a text without it, or with --set tokenizer=bytes",
-        )
-    names = [*tokenizer.specials, *tokenizer.characters.replace(" ", SPACE)]
-    types = [CONTROL] * len(tokenizer.specials) + [NORMAL] * len(tokenizer.characters)
-    scores = [0.0] * len(names)
-    return {"model": "llama", "tokens": names, "token_type": types, "scores": scores, "add_space_prefix": False}
-
-
-def _of_published(tokenizer: Tokenizer) -> dict[str, Any]:
+def _described(tokenizer: Tokenizer) -> dict[str, Any]:
     form = published_form(tokenizer)
     if form is None:
         raise WeightsError(f"the {tokenizer.kind} tokenizer has no form in a GGUF file", hint=_REMEDY)
@@ -250,6 +238,11 @@ def _of_published(tokenizer: Tokenizer) -> dict[str, Any]:
         pre = _name_of_rule(described, merges)
         return {"model": "gpt2", "pre": pre, "tokens": names, "token_type": types, "merges": pairs}
     steps = _flat(described.get("normalizer"), "normalizers")
+    if isinstance(tokenizer, CharTokenizer):
+        if SPACE in names:
+            fact = f"the vocabulary holds {SPACE!r}, which stands for a space in GGUF files"
+            raise WeightsError(fact, hint="train on a text without it, or with --set tokenizer=bytes")
+        names, steps = [name.replace(" ", SPACE) for name in names], [_SPACES]
     others = [step for step in steps if step["type"] != "Prepend"]
     if described.get("pre_tokenizer") is not None or others != [_SPACES]:
         raise WeightsError("this tokenizer prepares text in a way that GGUF files have no word for", hint=_REMEDY)

@@ -48,6 +48,8 @@ def open_llama2c(path: str | Path, *, dtype: Any = np.float32) -> TrainedModel:
     path = Path(path)
     config = _read_config(path)
     tensors = Tensors(_entries(path, config))
+    beside = [path.with_name(name) for name in (f"tok{config.vocab}.bin", "tokenizer.bin")]
+    tokenizers = (read_vocabulary(place) for place in beside if place.is_file())
 
     def read(name: str, _: Any) -> Any:
         return tensors.read(name, dtype).T if name.endswith(".w") else tensors.read(name, dtype)
@@ -56,7 +58,7 @@ def open_llama2c(path: str | Path, *, dtype: Any = np.float32) -> TrainedModel:
         config=config,
         params=map_named(read, build(config).specs()),
         family="llama",
-        tokenizer=_tokenizer_beside(path, config.vocab),
+        tokenizer=next((tokenizer for tokenizer in tokenizers if tokenizer.size == config.vocab), None),
         start_id=START,
         end_ids=(START,),
         source=str(path),
@@ -103,13 +105,6 @@ def _entries(path: Path, config: DecoderConfig) -> dict[str, TensorEntry]:
             entries[name.format(number)] = TensorEntry(path, "F32", shape, start, stop)
             start = stop
     return entries
-
-
-def _tokenizer_beside(path: Path, vocab: int) -> PublishedTokenizer | None:
-    for place in (path.with_name(f"tok{vocab}.bin"), path.with_name("tokenizer.bin")):
-        if place.is_file() and (tokenizer := read_vocabulary(place)).size == vocab:
-            return tokenizer
-    return None
 
 
 def read_vocabulary(path: str | Path) -> PublishedTokenizer:

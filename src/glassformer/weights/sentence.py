@@ -38,7 +38,12 @@ def embed(loaded: TrainedModel, texts: str | Sequence[str], *, batch: int = 32) 
         raise ConfigError(fact, hint="use an encoder, such as the one that `glassformer pull minilm` brings")
     if loaded.tokenizer is None:
         raise WeightsError(f"{loaded.source} has no tokenizer to read text with", hint="get its tokenizer.json as well")
-    ids = [_encoded(loaded, text) for text in given]
+    around = {"specials": True} if isinstance(loaded.tokenizer, PublishedTokenizer) else {}
+    ids = [loaded.tokenizer.encode(text, **around) for text in given]
+    for text, row in zip(given, ids, strict=True):
+        if not 1 <= len(row) <= loaded.config.context:
+            fact = f"the text {text[:40]!r} has {len(row):,} tokens but this model reads 1 to {loaded.config.context:,}"
+            raise LengthError(fact, hint="split it into parts")
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
     vectors: Any = np.zeros((len(ids), loaded.config.width), dtype=loaded.params["embedding"]["tokens"]["table"].dtype)
     for start in range(0, len(order), batch):
@@ -83,16 +88,6 @@ def _mode(path: Path) -> str:
         fact = f"{path} pools by {', '.join(map(str, chosen))[:80] or 'nothing'}, which is not supported"
         raise WeightsError(fact, hint=f"supported: one of {', '.join(_MODES)}")
     return _MODES[chosen[0]]
-
-
-def _encoded(loaded: TrainedModel, text: str) -> Array:
-    around = {"specials": True} if isinstance(loaded.tokenizer, PublishedTokenizer) else {}
-    assert loaded.tokenizer is not None
-    ids = loaded.tokenizer.encode(text, **around)
-    if not 1 <= len(ids) <= loaded.config.context:
-        fact = f"the text {text[:40]!r} has {len(ids):,} tokens but this model reads 1 to {loaded.config.context:,}"
-        raise LengthError(fact, hint="split it into parts")
-    return ids
 
 
 def _pooled(loaded: TrainedModel, rows: list[Array]) -> Array:

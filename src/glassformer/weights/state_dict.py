@@ -1,13 +1,11 @@
 """State dicts of PyTorch, read without running a pickle.
 
 A .pt file is a zip archive: data.pkl says which tensor lies where, and data/0, data/1, … are the numbers. A pickle is a
-small program for a stack machine, and the usual machine lets it call any function there is. This one has only the
-instructions that a dict of tensors needs, and three functions: an ordered dict, a tensor over some numbers, a
-parameter. At anything else it stops and says what the file asked for.
+program for a stack machine that may call any function. The machine here has the instructions and the three functions
+that a dict of tensors needs: an ordered dict, a tensor over some numbers, a parameter. At anything else it stops.
 
-Time and memory are bounded by the size of the file: nothing in it is compressed, as PyTorch writes it; all tensors
-together have at most four numbers for each of its bytes; keys are texts or numbers, and dicts that stand in each other
-are walked through at most as often as the pickle has bytes.
+Time and memory are bounded by the size of the file: nothing is compressed, tensors together have at most four numbers
+for each byte, keys are texts or numbers, and dicts that stand in each other are walked through at most once per byte.
 """
 
 import io
