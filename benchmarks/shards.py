@@ -12,7 +12,7 @@ import numpy as np
 
 from glassformer import Batch, DecoderConfig, build
 from glassformer.engines.cpu.cores import cores
-from glassformer.engines.cpu.shards import loss_and_grads
+from glassformer.engines.cpu.trainer import loss_and_grads
 from glassformer.models.accounting import flops_per_token
 from peers.timing import race
 

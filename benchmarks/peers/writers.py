@@ -148,7 +148,7 @@ class Bandwidth:
     def step(self) -> None:
         """Read the matrix once."""
         if self.kernel:
-            from glassformer.engines.cpu.matvec import multiply_few
+            from glassformer.engines.cpu.linear import multiply_few
 
             multiply_few(self.x[None], self.w.T)
         else:

@@ -154,7 +154,7 @@ models: the pairing of the config ignored
 | tests/layers/test_position.py::test_queries_and_keys_are_turned_as_the_config_says
 -pairing=config.rotary_pairing,
 +
-# engines/jax/cache.py
+# engines/jax/programs.py
 fixed cache: padding is seen | tests/engines/jax/test_cache.py::test_padding_is_masked_and_stands_at_the_first_position
 -np.arange(self.capacity) >= self.padding[:, None]
 +np.arange(self.capacity) >= 0 * self.padding[:, None]
@@ -162,7 +162,6 @@ fixed cache: places that are not filled yet are seen
 | tests/engines/jax/test_cache.py::test_new_tokens_see_what_the_pattern_allows_of_what_is_filled
 - & (columns <= rows[:, None])
 +
-# engines/jax/programs.py
 device sampling: of equals all are kept
 | tests/engines/jax/test_sampling.py::test_the_device_chooses_what_the_host_chooses
 -heavier_than(bits) + earlier < limit

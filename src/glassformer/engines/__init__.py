@@ -9,7 +9,6 @@ arrays, JAX computes it whatever the engine; given NumPy arrays under the engine
 """
 
 import importlib
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -52,6 +51,9 @@ class Reference(Engine):
         return stored(params, weights)
 
 
+REFERENCE = Reference()
+
+
 def find(name: str | None = None) -> Engine:
     """Return an engine by name; None: cpu where Numba is installed, else numpy."""
     if name is None:
@@ -61,7 +63,7 @@ def find(name: str | None = None) -> Engine:
     if not is_installed(name):
         _, title, hint = _NEEDS[name]
         raise ConfigError(f"the engine {name} needs {title}, which is not installed", hint=hint)
-    return _loaded(name)
+    return REFERENCE if name == "numpy" else importlib.import_module(f"{__name__}.{name}").ENGINE
 
 
 def find_for(array_type: type, own: Engine) -> Engine:
@@ -76,13 +78,7 @@ def gather(folder: Path) -> None:
 
 
 def is_installed(name: str) -> bool:
-    """Tell whether what an engine needs can be imported."""
     try:
         return name not in _NEEDS or find_spec(_NEEDS[name][0]) is not None
     except ValueError:  # made unavailable on purpose
         return False
-
-
-@cache
-def _loaded(name: str) -> Engine:
-    return Reference() if name == "numpy" else importlib.import_module(f"{__name__}.{name}").ENGINE

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from engines.cpu.kernel_cases import KERNELS, normal
 from glassformer import ops
-from glassformer.engines.cpu import all_arrays
-from glassformer.engines.cpu.all_arrays import adam_on_all, add_to_all
+from glassformer.engines.cpu import update
 from glassformer.engines.cpu.cores import at_most
-from glassformer.engines.cpu.update import add_weighted
+from glassformer.engines.cpu.update import adam_on_all, add_to_all, add_weighted
 
 SHAPES = [(3, 4), (), (5,), (0, 2), (1, 1, 7), (300, 400), (2, 90_000)]
 SETTINGS = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8}
@@ -32,7 +31,7 @@ def draw(rng, kind="float32"):
 
 def test_an_array_says_in_its_first_fields_where_its_numbers_are_and_how_many(rng):
     for x in (*draw(rng), normal(rng, (6, 4), "float32")[::2, 1:], np.zeros((), np.float32), np.zeros((2, 0, 3))):
-        place = id(x) + all_arrays._FIELDS
+        place = id(x) + update._FIELDS
         numbers, lengths = (ctypes.c_void_p.from_address(place + offset).value for offset in (0, 16))
         axes = ctypes.c_int64.from_address(place + 8).value & 0xFFFFFFFF
         assert (numbers, axes) == (x.ctypes.data, x.ndim)
@@ -74,7 +73,7 @@ def test_arrays_of_any_shapes_are_updated_as_by_the_op(shapes, number, seed):
         for p, g, mean, square, decayed in zip(ps, gs, means, squares, decays, strict=True)
     ]
     total = sum(float(np.sum(np.square(g.astype(np.float64)))) for g in gs)
-    with at_most(number), mock.patch.object(all_arrays, "MANY", 4):  # each few numbers are worth another core
+    with at_most(number), mock.patch.object(update, "MANY", 4):  # each few numbers are worth another core
         assert adam_on_all(ps, means, squares, decays, **SETTINGS)(gs, **STEP, **decay)
         assert abs(KERNELS["sum_of_squares"](*gs) - total) <= 1e-5 * total
     for have, expected in zip(zip(ps, means, squares, strict=True), want, strict=True):

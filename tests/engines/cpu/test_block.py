@@ -22,7 +22,7 @@ from engines.cpu.fused_cases import (
 from engines.cpu.kernel_cases import normal
 from glassformer import ops
 from glassformer.dispatch import use_engine
-from glassformer.engines.cpu.activation import ACTIVATIONS, activate_backward_in_place
+from glassformer.engines.cpu.activation import LOOPS
 from glassformer.layers import Attention, Block, BlockCache, FeedForward, LayerNorm
 from glassformer.ops import CAUSAL
 
@@ -32,7 +32,7 @@ BLOCK = Block(Attention(width=8, heads=2, pattern=CAUSAL), FeedForward(8, 12, "g
 
 
 @pytest.mark.parametrize("kind", LIMITS)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", LOOPS)
 @given(BATCHES, LENGTHS, st.sampled_from([5, 8, 9]), SIZES, SIZES, SIZES, SPANS, PAIRINGS, *[st.booleans()] * 3, SEEDS)
 def test_a_block_in_one_call_equals_the_block_as_written(
     kind, activation, batch, length, width, hidden, heads, channels, pattern, pairing, bias, widens, shifts, seed
@@ -44,12 +44,12 @@ def test_a_block_in_one_call_equals_the_block_as_written(
     assert_one_call_equals_the_layer("Block", block, (batch, length, width), channels, kind, seed, pairing=pairing)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", LOOPS)
 def test_the_gradient_of_an_activation_takes_the_place_of_what_it_is_made_from(rng, activation):
     dy, x = normal(rng, (2, 50), "float32")
     with use_engine("numpy"):
         want = ops.ACTIVATIONS[activation][1](dy, 4 * x)
-    activate_backward_in_place(ACTIVATIONS[activation], dy, 4 * x)
+    LOOPS[activation].backward_in_place(dy, 4 * x)
     np.testing.assert_allclose(dy, want, atol=LIMITS["float32"])
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glassformer.engines.cpu.all_arrays import adam_on_all, add_to_all
-from glassformer.engines.cpu.update import add_weighted
+from glassformer.engines.cpu.update import adam_on_all, add_to_all, add_weighted
 from glassformer.errors import ShapeError
 from glassformer.quantized import Quantized, quantize
 

@@ -11,7 +11,7 @@ from engines.cpu.kernel_cases import KERNELS
 from glassformer import ops
 from glassformer.dispatch import use_engine
 from glassformer.engines.cpu import cores
-from glassformer.engines.cpu.matvec import MOST_ROWS, described, multiply, multiply_few, workspace
+from glassformer.engines.cpu.linear import MOST_ROWS, described, multiply, multiply_few, workspace
 from glassformer.engines.cpu.quantized_rows import CODES, unpack
 from glassformer.engines.cpu.thread_pool import WORTHWHILE, on_all_cores
 from glassformer.quantized import BLOCK, FORMS, quantize

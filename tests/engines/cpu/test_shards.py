@@ -10,7 +10,7 @@ from glassformer import ops
 from glassformer.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from glassformer.dispatch import current, use_engine
 from glassformer.engines.cpu.cores import at_most
-from glassformer.engines.cpu.shards import loss_and_grads, suitable_shards
+from glassformer.engines.cpu.trainer import loss_and_grads, suitable_shards
 from glassformer.errors import ConfigError
 from glassformer.models import Batch, build
 from glassformer.ops import IGNORE

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from glassformer.engines.cpu import thread_pool
-from glassformer.engines.cpu.matvec import add_rows, described, multiply, workspace
+from glassformer.engines.cpu.linear import add_rows, described, multiply, workspace
 from glassformer.engines.cpu.thread_pool import DONE, TICKET, WORTHWHILE, ThreadPool, new_board, on_all_cores
 
 
@@ -132,14 +132,14 @@ def test_one_cache_is_not_read_by_two_threads_at_once(monkeypatch):
     params, cache, token = stored(model.init(0), "float32"), model.new_cache(), np.array([[3]])
     model.read(params, token, cache)
     inside, go_on = threading.Event(), threading.Event()
-    read = stack.read_token
+    run = stack.on_all_cores
 
     def slowly(*arguments, **settings):
         inside.set()
         assert go_on.wait(30)
-        return read(*arguments, **settings)
+        return run(*arguments, **settings)
 
-    monkeypatch.setattr(stack, "read_token", slowly)
+    monkeypatch.setattr(stack, "on_all_cores", slowly)
     other = threading.Thread(target=model.read, args=(params, token, cache))
     other.start()
     assert inside.wait(30)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compare import assert_close
-from glassformer.engines.jax.cache import FixedCache, State
+from glassformer.engines.jax.programs import FixedCache, State
 from glassformer.ops import CAUSAL, FULL, Pattern
 from glassformer.tree import like
 from sequences import model_of

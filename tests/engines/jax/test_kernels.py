@@ -5,6 +5,7 @@ The kernels of a GPU are interpreted. Loops over blocks have tests of their own 
 
 from dataclasses import dataclass, field
 from inspect import unwrap
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from glassformer import ops
 from glassformer.engines import find
-from glassformer.engines.jax.stack import Spreading, spreading
+from glassformer.engines.jax.stack import spreading
 from glassformer.layers.cache import KeyValues
 from glassformer.layers.embedding import Embedding, InputEmbedding
 from glassformer.layers.position import RotaryPositions
@@ -196,7 +197,7 @@ def test_a_block_says_where_its_arrays_go(jax):
         return quickly(both, params)
 
     plain = run(None)
-    found = run(Spreading(noted("activations"), noted("weights"), noted("gradients")))
+    found = run(SimpleNamespace(spread=noted("activations"), working=noted("weights"), resting=noted("gradients")))
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(found), strict=True):
         np.testing.assert_array_equal(a, b)
     assert [what for what, _ in said] == ["weights", "activations", "weights", "activations", "gradients"]

@@ -1,13 +1,11 @@
 """The engine cpu: hot ops and fused layers by loops that Numba compiles, a batch in shards over the cores.
 
-activation dropout embedding linear loss norm position softmax update quantized    ops of the file of that name
-attention/                        ops and layer; which file serves which case
-block stack                       fused layers: a block, and one token through all blocks (decoding)
-all_arrays                        all arrays of a model in one call: updates, sums
-cores shards trainer              several cores at once, a batch shared out to them, and steps in place
-compile kernel_cache vectorized_rows blas layout    what loops are made of
-matvec quantized_rows             products at the speed of memory
-parts thread_pool fused           work that any core may take; what fused layers share
+activation dropout embedding linear loss norm position softmax update    ops of the file of that name
+attention/                              ops and layer; which file serves which case
+block stack fused                       fused layers: a block, one token through all blocks; what they share
+cores trainer                           several cores at once; batches shared out to them, and steps in place
+compile kernel_cache vectorized_rows    what loops are made of
+parts quantized_rows thread_pool        products at the speed of memory, as parts that any core may take
 """
 
 import ctypes
@@ -22,8 +20,8 @@ from ...dispatch import Kernel, kernels_of
 from .. import Reference
 
 HOMES = (
-    "activation", "all_arrays", "attention.dense", "attention.layer", "attention.tiled", "block", "dropout",
-    "embedding", "linear", "loss", "norm", "position", "quantized", "softmax", "stack", "update",
+    "activation", "attention.dense", "attention.layer", "attention.tiled", "block", "dropout", "embedding", "linear",
+    "loss", "norm", "position", "softmax", "stack", "update",
 )  # fmt: skip
 """The modules with kernels."""
 
@@ -41,11 +39,14 @@ class Cpu(Reference):
     replaces_methods = True
 
     def kernels(self) -> list[Kernel]:
-        """Return all kernels, ready for use; announce that they must be compiled first."""
+        from .kernel_cache import has_compiled_kernels
+
         keep_freed_memory()
-        homes = [import_module(f"{__name__}.{home}") for home in HOMES]
-        _announce()
-        return kernels_of(*homes)
+        if not has_compiled_kernels():
+            logging.getLogger("glassformer").warning(
+                "compiling kernels for this machine: each takes about a second when first used, once"
+            )
+        return kernels_of(*(import_module(f"{__name__}.{home}") for home in HOMES))
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
         from .trainer import InPlaceTrainer
@@ -53,7 +54,7 @@ class Cpu(Reference):
         return InPlaceTrainer(*arguments, **settings)
 
     def shards(self, config: Any, batch: int) -> int:
-        from .shards import suitable_shards
+        from .trainer import suitable_shards
 
         return suitable_shards(config, batch)
 
@@ -63,8 +64,8 @@ def keep_freed_memory() -> bool:
     """Let malloc keep what is freed, in one pool for all threads; tell whether this C library can be told so.
 
     By default the C library gives large freed blocks back to the system, which clears their pages again, one by one,
-    when the next step touches them. Training asks for the same sizes at every step. It holds for the whole process, so
-    whoever has set one of the C library's own variables for it is left alone.
+    when the next step touches them. Training asks for the same sizes at every step. The setting holds for the whole
+    process: if one of the C library's own variables is set, nothing is changed.
     """
     if not sys.platform.startswith("linux") or any(name.startswith(_VARIABLES) for name in os.environ):
         return False
@@ -74,16 +75,6 @@ def keep_freed_memory() -> bool:
     settings = ((_M_MMAP_THRESHOLD, _LARGEST), (_M_TRIM_THRESHOLD, 1 << 30), (_M_ARENA_MAX, 1))
     done = [mallopt(name, value) == 1 for name, value in settings]
     return all(done)
-
-
-def _announce() -> None:
-    """Announce that kernels are about to be compiled, if none has been."""
-    from .kernel_cache import has_compiled_kernels
-
-    if not has_compiled_kernels():
-        logging.getLogger("glassformer").warning(
-            "compiling kernels for this machine: each takes about a second when first used, once"
-        )
 
 
 ENGINE = Cpu()

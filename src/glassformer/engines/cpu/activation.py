@@ -1,81 +1,22 @@
-"""Activations and their gated forms, one pass over all numbers.
-
-Which activation a loop computes is told by the type of its first argument, see `compile.choice`: only those in use are
-compiled.
-"""
+"""Activations and their gated forms, one pass over all numbers."""
 
 import math
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import from_dtype, typeof, types
+from numba import from_dtype, types
 from numba.extending import overload
 
 from ... import ops
 from ...arrays import Array
 from ...dispatch import replaces
 from ...ops.activation import GatedSaved
-from .compile import address_of, choice, chosen, compiled, exp, inlined, minimum
-from .layout import is_plain
-
-ACTIVATIONS = {name: choice(number) for number, name in enumerate(("relu", "gelu", "gelu_tanh", "silu"))}
-"""Those that are compiled, each by the choice that stands for it."""
-
-NUMBERS = {name: number for number, name in enumerate(ACTIVATIONS)}
-"""The same by number, for the kernel of decoding, which is compiled once for all of them."""
+from .compile import address_of, compiled, exp, inlined, is_plain, minimum
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
 _DENSITY = 1 / math.sqrt(2 * math.pi)
-
-
-def _kernels_of(op: Any, op_backward: Any) -> tuple[Any, Any]:
-    """Return the kernels of an activation and of its backward."""
-    activation = ACTIVATIONS[op.__name__]
-
-    @replaces(op)
-    def forward(x: Array) -> Any:
-        if not is_plain(x):
-            return NotImplemented
-        y = np.empty_like(x)
-        activate(activation, x.reshape(-1), y.reshape(-1))
-        return y, x
-
-    @replaces(op_backward)
-    def backward(dy: Array, x: Array) -> Any:
-        if not is_plain(dy, x) or dy.shape != x.shape:
-            return NotImplemented
-        dx = np.empty_like(x)
-        _activate_backward(activation, dy.reshape(-1), x.reshape(-1), dx.reshape(-1))
-        return dx
-
-    return forward, backward
-
-
-relu, relu_backward = _kernels_of(ops.relu, ops.relu_backward)
-gelu, gelu_backward = _kernels_of(ops.gelu, ops.gelu_backward)
-gelu_tanh, gelu_tanh_backward = _kernels_of(ops.gelu_tanh, ops.gelu_tanh_backward)
-silu, silu_backward = _kernels_of(ops.silu, ops.silu_backward)
-
-
-@replaces(ops.gated)
-def gated(gate: Array, up: Array, *, activation: str = "silu") -> Any:
-    if activation not in ACTIVATIONS or not is_plain(gate, up) or gate.shape != up.shape:
-        return NotImplemented
-    y = np.empty_like(gate)
-    _gate(ACTIVATIONS[activation], gate.reshape(-1), up.reshape(-1), y.reshape(-1))
-    return y, GatedSaved(gate, up)
-
-
-@replaces(ops.gated_backward)
-def gated_backward(dy: Array, saved: GatedSaved, *, activation: str = "silu") -> Any:
-    gate, up = saved
-    if activation not in ACTIVATIONS or not is_plain(dy, gate, up) or not dy.shape == gate.shape == up.shape:
-        return NotImplemented
-    dgate, dup = np.empty_like(gate), np.empty_like(up)
-    _gate_backward(ACTIVATIONS[activation], *(x.reshape(-1) for x in (dy, gate, up, dgate, dup)))
-    return dgate, dup
 
 
 # --- one number ------------------------------------------------------------------------------------------------------
@@ -160,70 +101,102 @@ def _silu_backward(dy, x, real):
     return dy * (s * (real(1) + x * (real(1) - s)))
 
 
-_VALUES = (_relu, _gelu, _gelu_tanh, _silu)
-_GRADIENTS = (_relu_backward, _gelu_backward, _gelu_tanh_backward, _silu_backward)
+class Loops(NamedTuple):
+    """What is compiled for an activation, each loop when it is first used."""
+
+    forward: Any  # (x, y): y = act(x)
+    backward: Any  # (dy, x, dx): dx = act′(x) · dy
+    backward_in_place: Any  # (dy, x)
+    gate: Any  # (gate, up, y): y = act(gate) · up
+    gate_backward: Any  # (dy, gate, up, dgate, dup)
 
 
-def _value(activation, x, real):
-    """Return act(x)."""
+def _loops(name: str, value: Any, gradient: Any) -> Loops:
+    def forward(x, y):
+        for i in range(x.size):
+            y[i] = value(x[i], x.dtype.type)
+
+    def backward(dy, x, dx):
+        for i in range(x.size):
+            dx[i] = gradient(dy[i], x[i], x.dtype.type)
+
+    def backward_in_place(dy, x):  # what a compiler must suspect to overlap, it does not vectorize
+        for i in range(x.size):
+            dy[i] = gradient(dy[i], x[i], x.dtype.type)
+
+    def gate(gate, up, y):
+        for i in range(y.size):
+            y[i] = value(gate[i], y.dtype.type) * up[i]
+
+    def gate_backward(dy, gate, up, dgate, dup):
+        for i in range(dy.size):
+            dgate[i] = gradient(dy[i] * up[i], gate[i], dy.dtype.type)
+        for i in range(dy.size):
+            dup[i] = dy[i] * value(gate[i], dy.dtype.type)
+
+    every = forward, backward, backward_in_place, gate, gate_backward
+    for loop in every:
+        loop.__qualname__ = f"{name}_{loop.__name__}"  # compiled code is kept by name
+    return Loops(*[compiled(loop) for loop in every])
 
 
-def _gradient(activation, dy, x, real):
-    """Return act′(x) · dy."""
-
-
-@overload(_value, inline="always")
-def _value_by(activation, x, real):
-    value = _VALUES[chosen(activation)]
-    return lambda activation, x, real: value(x, real)
-
-
-@overload(_gradient, inline="always")
-def _gradient_by(activation, dy, x, real):
-    gradient = _GRADIENTS[chosen(activation)]
-    return lambda activation, dy, x, real: gradient(dy, x, real)
-
-
-# --- all numbers -----------------------------------------------------------------------------------------------------
-
-
-@compiled
-def activate(activation, x, y):
-    """Fill in y = act(x)."""
-    for i in range(x.size):
-        y[i] = _value(activation, x[i], x.dtype.type)
-
-
-@compiled
-def _activate_backward(activation, dy, x, dx):
-    for i in range(x.size):
-        dx[i] = _gradient(activation, dy[i], x[i], x.dtype.type)
-
-
-@compiled
-def activate_backward_in_place(activation, dy, x):
-    """Turn dy into act′(x) · dy: what a compiler must suspect to overlap, it does not vectorize."""
-    for i in range(x.size):
-        dy[i] = _gradient(activation, dy[i], x[i], x.dtype.type)
+LOOPS = {
+    "relu": _loops("relu", _relu, _relu_backward),
+    "gelu": _loops("gelu", _gelu, _gelu_backward),
+    "gelu_tanh": _loops("gelu_tanh", _gelu_tanh, _gelu_tanh_backward),
+    "silu": _loops("silu", _silu, _silu_backward),
+}
 
 
 @cache
-def activation_address(name: str, dtype: np.dtype, *, backward: bool) -> int:
-    """Return where the code of `activate`, or of `activate_backward_in_place`, for an activation lies."""
+def activation_address(name: str, dtype: np.dtype, *, backward: bool = False) -> int:
+    """Return where the code of an activation, or of its backward in place, lies."""
     row = types.Array(from_dtype(dtype), 1, "C")
-    return address_of(activate_backward_in_place if backward else activate, typeof(ACTIVATIONS[name]), row, row)
+    return address_of(LOOPS[name].backward_in_place if backward else LOOPS[name].forward, row, row)
 
 
-@compiled
-def _gate(activation, gate, up, y):
-    for i in range(y.size):
-        y[i] = _value(activation, gate[i], y.dtype.type) * up[i]
+def _kernels_of(op: Any, op_backward: Any) -> tuple[Any, Any]:
+    loops = LOOPS[op.__name__]
+
+    @replaces(op)
+    def forward(x: Array) -> Any:
+        if not is_plain(x):
+            return NotImplemented
+        y = np.empty_like(x)
+        loops.forward(x.reshape(-1), y.reshape(-1))
+        return y, x
+
+    @replaces(op_backward)
+    def backward(dy: Array, x: Array) -> Any:
+        if not is_plain(dy, x) or dy.shape != x.shape:
+            return NotImplemented
+        dx = np.empty_like(x)
+        loops.backward(dy.reshape(-1), x.reshape(-1), dx.reshape(-1))
+        return dx
+
+    return forward, backward
 
 
-@compiled
-def _gate_backward(activation, dy, gate, up, dgate, dup):
-    """Fill in dgate = act′(gate) · dy · up and dup = dy · act(gate)."""
-    for i in range(dy.size):
-        dgate[i] = _gradient(activation, dy[i] * up[i], gate[i], dy.dtype.type)
-    for i in range(dy.size):
-        dup[i] = dy[i] * _value(activation, gate[i], dy.dtype.type)
+relu, relu_backward = _kernels_of(ops.relu, ops.relu_backward)
+gelu, gelu_backward = _kernels_of(ops.gelu, ops.gelu_backward)
+gelu_tanh, gelu_tanh_backward = _kernels_of(ops.gelu_tanh, ops.gelu_tanh_backward)
+silu, silu_backward = _kernels_of(ops.silu, ops.silu_backward)
+
+
+@replaces(ops.gated)
+def gated(gate: Array, up: Array, *, activation: str = "silu") -> Any:
+    if activation not in LOOPS or not is_plain(gate, up) or gate.shape != up.shape:
+        return NotImplemented
+    y = np.empty_like(gate)
+    LOOPS[activation].gate(gate.reshape(-1), up.reshape(-1), y.reshape(-1))
+    return y, GatedSaved(gate, up)
+
+
+@replaces(ops.gated_backward)
+def gated_backward(dy: Array, saved: GatedSaved, *, activation: str = "silu") -> Any:
+    gate, up = saved
+    if activation not in LOOPS or not is_plain(dy, gate, up) or not dy.shape == gate.shape == up.shape:
+        return NotImplemented
+    dgate, dup = np.empty_like(gate), np.empty_like(up)
+    LOOPS[activation].gate_backward(*(x.reshape(-1) for x in (dy, gate, up, dgate, dup)))
+    return dgate, dup

@@ -1,13 +1,14 @@
-"""How kernels are compiled, and the scalar functions that they share.
+"""How kernels are compiled, which arrays they take, and the functions of numbers and matrices that they share.
 
-Every kernel releases the GIL, so that several cores can run Python's threads, and is kept on disk (`kept`). Sums may be
-reordered, which lets them use vector registers; infinities and NaN keep their meaning, because masks are −inf and a run
-that diverges must be seen.
+Every kernel releases the GIL, so that several cores can run Python's threads, and is kept on disk (`kernel_cache`).
+Sums may be reordered, which lets them use vector registers; infinities and NaN keep their meaning, because masks are
+−inf and a run that diverges must be seen.
 """
 
+import ctypes
 import math
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterable
+from functools import cache, wraps
 from typing import Any
 
 import numba
@@ -16,8 +17,14 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
+from numpy import ndarray
+from threadpoolctl import ThreadpoolController
 
+from ...arrays import Array
 from .kernel_cache import KernelCache
+
+REAL: frozenset[np.dtype] = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+"""The types that are compiled for, in the machine's own order of bytes."""
 
 REORDER = frozenset({"reassoc", "contract", "arcp", "nsz"})
 # No kernel is handed to C, which Numba would otherwise compile a way in for.
@@ -42,37 +49,21 @@ def address_of(kernel: Any, *arguments: Any) -> int:
 
 @intrinsic
 def call(typing, address, arguments):
-    """Call a kernel that returns nothing, by its address: who calls it is compiled without it.
+    """Call a kernel that returns nothing by its address, unchecked: the caller is compiled without it."""
 
-    The address must be that of the code for arguments of these types; nobody checks it.
-    """
-    return types.none(types.int64, arguments), _call
+    def generate(context, builder, signature, values):
+        convention, given = context.call_conv, list(signature.args[1])
+        pointer = builder.inttoptr(values[0], convention.get_function_type(types.none, given).as_pointer())
+        unpacked = cgutils.unpack_tuple(builder, values[1])
+        status, _ = convention.call_function(builder, pointer, types.none, given, unpacked)
+        with cgutils.if_unlikely(builder, status.is_error):
+            convention.return_status_propagate(builder, status)
+        return context.get_dummy_value()
 
-
-def _call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    convention, given = context.call_conv, list(signature.args[1])
-    pointer = builder.inttoptr(values[0], convention.get_function_type(types.none, given).as_pointer())
-    arguments = cgutils.unpack_tuple(builder, values[1])
-    status, _ = convention.call_function(builder, pointer, types.none, given, arguments)
-    with cgutils.if_unlikely(builder, status.is_error):
-        convention.return_status_propagate(builder, status)
-    return context.get_dummy_value()
+    return types.none(types.int64, arguments), generate
 
 
 inlined = register_jitable(inline="always", fastmath=set(REORDER))
-
-
-def choice(number: int) -> tuple[Any, ...]:
-    """Return a choice among several as a type, so that a kernel is compiled for the chosen one alone.
-
-    It holds nothing: for `call`, kernels that differ in it alone take the same arguments.
-    """
-    return ((),) * number
-
-
-def chosen(choice_type: Any) -> int:
-    """Return the number that a type made by `choice` stands for."""
-    return len(choice_type)
 
 
 def instruction(result: Any, *arguments: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -96,7 +87,7 @@ def bits_to_float(builder, bits):
 
 
 def _llvm_function(name: str, arguments: int) -> Any:
-    """Return LLVM's own function `name` of so many floats as something kernels can call."""
+    """Let kernels call LLVM's own function `name` of some floats."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         number = values[0].type
@@ -141,3 +132,81 @@ def _exp(x):
     if x == types.float32:
         return lambda x: _exp32(x)
     return lambda x: math.exp(x)
+
+
+# --- arrays ----------------------------------------------------------------------------------------------------------
+
+
+def is_plain(x: Array, *others: Array) -> bool:
+    """Tell whether all are NumPy's own arrays in C order and share one real type."""
+    if type(x) is not np.ndarray or x.dtype not in REAL or not x.flags.c_contiguous:
+        return False
+    # A loop, not all(...): this is asked forty times in a step of a small model.
+    for other in others:
+        if type(other) is not ndarray or other.dtype != x.dtype or not other.flags.c_contiguous:
+            return False
+    return True
+
+
+def is_array(x: Any, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
+    """Tell whether x is NumPy's own array of this type and shape, in C order."""
+    return type(x) is np.ndarray and x.shape == shape and x.dtype == dtype and x.flags.c_contiguous
+
+
+def are_arrays(arrays: Iterable[Any], dtype: np.dtype, shapes: Iterable[tuple[int, ...]]) -> bool:
+    """Tell whether all are NumPy's own arrays of this type, each of its shape, in C order."""
+    for x, shape in zip(arrays, shapes, strict=True):  # no call for each: a step asks this of fifty
+        if type(x) is not ndarray or x.shape != shape or x.dtype != dtype or not x.flags.c_contiguous:
+            return False
+    return True
+
+
+def rows(x: Array) -> Array:
+    """View x (..., D) in C order as (N, D)."""
+    if x.ndim == 2:
+        return x
+    return x.reshape(-1, x.shape[-1]) if x.shape[-1] else x.reshape(math.prod(x.shape[:-1]), 0)
+
+
+# --- matrix products, by the BLAS that NumPy brings along ------------------------------------------------------------
+# A kernel that makes many small products would spend its time on the way in and out of Python. The address of NumPy's
+# own `gemm` is passed to it as a number, which unlike a pointer can stand in a compiled kernel that is kept on disk.
+# Where NumPy was built with a BLAS of another name or with short integers, the address is 0 and kernels do without.
+
+_ROWS, _AS_IS, _TRANSPOSED = 101, 111, 112  # of cblas.h
+
+
+@cache
+def gemm_address(dtype: np.dtype) -> int:
+    """Return the address of the product of matrices of this type, 0 if it is not known."""
+    name = {"f": "scipy_cblas_sgemm64_", "d": "scipy_cblas_dgemm64_"}.get(dtype.char)
+    for library in ThreadpoolController().lib_controllers:
+        if name is not None and library.internal_api == "openblas":
+            function = getattr(ctypes.CDLL(library.filepath), name, None)
+            if function is not None:
+                return ctypes.cast(function, ctypes.c_void_p).value or 0
+    return 0
+
+
+@intrinsic
+def gemm(typing, address, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc):
+    """Turn C (m, n), at the address c with rows ldc apart, into A B + beta · C; A and B, perhaps transposed, too."""
+    words = (types.int64,) * 3
+    matrix = (types.intp, types.int64)
+    sides = (types.boolean, types.boolean)
+    signature = types.void(types.int64, *sides, *words, *matrix, *matrix, beta, *matrix)
+    return signature, _call_gemm
+
+
+def _call_gemm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    address, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc = arguments
+    number, int32 = beta.type, ir.IntType(32)
+
+    def side(flag: Any) -> Any:
+        flag = builder.trunc(flag, ir.IntType(1)) if flag.type.width > 1 else flag
+        return builder.select(flag, int32(_TRANSPOSED), int32(_AS_IS))
+
+    call = [int32(_ROWS), side(transpose_a), side(transpose_b), m, n, k, number(1.0), a, lda, b, ldb, beta, c, ldc]
+    function = ir.FunctionType(ir.VoidType(), [value.type for value in call])
+    builder.call(builder.inttoptr(address, function.as_pointer()), call)
+    return context.get_dummy_value()

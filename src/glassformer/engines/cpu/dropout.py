@@ -8,8 +8,7 @@ from ... import ops
 from ...arrays import Array
 from ...dispatch import replaces
 from ...ops.dropout import MOST
-from .compile import compiled, inlined
-from .layout import is_array, is_plain, rows
+from .compile import compiled, inlined, is_array, is_plain, rows
 
 GOLDEN = 0x9E3779B9
 _WORD = 0xFFFFFFFF
@@ -36,7 +35,6 @@ def dropout_backward(dy: Array, keep: Array, *, rate: float) -> Any:
 
 
 def is_key(key: Any) -> bool:
-    """Tell whether a key is two words of NumPy's."""
     return type(key) is np.ndarray and key.dtype == np.uint32 and key.shape == (2,)
 
 

@@ -8,8 +8,7 @@ from ... import ops
 from ...arrays import Array
 from ...dispatch import replaces
 from ...ops.embedding import EmbeddingSaved
-from .compile import compiled
-from .layout import is_plain, rows
+from .compile import compiled, is_plain, rows
 
 
 @replaces(ops.embedding)

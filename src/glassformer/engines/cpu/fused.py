@@ -1,4 +1,4 @@
-"""What fused layers share: linear maps as the loops take them, and facts about a layer that are looked up once."""
+"""What fused layers share: parameters as the loops take them, and facts about a layer that are looked up once."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -9,19 +9,14 @@ import numpy as np
 from numpy import ndarray
 
 from ...arrays import Array, Tree
-from ...layers import Linear
+from ...layers import LayerNorm, Linear
 
 Arrays = tuple[Array, ...]
 Fact = TypeVar("Fact")
-Place = tuple[str, str | None, str, int, tuple[int, ...]]
-"""Where a parameter stands: in which part, in which layer of it, under which name, one of how many; and its shape."""
 
 
 def once_for_each(find: Callable[[Any], Fact]) -> Callable[[Any], Fact]:
-    """Remember what is found about a layer as long as it lives, by its identity: to hash one takes longer than a step.
-
-    A layer is frozen, so what is true of it stays true.
-    """
+    """Remember what is found about a frozen layer as long as it lives: to hash one takes longer than a step."""
     known: dict[int, tuple[Any, Fact]] = {}
 
     def look_up(layer: Any) -> Fact:
@@ -34,74 +29,96 @@ def once_for_each(find: Callable[[Any], Fact]) -> Callable[[Any], Fact]:
     return look_up
 
 
-class Matrices(NamedTuple):
-    """Linear maps among the parameters: their names, whether each has a bias, and where all that they have stands."""
+class Place(NamedTuple):
+    """Where a parameter stands: in which part, in which layer of it, under which name, one of how many; its shape."""
 
-    names: tuple[str, ...]
-    biased: tuple[bool, ...]
-    places: tuple[Place, ...]  # of matrices, then of those biases that there are
-
-
-def matrices_of(parts: dict[str, Linear], names: tuple[str, ...]) -> Matrices | None:
-    """Describe linear maps by name; None where they are others, or one is of a class of its own."""
-    if set(parts) != set(names) or any(type(part) is not Linear for part in parts.values()):
-        return None
-    own = [(name, parts[name]) for name in names]
-    ws = [(name, None, "w", 1 + part.bias, (part.inputs, part.outputs)) for name, part in own]
-    bs = [(name, None, "b", 2, (part.outputs,)) for name, part in own if part.bias]
-    return Matrices(names, tuple(part.bias for _, part in own), (*ws, *bs))
+    part: str
+    layer: str | None
+    name: str
+    many: int
+    shape: tuple[int, ...]
 
 
-def found_at(places: tuple[Place, ...], params: Tree, dtype: np.dtype) -> list[Array] | None:
-    """Return the parameters at these places; None where one is not such as the loops take, or others stand beside it.
+class Parameters:
+    """The parameters of a layer, in the groups in which the loops take them.
 
-    Loops read and write where the shapes say they should: shapes are never taken on trust.
+    groups    the places of each group, None for a parameter that the layer does not have ...
+    sizes     ... and how many zeros stand for it
+    order     of the parts in the tree of gradients
     """
-    found = []
-    try:
-        for part, layer, name, many, shape in places:
-            own = params[part] if layer is None else params[part][layer]
-            x = own[name]
-            # As `is_array` says; a call for each would take as long again.
-            if type(x) is not ndarray or x.shape != shape or x.dtype != dtype or not x.flags.c_contiguous:
-                return None
-            if len(own) != many:
-                return None
-            found.append(x)
-    except (KeyError, TypeError, IndexError):
+
+    def __init__(self, groups: list[list[Place | None]], sizes: tuple[int, ...], order: tuple[str, ...]) -> None:
+        self.places = [tuple(place) for group in groups for place in group if place is not None]
+        numbers = iter(range(len(self.places)))
+        slots = [[None if place is None else next(numbers) for place in group] for group in groups]
+        self.groups = list(zip(slots, sizes, strict=True))
+        owners: dict[tuple[str, str | None], list[tuple[str, int, int]]] = {}
+        for g, group in enumerate(groups):
+            for j, place in enumerate(group):
+                if place is not None:
+                    owners.setdefault(place[:2], []).append((place.name, g, j))
+        self.owners = sorted(owners.items(), key=lambda owner: order.index(owner[0][0]))
+
+    def gather(self, params: Tree, dtype: np.dtype) -> tuple[Arrays, ...] | None:
+        """Return the groups; None if a shape, a type or a layout is not what the loops rely on, or there are others."""
+        found = []
+        try:
+            for part, layer, name, many, shape in self.places:
+                own = params[part] if layer is None else params[part][layer]
+                x = own[name]
+                # As `is_array` says; a call for each would take as long again.
+                if type(x) is not ndarray or x.shape != shape or x.dtype != dtype or not x.flags.c_contiguous:
+                    return None
+                if len(own) != many:
+                    return None
+                found.append(x)
+        except (KeyError, TypeError, IndexError):
+            return None
+        groups = []
+        for slots, size in self.groups:
+            zeros = _zeros(size, dtype)
+            groups.append(tuple([zeros if slot is None else found[slot] for slot in slots]))
+        return tuple(groups)
+
+    def tree(self, groups: tuple[Arrays, ...]) -> Tree:
+        """Return gradients by the names of their parameters."""
+        grads: dict[str, Any] = {}
+        for (part, layer), names in self.owners:
+            own = {name: groups[g][j] for name, g, j in names}
+            if layer is None:
+                grads[part] = own
+            elif part in grads:
+                grads[part][layer] = own
+            else:
+                grads[part] = {layer: own}
+        return grads
+
+
+def norm_places(norm: LayerNorm, part: str) -> list[Place | None]:
+    """Return the places of gamma and beta."""
+    gamma, beta = (Place(part, None, name, 1 + norm.bias, (norm.width,)) for name in ("gamma", "beta"))
+    return [gamma, beta if norm.bias else None]
+
+
+def linear_places(parts: dict[str, Linear], names: tuple[str, ...], part: str | None = None) -> Any:
+    """Return the places of matrices and of biases, in a part; None where the maps are others, or of another class."""
+    if set(parts) != set(names) or any(type(own) is not Linear for own in parts.values()):
         return None
-    return found
+
+    def place(layer: str, name: str, shape: tuple[int, ...]) -> Place:
+        where = (layer, None) if part is None else (part, layer)
+        return Place(where[0], where[1], name, 1 + parts[layer].bias, shape)
+
+    ws = [place(name, "w", (parts[name].inputs, parts[name].outputs)) for name in names]
+    bs = [place(name, "b", (parts[name].outputs,)) if parts[name].bias else None for name in names]
+    return ws, bs
 
 
-def gathered(matrices: Matrices, params: Tree, dtype: np.dtype) -> tuple[Arrays, Arrays] | None:
-    """Return matrices and biases, an empty one for none; None where one is not such as the loops take."""
-    found = found_at(matrices.places, params, dtype)
-    many = len(matrices.names)
-    return None if found is None else (tuple(found[:many]), filled(matrices.biased, found[many:], dtype))
-
-
-def filled(biased: tuple[bool, ...], biases: list[Array], dtype: np.dtype) -> Arrays:
-    """Return a bias for each of several maps, an empty one for those that have none."""
-    nothing = _nothing(len(biased), dtype)
-    if not biases:
-        return nothing
-    given = iter(biases)
-    return tuple([next(given) if bias else none for bias, none in zip(biased, nothing, strict=True)])
-
-
-def empty_like(parts: tuple[Arrays, ...]) -> tuple[Arrays, ...]:
+def empty_like(groups: tuple[Arrays, ...]) -> tuple[Arrays, ...]:
     """Return arrays to fill in with gradients; an empty one, which is none, needs no other."""
-    return tuple([tuple([np.empty(p.shape, p.dtype) if p.size else p for p in part]) for part in parts])
-
-
-def named(matrices: Matrices, dws: Arrays, dbs: Arrays) -> dict[str, Tree]:
-    """Return gradients by the names of their parameters."""
-    return {
-        name: {"w": dw, "b": db} if bias else {"w": dw}
-        for name, bias, dw, db in zip(matrices.names, matrices.biased, dws, dbs, strict=True)
-    }
+    return tuple([tuple([np.empty(p.shape, p.dtype) if p.size else p for p in group]) for group in groups])
 
 
 @lru_cache
-def _nothing(many: int, dtype: np.dtype) -> Arrays:
-    return (np.empty(0, dtype),) * many
+def _zeros(size: int, dtype: np.dtype) -> Array:
+    return np.zeros(size, dtype)

@@ -32,17 +32,15 @@ from numba.core.sigutils import normalize_signature
 from ...files import replacing
 
 HERE = Path(__file__).parent
-ELSEWHERE = (HERE.parents[1] / "quantized.py",)
-"""Files outside of this engine whose constants stand in kernels."""
+ELSEWHERE = (HERE.parents[1] / "quantized.py",)  # whose constants stand in kernels
 ENDING = ".kernel"
 _CHECKSUM = 32  # bytes
-PATIENCE = 300.0
-"""Seconds to wait for another process that compiles, on the busiest machine: one that takes longer was stopped."""
+PATIENCE = 300.0  # seconds to wait for another process that compiles: one that takes longer was stopped
 
 
 @cache
 def mark() -> str:
-    """Return a mark of all that kernels are compiled from, and of the compiler."""
+    """Return a hash of all that kernels are compiled from, and of the compiler."""
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
     for path in (*sorted(HERE.rglob("*.py")), *ELSEWHERE):
         digest.update(path.read_bytes())
@@ -115,14 +113,9 @@ class KernelCache(_Cache):
         self._folder = file.parent
         self._turns: dict[bytes, Turn] = {}  # by key, while something is compiled
 
-    def folders(self) -> Iterator[Path]:
-        """Go through the folders where the code may be, the best one first."""
-        return folders(self._folder)
-
     @property
     def cache_path(self) -> str:
-        """Where the code is kept if it can be."""
-        return str(next(self.folders()))
+        return str(next(folders(self._folder)))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the code for such arguments; None where it is not there, or not as it was written."""
@@ -130,7 +123,7 @@ class KernelCache(_Cache):
         key = self._key(sig, target_context.codegen())
         found = self._read(key, target_context)
         if found is None:
-            self._turns[key] = turn = Turn(folder / f"{self._file(key)}.lock" for folder in self.folders())
+            self._turns[key] = turn = Turn(folder / f"{self._file(key)}.lock" for folder in folders(self._folder))
             turn.wait()
             found = self._read(key, target_context)  # another process may have compiled it just now
             if found is not None:
@@ -138,13 +131,13 @@ class KernelCache(_Cache):
         return found
 
     def _read(self, key: bytes, target_context: Any) -> Any:
-        for folder in self.folders():
+        for folder in folders(self._folder):
             try:
                 content = (folder / self._file(key)).read_bytes()
             except OSError:
                 continue
             checksum, stored = content[:_CHECKSUM], content[_CHECKSUM:]
-            if checksum == _checksum(key, stored):
+            if checksum == hashlib.sha256(key + stored).digest():
                 return CompileResult._rebuild(target_context, *pickle.loads(stored))
             _say("some compiled kernels were damaged: they are compiled again")
         return None
@@ -161,25 +154,21 @@ class KernelCache(_Cache):
 
     def _write(self, key: bytes, stored: bytes) -> None:
         reason: Any = None
-        for folder in self.folders():
+        for folder in folders(self._folder):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 with replacing(folder / self._file(key)) as partial:
-                    partial.write_bytes(_checksum(key, stored) + stored)
+                    partial.write_bytes(hashlib.sha256(key + stored).digest() + stored)
                 return
             except OSError as error:
                 reason = reason or error.strerror
-        places = " or ".join(str(folder) for folder in self.folders())
+        places = " or ".join(str(folder) for folder in folders(self._folder))
         _say(f"compiled kernels cannot be kept in {places} ({reason}): every start compiles them again")
 
     def enable(self) -> None:
-        """Do nothing: code is always kept."""
+        """Do nothing, nor in the next two: code is always kept, and what is compiled again takes its place."""
 
-    def disable(self) -> None:
-        """Do nothing."""
-
-    def flush(self) -> None:
-        """Do nothing: what is compiled again takes the place of what was there."""
+    disable = flush = enable
 
     def _key(self, sig: Any, codegen: Any) -> bytes:
         """Return what tells this code from all other: the function, the types, and the processor."""
@@ -189,11 +178,6 @@ class KernelCache(_Cache):
         return f"{self._name}.{hashlib.sha256(key).hexdigest()[:16]}{ENDING}"
 
 
-def _checksum(key: bytes, stored: bytes) -> bytes:
-    return hashlib.sha256(key + stored).digest()
-
-
 @cache
 def _say(fact: str) -> None:
-    """Say something once."""
     logging.getLogger("glassformer").warning(fact)

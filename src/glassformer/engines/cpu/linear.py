@@ -1,6 +1,12 @@
-"""The affine map: one matrix product for all rows, into memory that is used again."""
+"""Matrix products: one for all rows, by BLAS; for a few rows, at the speed at which memory brings the matrix.
 
-from typing import Any
+For a few rows, matrices lie as (outputs, inputs), so that each output is a run of memory, and may be in blocks (see
+`quantized`). Several that read the same x are multiplied in one go: sharing a product out takes longer than some of
+them. For many rows, blocks are turned into floats some rows at a time.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -8,10 +14,19 @@ from ... import ops
 from ...arrays import Array
 from ...dispatch import replaces
 from ...ops.linear import LinearSaved
-from .layout import REAL, rows
-from .matvec import multiply_few
+from ...quantized import BLOCK, GROUP, Quantized
+from .compile import REAL, compiled, inlined, is_plain, rows
+from .cores import cores, each
+from .parts import ADD_ROWS, CODE, MULTIPLY, ROOM, ROWS, bytes_of_four, count_parts
+from .quantized_rows import CODES, F16, F32, Q8_0, split, unpack
+from .thread_pool import JOB, KIND, on_all_cores, place, share_out
 
 LARGE = 1 << 16  # numbers in a matrix that a few rows are better multiplied by on all cores
+PART = 256  # rows of blocks that are turned into floats at a time, and multiplied while they are in a core's cache
+MOST_ROWS = 64  # of x: with more, turning blocks into floats and a matrix product are faster ...
+MOST_ROWS_OF = {F32: 3, F16: 16}  # ... or with more than these, for matrices stored so
+MOST_SUMS = 16  # parts into which the rows of a matrix are cut, each with sums of its own ...
+SUMMED = 1 << 18  # ... of at least so many bytes: the number of cores has no say in how numbers are added up
 
 
 @replaces(ops.linear)
@@ -48,3 +63,121 @@ def _fits(x: Array, w: Array, b: Array | None) -> bool:
     if b is not None and (type(b) is not np.ndarray or b.dtype != x.dtype or b.shape != w.shape[1:]):
         return False
     return x.dtype in REAL and w.dtype == x.dtype
+
+
+@replaces(ops.quantized_product)
+def quantized_product(x: Array, w: Quantized) -> Any:
+    if type(w) is not Quantized or not w.turned or not is_plain(x) or x.dtype != np.float32:
+        return NotImplemented
+    if x.ndim < 1 or x.shape[-1] != w.shape[0]:
+        return NotImplemented
+    flat = rows(x)
+    y = multiply_few(flat, w)
+    if y is NotImplemented:
+        y = np.empty((len(flat), w.rows), np.float32)
+        workers = cores()
+        starts = [range(first * PART, w.rows, workers * PART) for first in range(workers)]
+        each([partial(_multiply_many, flat, w, y, own) for own in starts])
+    return y.reshape(*x.shape[:-1], w.rows)
+
+
+def _multiply_many(x: Array, w: Quantized, y: Array, starts: range) -> None:
+    """Write some of the columns of y = x w, a part from each start."""
+    for start in starts:
+        part = _floats(w, start, min(start + PART, w.rows))
+        y[:, start : start + PART] = x @ part.T
+
+
+def _floats(w: Quantized, start: int, stop: int) -> Array:
+    """Return rows of blocks as float32; `start` is a multiple of those that lie side by side."""
+    if w.form == "F16":
+        return w.blocks[start:stop].view(np.float16).astype(np.float32)
+    count, size = w.blocks.shape[1:]
+    table = np.empty((-(-(stop - start) // GROUP) * GROUP, BLOCK * count), np.float32)
+    unpack(CODES[w.form], w.address + start // GROUP * count * size, count, table)
+    return table[: stop - start, : w.columns]
+
+
+# --- a few rows ------------------------------------------------------------------------------------------------------
+
+
+def described(w: Any) -> tuple[int, int, int, int] | None:
+    """Describe a weight (inputs, outputs) to `multiply` by the four numbers of `parts`; None if it cannot read it."""
+    if type(w) is Quantized:
+        # All rows of the last four that lie side by side are written.
+        room = w.rows if w.form == "F16" else -(-w.rows // GROUP) * GROUP
+        return (CODES[w.form], w.address, w.rows, room) if w.turned else None
+    if type(w) is np.ndarray and w.dtype == np.float32 and w.ndim == 2 and w.flags.f_contiguous:
+        return (F32, w.__array_interface__["data"][0], w.shape[1], w.shape[1])
+    return None
+
+
+def multiply_few(x: Array, w: Any) -> Any:
+    """Return x w for a few rows x (N, I); NotImplemented where no kernel reads such a matrix."""
+    if x.dtype != np.float32 or not 0 < len(x) <= MOST_ROWS or x.shape[1] != w.shape[0]:
+        return NotImplemented
+    found = described(w)
+    if found is not None and len(x) <= MOST_ROWS_OF.get(found[CODE], MOST_ROWS):
+        y = np.empty((len(x), found[ROOM]), np.float32)
+        x = np.ascontiguousarray(x)
+        size = len(x) * w.nbytes
+        on_all_cores(multiply, x, np.array([found]), y.reshape(-1), workspace(*x.shape), size=size)
+        return y[:, : found[ROWS]]
+    if len(x) > 1 or type(w) is not np.ndarray or w.dtype != np.float32 or not w.flags.c_contiguous:
+        return NotImplemented
+    sums = np.empty((max(1, min(MOST_SUMS, w.nbytes // SUMMED)), w.shape[1]), np.float32)
+    on_all_cores(add_rows, np.ascontiguousarray(x[0]), w, sums, size=w.nbytes)
+    return sums.sum(axis=0, keepdims=True)
+
+
+class Workspace(NamedTuple):
+    """Memory that `multiply` needs for rows x (N, I): x in planes, their scales and sums, x enlarged for float16."""
+
+    planes: Array
+    scales: Array
+    sums: Array
+    enlarged: Array
+
+
+@inlined
+def workspace(N, I):
+    count = (I + BLOCK - 1) // BLOCK
+    planes, floats = np.empty((N, count, 3, BLOCK), np.int8), np.float32
+    return Workspace(planes, np.empty((N, count), floats), np.empty((N, count), floats), np.empty((N, I), floats))
+
+
+@compiled
+def multiply(x, matrices, y, work, board):
+    """Write x w, for a few rows x (N, I) and each of several matrices, one result behind the other into y."""
+    N, I = x.shape
+    groups, size, in_blocks, in_halves = 0, 0, False, False
+    for m in range(len(matrices)):
+        own = (matrices[m, ROWS] + 3) // 4
+        groups += own
+        size += own * bytes_of_four(matrices[m, CODE], I)
+        in_blocks |= matrices[m, CODE] >= Q8_0
+        in_halves |= matrices[m, CODE] == F16
+    for n in range(N):
+        if in_blocks:
+            split(x[n], work.planes[n], work.scales[n], work.sums[n])
+        if in_halves:
+            for i in range(I):
+                work.enlarged[n, i] = x[n, i] * np.float32(2.0**84)
+    parts = min(groups, count_parts(N * size))
+    job = board[JOB:]
+    # Addresses of arguments only: what is made here would be released after its last mention by name.
+    job[0], job[1], job[2] = place(x), place(work.enlarged), place(work.planes)
+    job[3], job[4], job[5] = place(work.scales), place(work.sums), place(y)
+    job[6], job[7], job[8], job[9], job[10], job[11] = N, I, place(matrices), len(matrices), groups, parts
+    board[KIND] = MULTIPLY
+    share_out(board, parts)
+
+
+@compiled
+def add_rows(x, w, sums, board):
+    """Write x w for one row x (I,) and a matrix as (inputs, outputs) into sums (parts, O), to be added up."""
+    job = board[JOB:]
+    job[0], job[1], job[2] = place(x), place(w), place(sums)
+    job[3], job[4], job[5] = w.shape[0], w.shape[1], len(sums)
+    board[KIND] = ADD_ROWS
+    share_out(board, len(sums))

@@ -8,15 +8,13 @@ from ... import ops
 from ...arrays import Array
 from ...dispatch import replaces
 from ...ops.loss import IGNORE, CrossEntropySaved
-from .compile import compiled, exp, maximum
-from .layout import is_plain, rows
+from .compile import compiled, exp, is_plain, maximum, rows
 
 
 @replaces(ops.cross_entropy)
 def cross_entropy(
     logits: Array, targets: Array, *, class_weights: Array | None = None, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> Any:
-    """Compute the loss without class weights."""
     if class_weights is not None or not _fits(logits, targets) or not 0 <= smoothing < 1:
         return NotImplemented
     dtype = logits.dtype

@@ -1,6 +1,5 @@
 """Normalization of rows: one pass for the statistics, one for the result."""
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -9,15 +8,14 @@ from ... import ops
 from ...arrays import Array
 from ...dispatch import replaces
 from ...ops.norm import LayerNormSaved, RMSNormSaved
-from .compile import compiled
-from .layout import is_plain, rows
+from .compile import compiled, is_plain, rows
 
 
 @replaces(ops.layer_norm)
 def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float = 1e-5) -> Any:
     if not is_plain(x, gamma) or x.ndim < 1 or gamma.shape != x.shape[-1:]:
         return NotImplemented
-    shift = _zeros(gamma.shape, gamma.dtype) if beta is None else beta
+    shift = np.zeros(gamma.shape, gamma.dtype) if beta is None else beta
     if not is_plain(x, shift) or shift.shape != gamma.shape:
         return NotImplemented
     one = (*x.shape[:-1], 1)
@@ -43,7 +41,7 @@ def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> Any:
     if not is_plain(x, gamma) or x.ndim < 1 or gamma.shape != x.shape[-1:]:
         return NotImplemented
     y, rrms = np.empty_like(x), np.empty((*x.shape[:-1], 1), x.dtype)
-    _normalize_rms(rows(x), gamma, eps, rows(y), rrms.reshape(-1))
+    normalize(rows(x), gamma, None, eps, rows(y), None, rrms.reshape(-1))
     return y, RMSNormSaved(x, rrms, gamma)
 
 
@@ -55,49 +53,48 @@ def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> Any:
     if rrms.shape != (*x.shape[:-1], 1):
         return NotImplemented
     dx, dgamma = np.empty_like(x), np.zeros(gamma.shape, gamma.dtype)
-    _normalize_rms_backward(rows(dy), rows(x), rrms.reshape(-1), gamma, rows(dx), dgamma)
+    normalize_backward(rows(dy), rows(x), None, rrms.reshape(-1), gamma, rows(dx), dgamma, None)
     return dx, dgamma
-
-
-@lru_cache
-def _zeros(shape: tuple[int, ...], dtype: Any) -> Array:
-    return np.zeros(shape, dtype)
 
 
 @compiled
 def normalize(x, gamma, beta, eps, y, means, rstds):
-    """Fill in y = gamma · (x − mean) · rstd + beta, and the statistics of every row."""
+    """Fill in y = gamma · (x − mean) · rstd + beta and the statistics of each row; RMS norm has no mean and no beta."""
     N, D = x.shape
     real = x.dtype.type
     for n in range(N):
         row, out = x[n], y[n]
-        total = real(0)
-        for i in range(D):
-            total += row[i]
-        mean = total / real(D)
+        mean = real(0)
+        if means is not None:
+            total = real(0)
+            for i in range(D):
+                total += row[i]
+            mean = total / real(D)
+            means[n] = mean
         square = real(0)
         for i in range(D):
             centered = row[i] - mean
             square += centered * centered
         rstd = real(1) / np.sqrt(square / real(D) + real(eps))
-        means[n] = mean
         rstds[n] = rstd
         for i in range(D):
-            out[i] = (row[i] - mean) * rstd * gamma[i] + beta[i]
+            out[i] = (row[i] - mean) * rstd * gamma[i] + (real(0) if beta is None else beta[i])
 
 
 @compiled
 def normalize_backward(dy, x, means, rstds, gamma, dx, dgamma, dbeta):
-    """Fill in dx; add to dgamma and dbeta."""
+    """Fill in dx; add to dgamma and dbeta; RMS norm has no means and no dbeta."""
     N, D = x.shape
     real = x.dtype.type
     for n in range(N):
         row, dout, drow = x[n], dy[n], dx[n]
-        mean, rstd = means[n], rstds[n]
+        mean = real(0) if means is None else means[n]
+        rstd = rstds[n]
         total, along = real(0), real(0)
         for i in range(D):
             g = dout[i] * gamma[i]
-            total += g
+            if means is not None:
+                total += g
             along += g * (row[i] - mean) * rstd
         total /= real(D)
         along /= real(D)
@@ -105,37 +102,6 @@ def normalize_backward(dy, x, means, rstds, gamma, dx, dgamma, dbeta):
             drow[i] = (dout[i] * gamma[i] - total - (row[i] - mean) * rstd * along) * rstd
         for i in range(D):
             dgamma[i] += dout[i] * (row[i] - mean) * rstd
-        for i in range(D):
-            dbeta[i] += dout[i]
-
-
-@compiled
-def _normalize_rms(x, gamma, eps, y, rrmss):
-    N, D = x.shape
-    real = x.dtype.type
-    for n in range(N):
-        row, out = x[n], y[n]
-        square = real(0)
-        for i in range(D):
-            square += row[i] * row[i]
-        rrms = real(1) / np.sqrt(square / real(D) + real(eps))
-        rrmss[n] = rrms
-        for i in range(D):
-            out[i] = row[i] * rrms * gamma[i]
-
-
-@compiled
-def _normalize_rms_backward(dy, x, rrmss, gamma, dx, dgamma):
-    N, D = x.shape
-    real = x.dtype.type
-    for n in range(N):
-        row, dout, drow = x[n], dy[n], dx[n]
-        rrms = rrmss[n]
-        along = real(0)
-        for i in range(D):
-            along += dout[i] * gamma[i] * row[i] * rrms
-        along /= real(D)
-        for i in range(D):
-            drow[i] = (dout[i] * gamma[i] - row[i] * rrms * along) * rrms
-        for i in range(D):
-            dgamma[i] += dout[i] * row[i] * rrms
+        if dbeta is not None:
+            for i in range(D):
+                dbeta[i] += dout[i]

@@ -3,7 +3,7 @@
 A job is a run of whole numbers in memory which says everything about its parts; `do_part` does one of them.
 
     MULTIPLY    x (N, I), x enlarged for float16, planes, scales, sums, y: addresses; N, I; matrices, of which there
-                are M, as `matvec.described` says: address, M; how many fours of outputs, how many parts
+                are M, as `linear.described` says: address, M; how many fours of outputs, how many parts
     ADD_ROWS    x (I,), w (I, O), sums (parts, O): addresses; I, O; how many parts
     MIX         queries, mixtures: addresses; the first key, the first value, and from one head's to the next's in
                 bytes; how many query heads share one, H, C, how many keys; the bits of the factor on scores; parts
@@ -15,34 +15,18 @@ import numpy as np
 from numba import carray
 
 from ...quantized import BLOCK
+from . import vectorized_rows as simd
 from .compile import bits_to_float, compiled, exp, inlined
 from .quantized_rows import F16, F32, PLANES, Q4_0, Q8_0, four_4bit, four_4bit_shifted, four_8bit, size_of
-from .vectorized_rows import (
-    floats_at,
-    floats_pointer,
-    half_bits,
-    integers_pointer,
-    no_floats,
-    no_sixteen,
-    plus_product,
-    plus_products,
-    prefetch,
-    shorts_pointer,
-    sixteen_at,
-    spread,
-    store,
-    total,
-    total_of_sixteen,
-)
 
 MULTIPLY, ADD_ROWS, MIX = range(3)
 LENGTH = 16  # numbers of a job at most
-SIZE, LARGE = 1 << 15, 1 << 18
-"""Bytes that a part reads, about: few, so that the last is not waited for long, many, so that few are handed out ..."""
-ENOUGH = 16
-"""... and more where there are so many parts: a core reads long runs of memory faster than short ones."""
-FOUR_AT_ONCE = platform.machine().lower() in ("x86_64", "amd64")
-"""Whether memory brings several runs at once sooner than one after the other."""
+SIZE = 1 << 15  # bytes that a part reads, about: few, so that the last is not waited for long ...
+LARGE, ENOUGH = (
+    1 << 18,
+    16,
+)  # ... and more where there are many parts: long runs of memory are read faster
+FOUR_AT_ONCE = platform.machine().lower() in ("x86_64", "amd64")  # memory brings several runs at once sooner
 
 CODE, ADDRESS, ROWS, ROOM = range(4)
 """What is said of a matrix: how its numbers are stored, where it lies, its outputs, and those written."""
@@ -57,7 +41,7 @@ def count_parts(size):
 @compiled
 def do_part(at, part):
     """Do one part of the job at an address; before it stands which kind it is of."""
-    kind, job = carray(integers_pointer(at - 8), (1,))[0], carray(integers_pointer(at), (LENGTH,))
+    kind, job = carray(simd.integers_pointer(at - 8), (1,))[0], carray(simd.integers_pointer(at), (LENGTH,))
     if kind == MULTIPLY:
         _multiply_part(job, part)
     elif kind == ADD_ROWS:
@@ -73,40 +57,34 @@ def do_part(at, part):
 def _multiply_part(job, part):
     at = (job[0], job[1], job[2], job[3], job[4], job[5])
     N, I, count, groups, parts = job[6], job[7], job[9], job[10], job[11]
-    matrices = carray(integers_pointer(job[8]), (count, 4))
+    matrices = carray(simd.integers_pointer(job[8]), (count, 4))
     for g in range(part * groups // parts, (part + 1) * groups // parts):
         m, group, start = 0, g, 0
         while group >= (matrices[m, ROWS] + 3) // 4:
             group -= (matrices[m, ROWS] + 3) // 4
             start += N * matrices[m, ROOM]
             m += 1
-        _four_outputs(at, N, I, matrices[m, CODE], matrices[m, ADDRESS], matrices[m, ROOM], group, start)
+        # Four outputs of a matrix, fewer at its end, for all rows of x.
+        code, w, rows, row = matrices[m, CODE], matrices[m, ADDRESS], matrices[m, ROOM], 4 * group
+        some = min(4, rows - row)
+        if code == F32:
+            _float_rows(w + 4 * row * I, at, N, I, some, start + row, rows)
+        elif code == F16:
+            _half_rows(carray(simd.shorts_pointer(w + 2 * row * I), (some, I)), at, N, I, start + row, rows)
+        else:
+            _block_rows(at, N, (I + BLOCK - 1) // BLOCK, code, w, group, start + row, rows)
 
 
 @inlined
 def bytes_of_four(code, I):
-    """Return the bytes of four outputs of a matrix."""
     if code == F32:
         return 16 * I
     return 8 * I if code == F16 else (I + BLOCK - 1) // BLOCK * size_of(code)
 
 
-@compiled
-def _four_outputs(at, N, I, code, w, rows, group, start):
-    """Compute four outputs of a matrix, fewer at its end, for all rows of x."""
-    row = 4 * group
-    some = min(4, rows - row)
-    if code == F32:
-        _float_rows(w + 4 * row * I, at, N, I, some, start + row, rows)
-    elif code == F16:
-        _half_rows(carray(shorts_pointer(w + 2 * row * I), (some, I)), at, N, I, start + row, rows)
-    else:
-        _block_rows(at, N, (I + BLOCK - 1) // BLOCK, code, w, group, start + row, rows)
-
-
 @inlined
 def _float_rows(w, at, N, I, some, place, rows):
-    y = carray(floats_pointer(at[5] + 4 * place), (N * rows,))
+    y = carray(simd.floats_pointer(at[5] + 4 * place), (N * rows,))
     for n in range(N):
         if FOUR_AT_ONCE and some == 4 and I % 16 == 0:
             y0, y1, y2, y3 = _dot_four(w, at[0] + 4 * n * I, I)
@@ -119,42 +97,38 @@ def _float_rows(w, at, N, I, some, place, rows):
 @inlined
 def _dot_four(w, x, count):
     """Return Σ w x for four rows w that lie one behind the other; the same sums as `_dot_floats`."""
-    a, b, c, d, row = no_sixteen(), no_sixteen(), no_sixteen(), no_sixteen(), 4 * count
+    a, b, c, d, row = simd.no_sixteen(), simd.no_sixteen(), simd.no_sixteen(), simd.no_sixteen(), 4 * count
     for _ in range(count // 16):
-        _prefetch_four(w + 2048, row)
-        factors = sixteen_at(x)
-        a = plus_products(a, sixteen_at(w), factors)
-        b = plus_products(b, sixteen_at(w + row), factors)
-        c = plus_products(c, sixteen_at(w + 2 * row), factors)
-        d = plus_products(d, sixteen_at(w + 3 * row), factors)
+        ahead = w + 2048
+        simd.prefetch(ahead)
+        simd.prefetch(ahead + row)
+        simd.prefetch(ahead + 2 * row)
+        simd.prefetch(ahead + 3 * row)
+        factors = simd.sixteen_at(x)
+        a = simd.plus_products(a, simd.sixteen_at(w), factors)
+        b = simd.plus_products(b, simd.sixteen_at(w + row), factors)
+        c = simd.plus_products(c, simd.sixteen_at(w + 2 * row), factors)
+        d = simd.plus_products(d, simd.sixteen_at(w + 3 * row), factors)
         w += 64
         x += 64
-    return total_of_sixteen(a), total_of_sixteen(b), total_of_sixteen(c), total_of_sixteen(d)
-
-
-@inlined
-def _prefetch_four(w, row):
-    prefetch(w)
-    prefetch(w + row)
-    prefetch(w + 2 * row)
-    prefetch(w + 3 * row)
+    return simd.total_of_sixteen(a), simd.total_of_sixteen(b), simd.total_of_sixteen(c), simd.total_of_sixteen(d)
 
 
 @inlined
 def _dot_floats(w, x, count):
     """Return Σ w x of two runs of memory, asking for what comes next in the first."""
-    a, b, c, d = no_floats(), no_floats(), no_floats(), no_floats()
+    a, b, c, d = simd.no_floats(), simd.no_floats(), simd.no_floats(), simd.no_floats()
     for _ in range(count // 16):
-        prefetch(w + 1024)
-        a = plus_product(a, floats_at(w), floats_at(x))
-        b = plus_product(b, floats_at(w + 16), floats_at(x + 16))
-        c = plus_product(c, floats_at(w + 32), floats_at(x + 32))
-        d = plus_product(d, floats_at(w + 48), floats_at(x + 48))
+        simd.prefetch(w + 1024)
+        a = simd.plus_product(a, simd.floats_at(w), simd.floats_at(x))
+        b = simd.plus_product(b, simd.floats_at(w + 16), simd.floats_at(x + 16))
+        c = simd.plus_product(c, simd.floats_at(w + 32), simd.floats_at(x + 32))
+        d = simd.plus_product(d, simd.floats_at(w + 48), simd.floats_at(x + 48))
         w += 64
         x += 64
     rest = count % 16
-    last, factors = carray(floats_pointer(w), (rest,)), carray(floats_pointer(x), (rest,))
-    y = total(a, b, c, d)
+    last, factors = carray(simd.floats_pointer(w), (rest,)), carray(simd.floats_pointer(x), (rest,))
+    y = simd.total(a, b, c, d)
     for i in range(rest):
         y += last[i] * factors[i]
     return y
@@ -163,12 +137,12 @@ def _dot_floats(w, x, count):
 @inlined
 def _half_rows(w, at, N, I, place, rows):
     # The factor 2⁻¹¹² of the bits is made up for in two steps, so that no product leaves the range of float32.
-    x, y = carray(floats_pointer(at[1]), (N, I)), carray(floats_pointer(at[5] + 4 * place), (N * rows,))
+    x, y = carray(simd.floats_pointer(at[1]), (N, I)), carray(simd.floats_pointer(at[5] + 4 * place), (N * rows,))
     for n in range(N):
         for r in range(len(w)):
             sums = np.float32(0)
             for i in range(I):
-                sums += half_bits(w[r, i]) * x[n, i]
+                sums += simd.half_bits(w[r, i]) * x[n, i]
             y[n * rows + r] = sums * np.float32(2.0**28)
 
 
@@ -177,22 +151,22 @@ def _block_rows(at, N, count, code, w, group, place, rows):
     w += group * count * size_of(code)
     for n in range(N):
         x = at[2] + n * count * PLANES
-        scales = carray(floats_pointer(at[3] + 4 * n * count), (count,))
+        scales = carray(simd.floats_pointer(at[3] + 4 * n * count), (count,))
         if code == Q8_0:
             four = four_8bit(w, x, scales, count)
         elif code == Q4_0:
             four = four_4bit(w, x, scales, count)
         else:
-            four = four_4bit_shifted(w, x, scales, carray(floats_pointer(at[4] + 4 * n * count), (count,)), count)
-        store(at[5] + 4 * (place + n * rows), four)
+            four = four_4bit_shifted(w, x, scales, carray(simd.floats_pointer(at[4] + 4 * n * count), (count,)), count)
+        simd.store(at[5] + 4 * (place + n * rows), four)
 
 
 @compiled
 def _add_rows_part(job, part):
     """Write the sum of some rows of w, each times its x, into one row of the sums."""
     I, O, parts = job[3], job[4], job[5]
-    x, w = carray(floats_pointer(job[0]), (I,)), carray(floats_pointer(job[1]), (I, O))
-    y = carray(floats_pointer(job[2] + 4 * part * O), (O,))
+    x, w = carray(simd.floats_pointer(job[0]), (I,)), carray(simd.floats_pointer(job[1]), (I, O))
+    y = carray(simd.floats_pointer(job[2] + 4 * part * O), (O,))
     y[:] = 0
     for i in range(part * I // parts, (part + 1) * I // parts):
         row, factor = w[i], x[i]
@@ -216,7 +190,6 @@ def _mix_part(job, part):
 
 @compiled
 def _weigh(q, k, C, scale, weights):
-    """Write softmax(q kᵀ · scale) for one query."""
     largest = np.float32(-np.inf)
     for s in range(weights.size):
         weights[s] = _dot_floats(k + 4 * s * C, q, C) * scale
@@ -233,18 +206,18 @@ def _weigh(q, k, C, scale, weights):
 def _mix(weights, v, C, y):
     """Write Σ weights v, 16 channels at a time."""
     for first in range(0, 4 * (C - C % 16), 64):
-        a, b, c, d = no_floats(), no_floats(), no_floats(), no_floats()
+        a, b, c, d = simd.no_floats(), simd.no_floats(), simd.no_floats(), simd.no_floats()
         for s in range(weights.size):
-            at, weight = v + 4 * s * C + first, spread(weights[s])
-            a = plus_product(a, floats_at(at), weight)
-            b = plus_product(b, floats_at(at + 16), weight)
-            c = plus_product(c, floats_at(at + 32), weight)
-            d = plus_product(d, floats_at(at + 48), weight)
-        store(y + first, a)
-        store(y + first + 16, b)
-        store(y + first + 32, c)
-        store(y + first + 48, d)
-    values, sums = carray(floats_pointer(v), (weights.size, C)), carray(floats_pointer(y), (C,))
+            at, weight = v + 4 * s * C + first, simd.spread(weights[s])
+            a = simd.plus_product(a, simd.floats_at(at), weight)
+            b = simd.plus_product(b, simd.floats_at(at + 16), weight)
+            c = simd.plus_product(c, simd.floats_at(at + 32), weight)
+            d = simd.plus_product(d, simd.floats_at(at + 48), weight)
+        simd.store(y + first, a)
+        simd.store(y + first + 16, b)
+        simd.store(y + first + 32, c)
+        simd.store(y + first + 48, d)
+    values, sums = carray(simd.floats_pointer(v), (weights.size, C)), carray(simd.floats_pointer(y), (C,))
     for channel in range(C - C % 16, C):
         sums[channel] = 0
         for s in range(weights.size):

@@ -8,8 +8,7 @@ from ... import ops
 from ...arrays import Array
 from ...dispatch import replaces
 from ...ops.position import RotarySaved
-from .compile import compiled
-from .layout import REAL, is_array
+from .compile import REAL, compiled, is_array
 
 
 @replaces(ops.rotary)

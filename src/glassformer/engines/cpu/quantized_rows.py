@@ -13,25 +13,8 @@ the 32.
 import numpy as np
 
 from ...quantized import BLOCK, FORMS, GROUP
+from . import vectorized_rows as simd
 from .compile import bits_to_float, compiled, inlined
-from .vectorized_rows import (
-    as_floats,
-    bytes_at,
-    dot,
-    halves_at,
-    joined,
-    lane,
-    lower_nibbles,
-    magnitude,
-    no_floats,
-    no_integers,
-    plus_product,
-    row_floats,
-    spread,
-    store,
-    times,
-    upper_nibbles,
-)
 
 F32, F16, Q8_0, Q4_0, Q4_1 = range(5)
 CODES = {"F16": F16, "Q8_0": Q8_0, "Q4_0": Q4_0, "Q4_1": Q4_1}
@@ -48,7 +31,7 @@ def split(x, planes, scales, sums):
         first, count = BLOCK * k, min(BLOCK, x.size - BLOCK * k)
         largest, total = i(0), f(0)
         for n in range(count):
-            largest = max(largest, magnitude(x[first + n]))
+            largest = max(largest, simd.magnitude(x[first + n]))
             total += x[first + n]
         scale = bits_to_float(largest) / f(_LARGEST)
         inverse = f(1) / scale if scale > f(0) else f(0)
@@ -72,15 +55,14 @@ def size_of(code):
 
 @inlined
 def four_8bit(w, x, scales, count):
-    """Return the products of x with four rows of Q8_0."""
-    sums = no_floats()
+    sums = simd.no_floats()
     for k in range(count):
         q = w + 8
         digits = _digits(
-            bytes_at(q), bytes_at(q + 16), bytes_at(q + 32), bytes_at(q + 48),
-            bytes_at(q + 64), bytes_at(q + 80), bytes_at(q + 96), bytes_at(q + 112), x,
+            simd.bytes_at(q), simd.bytes_at(q + 16), simd.bytes_at(q + 32), simd.bytes_at(q + 48),
+            simd.bytes_at(q + 64), simd.bytes_at(q + 80), simd.bytes_at(q + 96), simd.bytes_at(q + 112), x,
         )  # fmt: skip
-        sums = plus_product(sums, digits, times(halves_at(w), scales[k]))
+        sums = simd.plus_product(sums, digits, simd.times(simd.halves_at(w), scales[k]))
         w += _SIZE_8
         x += PLANES
     return sums
@@ -88,11 +70,10 @@ def four_8bit(w, x, scales, count):
 
 @inlined
 def four_4bit(w, x, scales, count):
-    """Return the products of x with four rows of Q4_0."""
-    sums = no_floats()
+    sums = simd.no_floats()
     for k in range(count):
-        scale = times(halves_at(w), scales[k] * np.float32(1 / 16))
-        sums = plus_product(sums, _nibble_digits(w + 8, x), scale)
+        scale = simd.times(simd.halves_at(w), scales[k] * np.float32(1 / 16))
+        sums = simd.plus_product(sums, _nibble_digits(w + 8, x), scale)
         w += _SIZE_4
         x += PLANES
     return sums
@@ -101,12 +82,12 @@ def four_4bit(w, x, scales, count):
 @inlined
 def four_4bit_shifted(w, x, scales, totals, count):
     """Return the products of x with four rows of Q4_1:  Σ (d q + m) x = d Σ (q − 8) x + (8 d + m) Σ x."""
-    sums = no_floats()
+    sums = simd.no_floats()
     for k in range(count):
-        d = halves_at(w)
-        sums = plus_product(sums, _nibble_digits(w + 16, x), times(d, scales[k] * np.float32(1 / 16)))
-        sums = plus_product(sums, d, spread(np.float32(8) * totals[k]))
-        sums = plus_product(sums, halves_at(w + 8), spread(totals[k]))
+        d = simd.halves_at(w)
+        sums = simd.plus_product(sums, _nibble_digits(w + 16, x), simd.times(d, scales[k] * np.float32(1 / 16)))
+        sums = simd.plus_product(sums, d, simd.spread(np.float32(8) * totals[k]))
+        sums = simd.plus_product(sums, simd.halves_at(w + 8), simd.spread(totals[k]))
         w += _SIZE_4_SHIFTED
         x += PLANES
     return sums
@@ -115,24 +96,24 @@ def four_4bit_shifted(w, x, scales, totals, count):
 @inlined
 def _nibble_digits(w, x):
     """Return 16 Σ (q − 8) X for four rows of 32 nibbles."""
-    a, b, c, d = bytes_at(w), bytes_at(w + 16), bytes_at(w + 32), bytes_at(w + 48)
+    a, b, c, d = simd.bytes_at(w), simd.bytes_at(w + 16), simd.bytes_at(w + 32), simd.bytes_at(w + 48)
     return _digits(
-        lower_nibbles(a), lower_nibbles(b), lower_nibbles(c), lower_nibbles(d),
-        upper_nibbles(a), upper_nibbles(b), upper_nibbles(c), upper_nibbles(d), x,
+        simd.lower_nibbles(a), simd.lower_nibbles(b), simd.lower_nibbles(c), simd.lower_nibbles(d),
+        simd.upper_nibbles(a), simd.upper_nibbles(b), simd.upper_nibbles(c), simd.upper_nibbles(d), x,
     )  # fmt: skip
 
 
 @inlined
 def _digits(a, b, c, d, e, f, g, h, x):
     """Return Σ q X for four rows of 32 bytes, four bytes of each row in each register."""
-    high = joined(_plane(a, b, c, d, e, f, g, h, x), _plane(a, b, c, d, e, f, g, h, x + BLOCK))
+    high = simd.joined(_plane(a, b, c, d, e, f, g, h, x), _plane(a, b, c, d, e, f, g, h, x + BLOCK))
     low = _plane(a, b, c, d, e, f, g, h, x + 2 * BLOCK)
-    return plus_product(as_floats(low), as_floats(high), spread(np.float32(256)))
+    return simd.plus_product(simd.as_floats(low), simd.as_floats(high), simd.spread(np.float32(256)))
 
 
 @inlined
 def _plane(a, b, c, d, e, f, g, h, x):
-    return dot(dot(no_integers(), a, b, c, d, bytes_at(x)), e, f, g, h, bytes_at(x + 16))
+    return simd.dot(simd.dot(simd.no_integers(), a, b, c, d, simd.bytes_at(x)), e, f, g, h, simd.bytes_at(x + 16))
 
 
 @compiled
@@ -143,25 +124,25 @@ def unpack(code, w, count, y):
     for group in range(len(y) // GROUP):
         for k in range(count):
             at = place + group * GROUP * row + 4 * BLOCK * k
-            d = halves_at(w)
+            d = simd.halves_at(w)
             if code == Q8_0:
                 for i in range(8):
-                    _unpack_four(bytes_at(w + 8 + 16 * i), d, no_floats(), at + 16 * i, row)
+                    _unpack_four(simd.bytes_at(w + 8 + 16 * i), d, simd.no_floats(), at + 16 * i, row)
             else:
-                m, q = (halves_at(w + 8), w + 16) if code == Q4_1 else (no_floats(), w + 8)
-                m = plus_product(m, d, spread(np.float32(8 if code == Q4_1 else 0)))
-                d = times(d, np.float32(1 / 16))
+                m, q = (simd.halves_at(w + 8), w + 16) if code == Q4_1 else (simd.no_floats(), w + 8)
+                m = simd.plus_product(m, d, simd.spread(np.float32(8 if code == Q4_1 else 0)))
+                d = simd.times(d, np.float32(1 / 16))
                 for i in range(4):
-                    pairs = bytes_at(q + 16 * i)
-                    _unpack_four(lower_nibbles(pairs), d, m, at + 16 * i, row)
-                    _unpack_four(upper_nibbles(pairs), d, m, at + 64 + 16 * i, row)
+                    pairs = simd.bytes_at(q + 16 * i)
+                    _unpack_four(simd.lower_nibbles(pairs), d, m, at + 16 * i, row)
+                    _unpack_four(simd.upper_nibbles(pairs), d, m, at + 64 + 16 * i, row)
             w += size
 
 
 @inlined
 def _unpack_four(q, d, m, at, row):
     """Write d q + m for four numbers of each of four rows."""
-    store(at, plus_product(spread(lane(m, 0)), row_floats(q, 0), spread(lane(d, 0))))
-    store(at + row, plus_product(spread(lane(m, 1)), row_floats(q, 1), spread(lane(d, 1))))
-    store(at + 2 * row, plus_product(spread(lane(m, 2)), row_floats(q, 2), spread(lane(d, 2))))
-    store(at + 3 * row, plus_product(spread(lane(m, 3)), row_floats(q, 3), spread(lane(d, 3))))
+    simd.store(at, simd.plus_product(simd.spread_lane(m, 0), simd.row_floats(q, 0), simd.spread_lane(d, 0)))
+    simd.store(at + row, simd.plus_product(simd.spread_lane(m, 1), simd.row_floats(q, 1), simd.spread_lane(d, 1)))
+    simd.store(at + 2 * row, simd.plus_product(simd.spread_lane(m, 2), simd.row_floats(q, 2), simd.spread_lane(d, 2)))
+    simd.store(at + 3 * row, simd.plus_product(simd.spread_lane(m, 3), simd.row_floats(q, 3), simd.spread_lane(d, 3)))

@@ -7,8 +7,7 @@ import numpy as np
 from ... import ops
 from ...arrays import Array
 from ...dispatch import replaces
-from .compile import compiled, exp, inlined, maximum
-from .layout import is_plain, rows
+from .compile import compiled, exp, inlined, is_plain, maximum, rows
 
 
 @replaces(ops.softmax)
@@ -32,7 +31,6 @@ def softmax_backward(dy: Array, y: Array) -> Any:
 
 
 def _all_columns(x: Array) -> tuple[Array, Array]:
-    """Return the range of columns that each row uses: all of them."""
     return np.zeros(1, np.int64), np.full(1, x.shape[-1], np.int64)
 
 
@@ -88,7 +86,6 @@ def softmax_row_backward(dy, y, scale):
 
 @inlined
 def softmax_row(row, scale):
-    """Turn a row into softmax(row · scale)."""
     real = row.dtype.type
     largest = real(-np.inf)
     for s in range(row.size):

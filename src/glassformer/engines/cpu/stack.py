@@ -2,55 +2,51 @@
 
 Generation takes this way where it can, which is most of the time: a decoder with norms before its sublayers, float32 or
 quantized matrices that lie as (outputs, inputs), and positions that are learned or turned. Everything else is read by
-the blocks as written.
+the blocks as written. Python would take longer to name all these steps than the processor to take them.
 """
 
 from collections.abc import Iterator
 from itertools import chain
 from operator import is_
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numba import carray
 
+from ... import layers
 from ...arrays import Array, Tree
 from ...dispatch import replaces
 from ...errors import ConfigError, ShapeError
-from ...layers import (
-    Attention,
-    Block,
-    Cache,
-    FeedForward,
-    KeyValues,
-    LayerNorm,
-    Linear,
-    Positions,
-    Residual,
-    RMSNorm,
-    RotaryPositions,
-    Stack,
-)
+from ...layers import Attention, Block, Cache, FeedForward, KeyValues, LayerNorm, RMSNorm, Stack
 from ...tree import flatten
-from .activation import NUMBERS
+from .activation import LOOPS, activation_address
+from .attention.layer import PARTS
 from .block import are_known
-from .decoding import PAIRINGS, Sizes, Tables, read_token
-from .fused import matrices_of, once_for_each
-from .layout import is_array
-from .matvec import described
+from .compile import call, compiled, is_array
+from .fused import linear_places, once_for_each
+from .linear import described, multiply, workspace
+from .parts import MIX, ROOM, SIZE
+from .thread_pool import JOB, KIND, on_all_cores, place, share_out
+from .vectorized_rows import bits_of_float, floats_pointer
 
-_VECTORS = ("query", "key", "value", "output", "up", "gate", "down")
+PAIRINGS = ("halves", "interleaved")
+_VECTORS = (*PARTS, "up", "gate", "down")
+_LAYERS = Block, layers.Residual, Attention, FeedForward, LayerNorm, RMSNorm, layers.Linear, KeyValues, layers.Positions
 _FLOAT = np.dtype(np.float32)
 _NOTHING: Array = np.zeros(0, _FLOAT)
 
 
-@replaces(Stack.read_blocks, Block, Residual, Attention, FeedForward, LayerNorm, RMSNorm, Linear, KeyValues, Positions)
+@replaces(Stack.read_blocks, *_LAYERS)
 def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Any:
     if type(x) is not np.ndarray or x.ndim < 2 or x.dtype != _FLOAT or x.size != x.shape[-1]:
         return NotImplemented
     if type(cache) is not Cache or cache.mask is not None or not is_readable(self):
         return NotImplemented
-    plan = plan_of(self, params["blocks"], cache)
+    plan = _plans.get(cache)
+    if plan is None or not plan.is_about(self, params["blocks"]):
+        plan = _plans[cache] = Plan(self, params["blocks"])
     if x.shape[-1] != plan.sizes.width or plan.tables is None or not plan.fits(cache, x.shape[:-2], rotation):
         return NotImplemented
     cos, sin = (_NOTHING, _NOTHING) if rotation is None else (np.ascontiguousarray(y, _FLOAT) for y in rotation)
@@ -60,7 +56,7 @@ def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tup
         raise ConfigError("this cache is being read in another thread", hint="give every thread a cache of its own")
     try:
         tables, sizes = plan.reserve(cache, x.shape[:-2])
-        read_token(y, tables, sizes, turn, eps=self.block.norm.eps, scale=plan.scale, size=plan.size)
+        on_all_cores(_read_token, y, tables, sizes, turn, self.block.norm.eps, plan.scale, size=plan.size)
         for kept in cache.blocks:
             kept.attention.seen += 1
     finally:
@@ -75,25 +71,48 @@ def is_readable(stack: Stack) -> bool:
     attention, feed_forward = block.attention, block.feed_forward
     if (type(block), type(attention), type(feed_forward)) != (Block, Attention, FeedForward):
         return False
-    if type(block.norm) not in (LayerNorm, RMSNorm) or type(stack.positions) not in (type(None), RotaryPositions):
-        return False
-    gate = ("gate",) if feed_forward.gated else ()
-    parts = (attention.parts, ("query", "key", "value", "output")), (feed_forward.parts, ("up", *gate, "down"))
+    names = ("up", "gate", "down") if feed_forward.gated else ("up", "down")
+    parts = (attention.parts, PARTS), (feed_forward.parts, names)
     return (
-        block.norm_position == "pre"
+        type(block.norm) in (LayerNorm, RMSNorm)
+        and type(stack.positions) in (type(None), layers.RotaryPositions)
+        and block.norm_position == "pre"
         and are_known(block, "attention", "feed_forward")
-        and all(matrices_of(*part) is not None for part in parts)
+        and all(linear_places(*part) is not None for part in parts)
         and attention.pattern.stride is None
         and attention.pairing in PAIRINGS
-        and feed_forward.activation in NUMBERS
+        and feed_forward.activation in LOOPS
     )
 
 
-class Plan:
-    """Where the parameters of all blocks and what they remember lie, as the loops read it.
+class Sizes(NamedTuple):
+    width: int
+    heads: int
+    key_heads: int
+    channels: int
+    hidden: int
+    activation: int  # the address of its code
+    pairing: int
+    rms: int
+    capacity: int = 0  # keys that the memory of a block has room for ...
+    slot: int = 0  # ... where the new one goes ...
+    looked_at: int = 0  # ... and how many of the first count
 
-    tables      None where they cannot read them
-    """
+
+class Tables(NamedTuple):
+    """Where everything lies, one row for each block: addresses, 0 for what is not there, matrices as `described`."""
+
+    norms: np.ndarray  # (L, 4): scale and shift before attention, scale and shift before the feed-forward layer
+    biases: np.ndarray  # (L, 7) of `_VECTORS`
+    keys: np.ndarray  # (L, 2): keys (K, capacity, C) and values
+    inward: np.ndarray  # (L, 3, 4): query, key and value
+    output: np.ndarray  # (L, 1, 4)
+    widening: np.ndarray  # (L, 1, 4) up, or (L, 2, 4) up and gate
+    narrowing: np.ndarray  # (L, 1, 4) down
+
+
+class Plan:
+    """Where the parameters of all blocks and what they remember lie; `tables` is None if the loops cannot read it."""
 
     def __init__(self, stack: Stack, blocks: list[Tree]) -> None:
         block = stack.block
@@ -102,16 +121,9 @@ class Plan:
         self.blocks, self.dicts = blocks, _dicts(blocks)
         self.contents = list(self.listed())  # stay alive, because the addresses of arrays are in the tables
         self.scale = attention.channels**-0.5 if attention.scale is None else attention.scale
-        self.sizes = Sizes(
-            width=attention.width,
-            heads=attention.heads,
-            key_heads=attention.key_heads,
-            channels=attention.channels,
-            hidden=feed_forward.hidden,
-            activation=NUMBERS[feed_forward.activation],
-            pairing=PAIRINGS.index(attention.pairing),
-            rms=int(type(block.norm) is RMSNorm),
-        )
+        sizes = attention.width, attention.heads, attention.key_heads, attention.channels, feed_forward.hidden
+        activation, pairing = activation_address(feed_forward.activation, _FLOAT), PAIRINGS.index(attention.pairing)
+        self.sizes = Sizes(*sizes, activation, pairing, rms=int(type(block.norm) is RMSNorm))
         # The loops read where the shapes say they should: shapes are never taken on trust.
         wanted = _shapes(block.specs())
         known = len(blocks) == stack.layers and all(_shapes(params) == wanted for params in blocks)
@@ -173,16 +185,7 @@ class Plan:
 _plans: WeakKeyDictionary[Cache, Plan] = WeakKeyDictionary()
 
 
-def plan_of(stack: Stack, blocks: list[Tree], cache: Cache) -> Plan:
-    """Return the plan by which a cache is read and written, made anew where some parameter is another."""
-    plan = _plans.get(cache)
-    if plan is None or not plan.is_about(stack, blocks):
-        plan = _plans[cache] = Plan(stack, blocks)
-    return plan
-
-
 def _dicts(blocks: list[Tree]) -> list[dict[str, Any]]:
-    """Return all dicts of the blocks."""
     found = [block for block in blocks if isinstance(block, dict)]
     for own in found:  # grows while it is gone through
         found += [part for part in own.values() if isinstance(part, dict)]
@@ -202,17 +205,128 @@ def _tables(blocks: list[Tree], feed_forward: FeedForward) -> Any:
         before = params["attention_norm"], params["feed_forward_norm"]
         norms = [norm.get(name) for norm in before for name in ("gamma", "beta")]
         biases = [parts.get(name, {}).get("b") for name in _VECTORS]
-        matrices = [_matrices(parts, names) for names in (("query", "key", "value"), ("output",), widening, ("down",))]
-        if None in matrices or not all(x is None or is_array(x, _FLOAT, x.shape) for x in (*norms, *biases)):
+        groups = PARTS[:3], PARTS[3:], widening, ("down",)
+        matrices = [[described(parts[name]["w"]) for name in names] for names in groups]
+        vectors = [x for x in (*norms, *biases) if x is not None]
+        if any(None in found for found in matrices) or not all(is_array(x, _FLOAT, x.shape) for x in vectors):
             return None
         rows.append([[_address(x) for x in norms], [_address(x) for x in biases], [0, 0], *matrices])
     return Tables(*(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)))
 
 
-def _matrices(parts: Tree, names: tuple[str, ...]) -> list[Any] | None:
-    found = [described(parts[name]["w"]) for name in names]
-    return None if None in found else found
-
-
 def _address(array: Array | None) -> int:
     return 0 if array is None else array.__array_interface__["data"][0]
+
+
+@compiled
+def _read_token(x, tables, sizes, rotation, eps, scale, board):
+    """Turn the vector x (1, D) of a token into what the last block makes of it, in place; remember its keys.
+
+    rotation    cosines and sines (C/2,) by which heads are turned, or empty
+    """
+    h, inner = np.empty((1, sizes.width), np.float32), np.empty((1, sizes.hidden), np.float32)
+    mixed = np.empty((1, sizes.heads * sizes.channels), np.float32)
+    # One for each width that is multiplied. They are made here once, and stay until the last block is done.
+    work = workspace(1, sizes.width), workspace(1, sizes.heads * sizes.channels), workspace(1, sizes.hidden)
+    for layer in range(len(tables.norms)):
+        norms, biases = tables.norms[layer], tables.biases[layer]
+        _normalize(x, norms[0], norms[1], eps, sizes.rms, h)
+        _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work[0], board)
+        _add_product(mixed, tables.output[layer], biases[3], x, work[1], board)
+        _normalize(x, norms[2], norms[3], eps, sizes.rms, h)
+        _widen(h, tables.widening[layer], biases[4], biases[5], sizes, inner, work[0], board)
+        _add_product(inner, tables.narrowing[layer], biases[6], x, work[2], board)
+
+
+@compiled
+def _normalize(x, gamma, beta, eps, rms, y):
+    f, D = np.float32, x.shape[1]
+    mean, square = f(0), f(0)
+    if rms == 0:
+        for i in range(D):
+            mean += x[0, i]
+        mean /= f(D)
+    for i in range(D):
+        square += (x[0, i] - mean) * (x[0, i] - mean)
+    factor = f(1) / np.sqrt(square / f(D) + f(eps))
+    scales = carray(floats_pointer(gamma), (D,))
+    for i in range(D):
+        y[0, i] = (x[0, i] - mean) * factor * scales[i]
+    _add_vector(beta, y[0])
+
+
+@compiled
+def _add_vector(address, y):
+    if address != 0:
+        b = carray(floats_pointer(address), (y.size,))
+        for i in range(y.size):
+            y[i] += b[i]
+
+
+@compiled
+def _add_product(h, matrix, bias, x, work, board):
+    y = np.empty(matrix[0, ROOM], np.float32)
+    multiply(h, matrix, y, work, board)
+    for i in range(x.shape[1]):
+        x[0, i] += y[i]
+    _add_vector(bias, x[0])
+
+
+@compiled
+def _widen(h, matrices, up_bias, gate_bias, sizes, inner, work, board):
+    """Write act(h up), or act(h gate) · h up where there is a gate."""
+    y = np.empty(matrices[:, ROOM].sum(), np.float32)
+    multiply(h, matrices, y, work, board)
+    start = matrices[0, ROOM] if len(matrices) == 2 else 0
+    up, gate = y[: sizes.hidden], y[start : start + sizes.hidden]
+    _add_vector(up_bias, up)
+    if len(matrices) == 2:
+        _add_vector(gate_bias, gate)
+    call(sizes.activation, (gate, inner[0]))
+    if len(matrices) == 2:
+        for i in range(sizes.hidden):
+            inner[0, i] *= up[i]
+
+
+@compiled
+def _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work, board):
+    """Write what the heads gather for the token h, side by side, into mixed; its key and value join the others."""
+    H, K, C = sizes.heads, sizes.key_heads, sizes.channels
+    matrices, biases = tables.inward[layer], tables.biases[layer]
+    first, second = matrices[0, ROOM], matrices[0, ROOM] + matrices[1, ROOM]
+    y = np.empty(second + matrices[2, ROOM], np.float32)
+    multiply(h, matrices, y, work, board)
+    q, k, v = y[: H * C], y[first : first + K * C], y[second : second + K * C]
+    _add_vector(biases[0], q)
+    _add_vector(biases[1], k)
+    _add_vector(biases[2], v)
+    if rotation[0].size:
+        _turn(q, rotation[0], rotation[1], sizes.pairing)
+        _turn(k, rotation[0], rotation[1], sizes.pairing)
+    keys = carray(floats_pointer(tables.keys[layer, 0]), (K, sizes.capacity, C))
+    values = carray(floats_pointer(tables.keys[layer, 1]), (K, sizes.capacity, C))
+    for n in range(K):
+        for c in range(C):
+            keys[n, sizes.slot, c] = k[n * C + c]
+            values[n, sizes.slot, c] = v[n * C + c]
+    parts = max(1, min(H, 8 * H * C * sizes.looked_at // SIZE))
+    job = board[JOB:]
+    job[0], job[1], job[2], job[3] = place(q), place(mixed), tables.keys[layer, 0], tables.keys[layer, 1]
+    job[4], job[5], job[6], job[7] = sizes.capacity * C * 4, H // K, H, C
+    job[8], job[9], job[10] = sizes.looked_at, bits_of_float(np.float32(scale)), parts
+    board[KIND] = MIX
+    share_out(board, parts)
+    return y  # which must live until all parts are done
+
+
+@compiled
+def _turn(x, cos, sin, pairing):
+    """Turn the pairs of channels of heads that stand side by side, as `ops.rotary` does."""
+    half = cos.size
+    apart, step = (half, 1) if pairing == 0 else (1, 2)
+    for first in range(0, x.size, 2 * half):
+        for i in range(half):
+            at = first + step * i
+            a, b = x[at], x[at + apart]
+            x[at] = a * cos[i] - b * sin[i]
+            x[at + apart] = b * cos[i] + a * sin[i]

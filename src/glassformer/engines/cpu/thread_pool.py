@@ -33,12 +33,9 @@ from .compile import address_of, call, compiled, inlined, instruction
 from .cores import cores
 from .parts import LENGTH, do_part
 
-WORTHWHILE = 1 << 19
-"""Bytes; a kernel that reads fewer does so alone."""
-LINGER = 2e-2
-"""Seconds for which a helper polls for work: waking it up for every token takes longer than it saves."""
-LONG = 5e-4
-"""Seconds; waiting longer than this for a helper's part means that the cores are busy."""
+WORTHWHILE = 1 << 19  # bytes; a kernel that reads fewer does so alone
+LINGER = 2e-2  # seconds for which a helper polls for work: waking it up for every token takes longer than it saves
+LONG = 5e-4  # seconds; waiting longer than this for a helper's part means that the cores are busy
 
 # Far enough from each other that cores that write one do not disturb those that read another.
 TICKET, DONE, HELPERS, WAITED, DO_PART, KIND, JOB = 0, 16, 32, 33, 34, 48, 49
@@ -47,7 +44,7 @@ _WORD = ir.IntType(64)
 
 @instruction(types.int64, types.intp)
 def _look(builder, address):
-    """Read a number that others write; what they wrote before it is seen, too."""
+    """Read a number that others write, and all that they wrote before it."""
     return builder.load_atomic(builder.inttoptr(address, _WORD.as_pointer()), ordering="acquire", align=8)
 
 
@@ -66,17 +63,12 @@ def _count_up(builder, address):
 @instruction(types.none)
 def _breathe(builder):
     """Tell the processor that this is a loop that waits."""
-    name, arguments = _pause()
-    if name:
-        called = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
-        builder.call(builder.module.declare_intrinsic(name, fnty=called), arguments)
-
-
-def _pause() -> tuple[str, list[Any]]:
     machine = platform.machine().lower()
-    if machine in ("x86_64", "amd64"):
-        return "llvm.x86.sse2.pause", []
-    return ("llvm.aarch64.hint", [ir.IntType(32)(1)]) if machine in ("aarch64", "arm64") else ("", [])
+    arguments = [ir.IntType(32)(1)] if machine in ("aarch64", "arm64") else []
+    if arguments or machine in ("x86_64", "amd64"):
+        called = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
+        name = "llvm.aarch64.hint" if arguments else "llvm.x86.sse2.pause"
+        builder.call(builder.module.declare_intrinsic(name, fnty=called), arguments)
 
 
 @inlined
@@ -130,11 +122,7 @@ def _take_parts(at):
         taken += 1
 
 
-# --- helpers -------------------------------------------------------------------------------------------------------
-
-
 def new_board() -> Array:
-    """Return a board without a job."""
     board = np.zeros(JOB + LENGTH, np.int64)
     board[DO_PART] = address_of(do_part, types.int64, types.int64)
     return board
@@ -153,7 +141,6 @@ class ThreadPool:
 
     @cached_property
     def board(self) -> Array:
-        """What the helpers poll."""
         return new_board()
 
     def run(self, kernel: Any, arguments: tuple[Any, ...], helpers: int) -> None:

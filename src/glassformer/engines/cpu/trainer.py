@@ -1,32 +1,43 @@
 """The trainer of the engine cpu: batches in shards over the cores, and steps in the memory of the state before.
 
 The numbers are those of `Trainer` under the same kernels, bit for bit, where a batch is computed in one part.
+
+Every core computes the loss and the gradients of its own sequences, with matrix products of one thread; the results are
+added up in a fixed order. This keeps all cores busy throughout the step, where threads inside of a product leave
+them idle between products. The number of shards decides the order of the sums, and so the last bits of the result.
 """
 
 import math
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ... import ops
 from ...arrays import Array, Tree, cast, widen
+from ...config import TransformerConfig
+from ...data.examples import count_targets
 from ...dispatch import current, replaces
-from ...models import Batch
+from ...models import Batch, Model
+from ...models.accounting import flops_per_token
 from ...sources import check_once
+from ...training.gradients import target_shares
 from ...training.interruption import uninterrupted
-from ...training.optimizer import Memory, Optimizer, check_gradients, memories_of
+from ...training.optimizer import Optimizer, check_gradients, memories_of
 from ...training.optimizers import Adam, AdamW
 from ...training.state import TrainingState
 from ...training.trainer import Figures, Keep, Taken, Trainer
 from ...tree import flatten, tree_map
-from .all_arrays import adam_on_all
-from .shards import loss_and_grads
+from .cores import cores, each
+from .update import adam_on_all, add_to_all, add_weighted
 
 Arrays: TypeAlias = dict[str, Array]
-Memories: TypeAlias = dict[str, Memory]
-Scalars: TypeAlias = tuple[Any, ...]
 Move: TypeAlias = Callable[[Arrays, float], None]
 """A step of an optimizer in place, given all gradients and the learning rate."""
+
+WORTHWHILE = 2e8  # FLOPs of a shard: fewer cost more to hand out than they save; measured by benchmarks/shards.py
 
 
 class InPlaceTrainer(Trainer):
@@ -44,7 +55,6 @@ class InPlaceTrainer(Trainer):
 
     @check_once
     def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Keep | None = None) -> Taken:
-        """Return the state after one step, and its figures; see `Trainer.step`."""
         # What overflows here needs no warning of its own: the step is refused.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             loss, grads, norm = self.gradients(state, batch)
@@ -52,9 +62,11 @@ class InPlaceTrainer(Trainer):
             # What is written cannot be taken back: only steps that are sure to be finite are.
             if keep is None or not finite or not self.optimizer.is_bounded(lr) or not _is_usual(self.optimizer):
                 return self.moved(state, grads, lr, loss, norm)
-            move, figures = self._move(state), Figures(loss, norm, True)
+            if self._moves is None or self._moves[0].params is not state.params:
+                self._moves = state, in_place(self.optimizer, state.params, state.optimizer)
+            figures = Figures(loss, norm, True)
             with uninterrupted():
-                move(grads, lr)
+                self._moves[1](grads, lr)
                 state = self.averaged(state)
                 keep(state, figures)
             return state, figures
@@ -63,12 +75,6 @@ class InPlaceTrainer(Trainer):
         """Return the loss and the gradients of a batch, computed in shards."""
         settings: dict[str, Any] = {"key": key, "smoothing": self.recipe.label_smoothing}
         return loss_and_grads(self.model, params, batch, shards=self.recipe.shards or 1, **settings)
-
-    def _move(self, state: TrainingState) -> Move:
-        """Return how the arrays of a state move."""
-        if self._moves is None or self._moves[0].params is not state.params:
-            self._moves = state, in_place(self.optimizer, state.params, state.optimizer)
-        return self._moves[1]
 
 
 @replaces(Optimizer.update, Adam, AdamW)
@@ -82,24 +88,20 @@ def in_place(optimizer: Optimizer, params: Tree, state: Tree) -> Move:
         number = state["step"].item() + 1
         if collective is None or not collective(grads, number, lr):
             check_gradients(grads, leaves)
-            _move_each(optimizer, leaves, grads, memories, optimizer.scalars(state["step"] + 1, lr))
+            scalars = optimizer.scalars(state["step"] + 1, lr)
+            for name, leaf in leaves.items():  # as written, and copied to where it was
+                p, memory = widen(leaf), memories.get(name, {})
+                typed = [np.asarray(scalar, dtype=p.dtype) for scalar in scalars]
+                moved, remembered = optimizer.move(name, p, cast(grads[name], p.dtype), memory, *typed)
+                leaf[...] = moved
+                for slot, array in memory.items():
+                    array[...] = remembered[slot]
         state["step"][...] = number
 
     return step
 
 
-def _move_each(optimizer: Optimizer, leaves: Arrays, grads: Arrays, memories: Memories, scalars: Scalars) -> None:
-    """Move one array after the other as written, and copy what comes of it to where it was."""
-    for name, leaf in leaves.items():
-        p, memory = widen(leaf), memories.get(name, {})
-        typed = [np.asarray(number, dtype=p.dtype) for number in scalars]
-        moved, remembered = optimizer.move(name, p, cast(grads[name], p.dtype), memory, *typed)
-        leaf[...] = moved
-        for slot, array in memory.items():
-            array[...] = remembered[slot]
-
-
-def _adam(optimizer: Optimizer, leaves: Arrays, memories: Memories) -> Callable[[Arrays, int, float], bool] | None:
+def _adam(optimizer: Optimizer, leaves: Arrays, memories: Tree) -> Callable[[Arrays, int, float], bool] | None:
     """Return what takes a step of Adam on all arrays in one call, given its number; it answers False if it cannot."""
     if type(optimizer) not in (Adam, AdamW) or "adam_update" not in current().table:
         return None
@@ -124,3 +126,44 @@ def _adam(optimizer: Optimizer, leaves: Arrays, memories: Memories) -> Callable[
 def _is_usual(optimizer: Optimizer) -> bool:
     """Tell whether an optimizer updates parameters as its base class does, and that is as it was written."""
     return type(optimizer).update is Optimizer.update and in_place.kernel.is_current()  # type: ignore[attr-defined]
+
+
+def suitable_shards(config: TransformerConfig, batch: int) -> int:
+    """Return in how many shards a step on `batch` full sequences is computed fastest on this machine."""
+    flops = 3 * flops_per_token(config, config.context) * config.context * batch
+    return max(1, min(cores(), batch, int(flops // WORTHWHILE)))
+
+
+def loss_and_grads(
+    model: Model, params: Tree, batch: Batch, *, shards: int, key: Array | None = None, smoothing: float = 0.0
+) -> tuple[Array, Tree]:
+    """Return what `model.loss_and_grads` does, computed in `shards` parts at the same time.
+
+    With dropout, every shard draws its own mask.
+    """
+    shards = min(shards, len(batch.tokens)) if batch.tokens.ndim > 1 else 1
+    if shards < 2:
+        return model.loss_and_grads(params, batch, key=key, smoothing=smoothing)
+    cuts = [len(batch.tokens) * number // shards for number in range(shards + 1)]
+    parts = [Batch(*(None if x is None else x[start:stop] for x in batch)) for start, stop in pairwise(cuts)]
+
+    def task(number: int) -> tuple[Any, Tree]:
+        own = None if key is None else ops.fold_key(key, number)
+        return model.loss_and_grads(params, parts[number], key=own, smoothing=smoothing)
+
+    results = each([partial(task, number) for number in range(shards)])
+    shares: list[float] = target_shares(np.array([count_targets(part) for part in parts])).tolist()
+    loss = sum(share * loss for share, (loss, _) in zip(shares, results, strict=True))
+    _add_up([grads for _, grads in results], shares)
+    return np.asarray(loss, results[0][0].dtype), results[0][1]
+
+
+def _add_up(grads: list[Tree], shares: list[float]) -> None:
+    """Turn the gradients of the first shard into the weighted sum of all, in place."""
+    totals, *rest = (list(flatten(tree).values()) for tree in grads)
+    keep = shares[0]
+    for others, share in zip(rest, shares[1:], strict=True):
+        if not add_to_all(totals, others, keep, share):
+            for total, other in zip(totals, others, strict=True):
+                add_weighted(total, other, keep, share)
+        keep = 1.0

@@ -27,8 +27,6 @@ _REORDER = ("reassoc", "contract")
 
 
 class Register(types.Type):
-    """A vector register of numbers of one type."""
-
     def __init__(self, name: str, vector: Any) -> None:
         super().__init__(name=name)
         self.vector = vector
@@ -45,13 +43,11 @@ SIXTEEN = Register("Sixteen", _SIXTEEN)
 
 
 def _spread(builder, x):
-    """Put one number into all four lanes."""
     undefined = ir.Constant(_FLOATS, ir.Undefined)
     return builder.shuffle_vector(builder.insert_element(undefined, x, _INT(0)), undefined, ir.Constant(_INTS, [0] * 4))
 
 
 def _total(builder, x):
-    """Return the sum of four numbers."""
     lanes = [builder.extract_element(x, _INT(lane)) for lane in range(4)]
     return builder.fadd(builder.fadd(lanes[0], lanes[1]), builder.fadd(lanes[2], lanes[3]))
 
@@ -64,22 +60,32 @@ spread = instruction(FLOATS, types.float32)(_spread)
 total_of_one = instruction(types.float32, FLOATS)(_total)
 
 
-@instruction(BYTES, types.intp)
-def bytes_at(builder, address):
-    """Load 16 bytes."""
-    return builder.load(builder.inttoptr(address, _BYTES.as_pointer()), align=1)
+def _zeros(register: Register) -> Any:
+    return instruction(register)(lambda builder: ir.Constant(register.vector, [0] * register.vector.count))
 
 
-@instruction(FLOATS, types.intp)
-def floats_at(builder, address):
-    """Load four float32 numbers."""
-    return builder.load(builder.inttoptr(address, _FLOATS.as_pointer()), align=4)
+no_integers, no_floats, no_sixteen = _zeros(INTEGERS), _zeros(FLOATS), _zeros(SIXTEEN)
 
 
-@instruction(SIXTEEN, types.intp)
-def sixteen_at(builder, address):
-    """Load 16 float32 numbers."""
-    return builder.load(builder.inttoptr(address, _SIXTEEN.as_pointer()), align=4)
+def _load(register: Register, align: int) -> Any:
+    def load(builder, address):
+        return builder.load(builder.inttoptr(address, register.vector.as_pointer()), align=align)
+
+    return instruction(register, types.intp)(load)
+
+
+bytes_at, floats_at, sixteen_at = _load(BYTES, 1), _load(FLOATS, 4), _load(SIXTEEN, 4)
+
+
+def _pointer(number: Any, llvm: Any) -> Any:
+    """Turn an address into a pointer, of which `numba.carray` makes an array."""
+    return instruction(types.CPointer(number), types.intp)(
+        lambda builder, address: builder.inttoptr(address, llvm.as_pointer())
+    )
+
+
+floats_pointer, shorts_pointer = _pointer(types.float32, _FLOAT), _pointer(types.int16, ir.IntType(16))
+integers_pointer = _pointer(types.int64, ir.IntType(64))
 
 
 @instruction(FLOATS, types.intp)
@@ -91,7 +97,6 @@ def halves_at(builder, address):
 
 @instruction(types.none, types.intp, FLOATS)
 def store(builder, address, x):
-    """Write four float32 numbers."""
     builder.store(x, builder.inttoptr(address, _FLOATS.as_pointer()), align=4)
 
 
@@ -104,40 +109,10 @@ def prefetch(builder, address):
     builder.call(ask, [builder.inttoptr(address, pointer), _INT(0), _INT(3), _INT(1)])
 
 
-@instruction(types.CPointer(types.float32), types.intp)
-def floats_pointer(builder, address):
-    """Turn an address into a pointer to float32 numbers, of which `numba.carray` makes an array."""
-    return builder.inttoptr(address, _FLOAT.as_pointer())
-
-
-@instruction(types.CPointer(types.int16), types.intp)
-def shorts_pointer(builder, address):
-    """Turn an address into a pointer to 16-bit integers."""
-    return builder.inttoptr(address, ir.IntType(16).as_pointer())
-
-
-@instruction(types.CPointer(types.int64), types.intp)
-def integers_pointer(builder, address):
-    """Turn an address into a pointer to 64-bit integers."""
-    return builder.inttoptr(address, ir.IntType(64).as_pointer())
-
-
 @instruction(types.int32, types.float32)
 def bits_of_float(builder, x):
     """Return the 32 bits of a float32 as an integer."""
     return builder.bitcast(x, _INT)
-
-
-@instruction(INTEGERS)
-def no_integers(builder):
-    """Return four zeros."""
-    return ir.Constant(_INTS, [0] * 4)
-
-
-@instruction(FLOATS)
-def no_floats(builder):
-    """Return four zeros."""
-    return ir.Constant(_FLOATS, [0.0] * 4)
 
 
 @instruction(INTEGERS, INTEGERS, BYTES, BYTES, BYTES, BYTES, BYTES)
@@ -161,30 +136,20 @@ def dot(builder, sums, a, b, c, d, x):
 
 @instruction(INTEGERS, INTEGERS, INTEGERS)
 def joined(builder, high, low):
-    """Return 256 · high + low."""
     return builder.add(builder.shl(high, ir.Constant(_INTS, [8] * 4)), low)
 
 
 @instruction(FLOATS, INTEGERS)
 def as_floats(builder, x):
-    """Convert integers to float32."""
     return builder.sitofp(x, _FLOATS)
-
-
-@instruction(SIXTEEN)
-def no_sixteen(builder):
-    """Return 16 zeros."""
-    return ir.Constant(_SIXTEEN, [0.0] * 16)
 
 
 @instruction(FLOATS, FLOATS, types.float32)
 def times(builder, x, factor):
-    """Multiply four numbers by one."""
     return builder.fmul(x, _spread(builder, factor), flags=_REORDER)
 
 
 def _plus_product(builder, sums, a, b):
-    """Return sums + a b."""
     return builder.fadd(sums, builder.fmul(a, b, flags=_REORDER), flags=_REORDER)
 
 
@@ -194,7 +159,6 @@ plus_products = instruction(SIXTEEN, SIXTEEN, SIXTEEN, SIXTEEN)(_plus_product)
 
 @instruction(types.float32, FLOATS, FLOATS, FLOATS, FLOATS)
 def total(builder, a, b, c, d):
-    """Return the sum of all 16 numbers."""
     return _total(builder, builder.fadd(builder.fadd(a, b), builder.fadd(c, d)))
 
 
@@ -235,30 +199,34 @@ def magnitude(builder, x):
     return builder.and_(builder.bitcast(x, _INT), _INT(0x7FFFFFFF))
 
 
-@intrinsic
-def row_floats(typing, four, row):
-    """Convert the four signed bytes of one of four rows to float32; `row` is a constant."""
-    if not isinstance(row, types.IntegerLiteral):
-        return None
+def _of_constant(result: Register, register: Register, write: Any) -> Any:
+    """Let kernels call a function of a register and a constant number."""
 
-    def generate(context, builder, signature, values):
-        lanes = ir.Constant(_INTS, [4 * row.literal_value + place for place in range(4)])
-        own = builder.shuffle_vector(values[0], values[0], lanes)
-        return builder.sitofp(builder.sext(own, _INTS), _FLOATS)
+    @intrinsic
+    def function(typing, x, number):
+        if not isinstance(number, types.IntegerLiteral):
+            return None
 
-    return FLOATS(BYTES, row), generate
+        def generate(context, builder, signature, values):
+            return write(builder, values[0], number.literal_value)
+
+        return result(register, number), generate
+
+    return function
 
 
-@intrinsic
-def lane(typing, x, number):
-    """Return one of four numbers; `number` is a constant."""
-    if not isinstance(number, types.IntegerLiteral):
-        return None
+def _row_floats(builder, four, row):
+    """Convert the four signed bytes of one of four rows to float32."""
+    own = builder.shuffle_vector(four, four, ir.Constant(_INTS, [4 * row + place for place in range(4)]))
+    return builder.sitofp(builder.sext(own, _INTS), _FLOATS)
 
-    def generate(context, builder, signature, values):
-        return builder.extract_element(values[0], _INT(number.literal_value))
 
-    return types.float32(FLOATS, number), generate
+def _spread_lane(builder, x, lane):
+    """Put one of four numbers into all four lanes."""
+    return builder.shuffle_vector(x, x, ir.Constant(_INTS, [lane] * 4))
+
+
+row_floats, spread_lane = _of_constant(FLOATS, BYTES, _row_floats), _of_constant(FLOATS, FLOATS, _spread_lane)
 
 
 def _add_products(builder, sums, a, b):

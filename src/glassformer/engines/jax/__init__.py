@@ -4,7 +4,6 @@ Its kernels compute whatever is given as JAX arrays, under whichever engine:
 
     elementary, attention   products of half precision in half precision, with sums in float32; special functions
     fused                   norms, GELU and the loss on a GPU, by kernels that read their arrays once
-    cache                   a cache of fixed size
     stack                   all blocks as one loop; what is said of arrays that lie on several devices
 """
 
@@ -20,9 +19,9 @@ class Jax(Engine):
     library = "jax"
 
     def kernels(self) -> list[Kernel]:
-        from . import attention, cache, elementary, fused, stack
+        from . import attention, elementary, fused, stack
 
-        return kernels_of(attention, cache, elementary, fused, stack)
+        return kernels_of(attention, elementary, fused, stack)
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
         from .trainer import JaxTrainer

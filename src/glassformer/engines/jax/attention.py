@@ -2,9 +2,8 @@
 
 cuDNN keeps no weights, only the logarithm of each row's sum; the record computes them when they are asked for.
 
-JAX has cuDNN's forward and backward as two primitives, beside the function that it offers, which would find the second
-from the first by itself. They are taken from inside of JAX, so their arguments are matched by name: a version with
-other arguments has no pair.
+JAX has cuDNN's forward and backward as two primitives. They are taken from inside of JAX, so their arguments are
+matched by name: a version with other arguments has no pair.
 """
 
 import inspect
@@ -90,7 +89,6 @@ def attention(
 def attention_backward(
     dy: Array, saved: AttentionSaved, *, pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None
 ) -> Gradients:
-    """Gradient of `attention`, with products of half precision too."""
     q, k, v, bias, weights, keep = saved
     if isinstance(weights, CudnnWeights):
         how: dict[str, Any] = {"pattern": weights.pattern, "scale": weights.scale}
@@ -131,7 +129,6 @@ def attention_tiled_backward(
     dy: Array, saved: TiledSaved, *,
     pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None, tile: int = 128,
 ) -> Gradients:  # fmt: skip
-    """Gradient of `attention_tiled`, by cuDNN."""
     q, k, v, bias, mask, key, y, log_sum = saved
     if not is_half(dy) or not is_for_cudnn(q, k, v, bias, mask, pattern, 0.0 if key is None else rate):
         return NotImplemented
@@ -223,5 +220,4 @@ def _calling(primitive: Any, names: list[str], masks: tuple[Any, Any], layout: i
 
 
 def _swapped(x: Array) -> Array:
-    """Swap heads and positions."""
     return x.swapaxes(-3, -2)

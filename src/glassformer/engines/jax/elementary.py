@@ -1,4 +1,4 @@
-"""The affine map, lookups, special functions and positions as JAX has them.
+"""The affine map, lookups, special functions, positions and writing to a cache as JAX has them.
 
 Numbers of 16 bits are multiplied and looked up as they are; what is added up of them is added up in float32.
 
@@ -17,6 +17,7 @@ from jax.scipy.special import erfc
 from ... import ops
 from ...arrays import Array, cast, check_ids, check_width, is_half, namespace, widen
 from ...dispatch import replaces
+from ...layers.cache import KeyValues
 from ...layers.embedding import InputEmbedding
 from ...layers.position import RotaryPositions
 from ...ops import activation, position
@@ -74,13 +75,11 @@ def scatter_add(rows: Array, ids: Array, *, shape: tuple[int, ...]) -> Array:
 
 @replaces(activation.logistic)
 def logistic(x: Array) -> Array:
-    """Return σ(x) as one operation of JAX."""
     return NotImplemented if is_half(x) else jax_logistic(x)
 
 
 @replaces(activation.normal_cdf)
 def normal_cdf(x: Array) -> Array:
-    """Return Φ(x) = erfc(−x / √2) / 2."""
     return NotImplemented if is_half(x) else 0.5 * erfc(-x * math.sqrt(0.5))
 
 
@@ -96,7 +95,6 @@ def rotation(self: RotaryPositions, positions: Array, limit: int | None = None) 
 
 @replaces(InputEmbedding.sinusoids)
 def sinusoids(self: InputEmbedding, positions: Array) -> Array:
-    """Look up the sinusoids of positions within the context."""
     if not isinstance(positions, jax.core.Tracer):
         return NotImplemented
     return jax.numpy.asarray(self.sinusoids(np.arange(self.context)))[positions]
@@ -115,3 +113,15 @@ def relative_buckets(
     settings: dict[str, Any] = {"bidirectional": bidirectional, "buckets": buckets, "max_distance": max_distance}
     table = position.relative_buckets(one, distances, **settings)[0]
     return jax.numpy.asarray(table)[columns - rows[:, None] + farthest]
+
+
+@replaces(KeyValues.write)
+def write(self: KeyValues, start: int, k: Array, v: Array) -> None:
+    """Put new keys and values at `start`: arrays of JAX are not written into, but made anew."""
+
+    def spliced(old: Array, new: Array) -> Array:
+        if old is None:
+            return new
+        return namespace(new).concatenate((old[..., :start, :], new, old[..., start + new.shape[-2] :, :]), axis=-2)
+
+    self.k, self.v = spliced(self.k, k), spliced(self.v, v)

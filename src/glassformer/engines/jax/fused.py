@@ -31,10 +31,7 @@ _COLUMNS = 4096  # logits that a program reads at a time
 
 
 def runs_kernels() -> bool:
-    """Tell whether JAX computes on a GPU of NVIDIA from Ampere on: neither Triton nor cuDNN's attention runs on others.
-
-    There, the ops run as they are written.
-    """
+    """Tell whether JAX computes on a GPU of NVIDIA from Ampere on: Triton and cuDNN's attention need one."""
     if jax.default_backend() != "gpu":
         return False
     capability = str(getattr(jax.local_devices()[0], "compute_capability", ""))
@@ -64,7 +61,6 @@ def _run(kernel: Any, name: str, shapes: Any, grid: Any, *, warps: int, stages: 
 
 
 def _read(ref: Any, *places: Any, inside: Array, other: float = 0.0) -> Array:
-    """Read numbers in float32, `other` beyond the end."""
     return _pallas()[1].load(ref.at[places], mask=inside, other=other).astype(jnp.float32)
 
 
@@ -77,13 +73,11 @@ def _write(ref: Any, *places: Any, inside: Array, value: Array) -> None:
 
 @replaces(ops.gelu_tanh, ops.gelu_tanh_backward)
 def gelu_tanh(x: Array) -> tuple[Array, Array]:
-    """Compute the op as it is written, in one kernel."""
     return (_elementwise(lambda x: unwrap(ops.gelu_tanh)(x)[0], x), x) if can_fuse_gelu(x) else NotImplemented
 
 
 @replaces(ops.gelu_tanh_backward, ops.gelu_tanh)
 def gelu_tanh_backward(dy: Array, x: Array) -> Array:
-    """Compute the gradient as it is written, in one kernel."""
     return _elementwise(unwrap(ops.gelu_tanh_backward), dy, x) if can_fuse_gelu(x) else NotImplemented
 
 
@@ -112,7 +106,6 @@ def _elementwise(function: Callable[..., Array], *arrays: Array) -> Array:
 
 @replaces(ops.layer_norm, ops.layer_norm_backward)
 def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float = 1e-5) -> tuple[Array, LayerNormSaved]:
-    """Normalize many vectors by a kernel."""
     if not can_fuse_norm(x, gamma, beta):
         return NotImplemented
     y, mean, rstd = norm_fused(x, gamma, beta, eps=eps, centered=True)
@@ -121,7 +114,6 @@ def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float 
 
 @replaces(ops.layer_norm_backward, ops.layer_norm)
 def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> tuple[Array, Array, Array | None]:
-    """Gradient of `layer_norm`, by a kernel."""
     if not can_fuse_norm(saved.x, saved.gamma):
         return NotImplemented
     dx, dgamma, dbeta = norm_fused_backward(dy, saved.x, saved.mean, saved.rstd, saved.gamma)
@@ -130,7 +122,6 @@ def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> tuple[Array, Array,
 
 @replaces(ops.rms_norm, ops.rms_norm_backward)
 def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> tuple[Array, RMSNormSaved]:
-    """Normalize many vectors by a kernel."""
     if not can_fuse_norm(x, gamma):
         return NotImplemented
     y, _, rrms = norm_fused(x, gamma, None, eps=eps, centered=False)
@@ -139,7 +130,6 @@ def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> tuple[Array, RMSNo
 
 @replaces(ops.rms_norm_backward, ops.rms_norm)
 def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> tuple[Array, Array]:
-    """Gradient of `rms_norm`, by a kernel."""
     if not can_fuse_norm(saved.x, saved.gamma):
         return NotImplemented
     dx, dgamma, _ = norm_fused_backward(dy, saved.x, None, saved.rrms, saved.gamma)
@@ -243,7 +233,6 @@ class LogProbabilities(LazyArray):
         return self.log_sum.dtype
 
     def compute(self) -> Array:
-        """Return logits − log Σ exp logits."""
         return self.logits.astype(np.float32) - self.log_sum[..., None]
 
 
@@ -251,7 +240,6 @@ class LogProbabilities(LazyArray):
 def cross_entropy(
     logits: Array, targets: Array, *, class_weights: Array | None = None, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> tuple[Array, CrossEntropySaved]:
-    """Average the losses of a large vocabulary by a kernel."""
     if not can_fuse_loss(logits, class_weights, smoothing) or tuple(targets.shape) != tuple(logits.shape[:-1]):
         return NotImplemented
     check_ids(targets, logits.shape[-1], what="targets", ignore=ignore)

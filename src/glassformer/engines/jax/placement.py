@@ -15,7 +15,6 @@ from ...mesh.sharding import names_in_list, param_shardings, place, sharding, st
 from ...models import Batch
 from ...ops import IGNORE
 from ...tree import flatten, rebuilt, tree_map
-from .stack import Spreading
 
 _ROWS = ("data", "fsdp")
 
@@ -29,13 +28,11 @@ class Placement:
     """
 
     def __init__(self, shape: MeshShape, compute: str | None = None, rules: Rules = RULES) -> None:
-        self.compute = compute
-        self.rules = rules
+        self.compute, self.rules = compute, rules
         self.mesh = build_mesh(shape) if shape.size > 1 or jax.process_count() > 1 else None
         self.replicas = shape.replicas
 
     def of_state(self, trees: Tree) -> Tree:
-        """Return the sharding of every array of a state."""
         if self.mesh is None:
             device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
             return tree_map(lambda _: device, trees)
@@ -97,14 +94,16 @@ class Placement:
         In half precision what is split is rounded before it travels. Then it is widened again, so that the gradients
         keep the type of the parameters; ops that round it once more get the same numbers.
         """
-        home, work = param_shardings(params, self.mesh, self.rules), working_shardings(params, self.mesh, self.rules)
-        return tree_map(self._constrained, params, home, work)
+        constrain = jax.lax.with_sharding_constraint
 
-    def _constrained(self, p: Array, home: Any, work: Any) -> Array:
-        if self.compute is None or home.is_equivalent_to(work, p.ndim):
-            return jax.lax.with_sharding_constraint(p, work)
-        rounded = jax.lax.with_sharding_constraint(cast(p, half_type(p, self.compute)), home)
-        return cast(jax.lax.with_sharding_constraint(rounded, work), p.dtype)
+        def brought(p: Array, home: Any, work: Any) -> Array:
+            if self.compute is None or home.is_equivalent_to(work, p.ndim):
+                return constrain(p, work)
+            rounded = constrain(cast(p, half_type(p, self.compute)), home)
+            return cast(constrain(rounded, work), p.dtype)
+
+        home, work = param_shardings(params, self.mesh, self.rules), working_shardings(params, self.mesh, self.rules)
+        return tree_map(brought, params, home, work)
 
     def resting(self, grads: Tree) -> Tree:
         """Say in a traced program that gradients are added up, as wide as they are, and lie as the parameters do.
@@ -115,17 +114,9 @@ class Placement:
             grads = tree_map(jax.lax.with_sharding_constraint, grads, found)
         return grads
 
-    @property
-    def spreading(self) -> Spreading | None:
-        """How a model's arrays lie in a traced program: every device has its own sequences."""
-        if self.mesh is None:
-            return None
-        target = sharding(self.mesh, (_ROWS,))
-        return Spreading(
-            activations=lambda x: jax.lax.with_sharding_constraint(x, target) if x.ndim == 3 else x,
-            weights=self.working,
-            gradients=self.resting,
-        )
+    def spread(self, x: Array) -> Array:
+        """Say in a traced program that every device has the activations (B, T, D) of its own sequences."""
+        return jax.lax.with_sharding_constraint(x, sharding(self.mesh, (_ROWS,))) if x.ndim == 3 else x
 
     def batch(self, rows: Callable[[Array], Batch], size: int, parts: int) -> Batch:
         """Return `size` rows as arrays (parts, size / parts, ...); every process asks `rows` for its own alone."""
@@ -150,8 +141,19 @@ class Placement:
         return shapes._replace(**gathered)
 
     def padded(self, batch: Batch, rows: int, length: int) -> Batch:
-        """Return a batch that every process has, padded to `rows` examples of `length` tokens."""
-        filled = _narrow(_padded(batch, rows, length), (rows,))
+        """Return a batch that every process has, filled up with examples and tokens that do not count."""
+        count, given = np.shape(batch.tokens)[0], batch._asdict()
+        for name, mask in (("tokens", "mask"), ("source", "source_mask")):
+            if given[name] is not None and given[mask] is None:
+                given[mask] = np.ones(np.shape(given[name]), bool)
+
+        def fill(name: str, x: Array) -> Array:
+            x = np.asarray(x)
+            sizes = [(0, rows - count), *([(0, max(length - x.shape[1], 0))] if x.ndim > 1 else [])]
+            return np.pad(x, sizes, constant_values=IGNORE if name == "targets" else 0)
+
+        filled = Batch(**{name: None if x is None else fill(name, x) for name, x in given.items()})
+        filled = _narrow(filled, (rows,))
         if self.mesh is None:
             return filled
         target = sharding(self.mesh, (_ROWS,))
@@ -166,18 +168,3 @@ def _narrow(batch: Batch, leading: tuple[int, ...]) -> Batch:
         return x.astype(np.int32 if x.dtype.kind == "i" else x.dtype).reshape(*leading, *x.shape[1:])
 
     return tree_map(shaped, batch)
-
-
-def _padded(batch: Batch, rows: int, length: int) -> Batch:
-    """Fill up a batch with examples and tokens that do not count, so that all batches have one shape."""
-    count, given = np.shape(batch.tokens)[0], batch._asdict()
-    for name, mask in (("tokens", "mask"), ("source", "source_mask")):
-        if given[name] is not None and given[mask] is None:
-            given[mask] = np.ones(np.shape(given[name]), bool)
-
-    def fill(name: str, x: Array) -> Array:
-        x = np.asarray(x)
-        sizes = [(0, rows - count), *([(0, max(length - x.shape[1], 0))] if x.ndim > 1 else [])]
-        return np.pad(x, sizes, constant_values=IGNORE if name == "targets" else 0)
-
-    return Batch(**{name: None if x is None else fill(name, x) for name, x in given.items()})

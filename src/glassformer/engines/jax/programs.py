@@ -6,13 +6,12 @@
     write      read and choose one token after the other without coming back to the host
     take       keep some of the sequences
 
-The mathematics is that of `model.read`, traced with a cache of fixed size. A program uses up the state that it is
-given, so that keys and values are written in place. `traces` tells what was compiled.
+The mathematics is that of `model.read`, traced with a cache of fixed size: how far its buffers are filled is a number
+that the program reads, and what is not filled yet is masked, as is the padding before short prompts. A program uses up
+the state that it is given, so that keys and values are written in place.
 
 Tokens are chosen as `sampling.choose` does: by the same uniform numbers, from the host's generators, and the same steps
-in the same order, so that a seed gives the same answers under JAX as elsewhere. Only where the sums of float32 here and
-of float64 there fall on different sides of such a number, by the last digits, do they part. Penalties are left to the
-host.
+in the same order, so that a seed gives the same answers on every engine, up to rounding. The host does penalties.
 """
 
 import contextlib
@@ -24,18 +23,19 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import dynamic_update_slice_in_dim
 
-from ...arrays import Array, Tree, half_type, widen
+from ...arrays import Array, Tree, cast, half_type, namespace, widen
 from ...dispatch import replaces, use_engine
 from ...generation.sampling import Sampling, choose, only_known
 from ...generation.writer import Sequences
+from ...layers.cache import BlockCache, Cache, KeyValues
 from ...models import EncoderDecoder
 from ...models.model import Writer
+from ...ops import Pattern
 from ...sources import version
-from .cache import FixedCache, State
 
-BURST = 32
-"""Tokens of each sequence that `write` writes at most before the host sees them."""
+BURST = 32  # tokens of each sequence that `write` writes at most before the host sees them
 
 LIKELIEST, DRAWN, FILTERED = WAYS = ("likeliest", "drawn", "filtered")
 """How the next token is chosen: the likeliest; drawn from all; drawn from those that top-k, top-p and min-p leave."""
@@ -53,6 +53,73 @@ _traces: Counter[tuple[str, Sizes]] = Counter()
 def traces() -> dict[tuple[str, Sizes], int]:
     """Return how often each program was traced, and so compiled, by its name and its sizes."""
     return dict(_traces)
+
+
+class FixedKeyValues(KeyValues):
+    """Keys and values (B, K, S, C) of one attention layer, the first `seen` of S places filled."""
+
+    def __init__(self, k: Array, v: Array, seen: Array) -> None:
+        super().__init__()
+        self.k, self.v, self.seen = k, v, seen
+
+    def columns(self, new: int) -> Array:
+        return np.arange(self.k.shape[-2])
+
+    def allowed(self, pattern: Pattern, new: int) -> Array:
+        """Return which places so many new tokens may see under a pattern, none of them a later one, (T, S)."""
+        rows, columns = self.seen + np.arange(new), self.columns(new)
+        return pattern.tile(rows, columns) & (columns <= rows[:, None])
+
+    def append(self, k: Array, v: Array) -> tuple[Array, Array]:
+        """Write new keys and values over the next places; return all places."""
+        self.k = dynamic_update_slice_in_dim(self.k, cast(k, self.k.dtype), self.seen, axis=-2)
+        self.v = dynamic_update_slice_in_dim(self.v, cast(v, self.v.dtype), self.seen, axis=-2)
+        self.seen = self.seen + k.shape[-2]
+        return self.k, self.v
+
+
+class State(NamedTuple):
+    """What was read of B sequences that are padded on the left, so that their next tokens share a place."""
+
+    keys: list[Array]  # (B, K, S, C) of each block
+    values: list[Array]
+    memory: list[tuple[Array, Array]] | None  # keys and values (B, K, M, C) that each block has of a source
+    memory_mask: Array | None  # (B, M) True for the real tokens of the source
+    padding: Array  # (B,) how many places stand before each sequence
+    seen: Array  # () how many places are filled
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """How many sequences of how many places there are."""
+        return len(self.padding), self.keys[0].shape[-2]
+
+
+class FixedCache(Cache):
+    """A state as the layers read and write it."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(0)
+        for number, (k, v) in enumerate(zip(state.keys, state.values, strict=True)):
+            block = BlockCache()
+            block.attention = FixedKeyValues(k, v, state.seen)
+            block.memory = None if state.memory is None else state.memory[number]
+            self.blocks.append(block)
+        self.memory_mask, self.padding = state.memory_mask, state.padding
+        self.capacity = state.sizes[1]
+        self.mask: Array = np.arange(self.capacity) >= self.padding[:, None]
+
+    def rows(self, new: int) -> Array:
+        return self.length + np.arange(new)
+
+    def positions(self, new: int, context: int) -> Array:
+        """Return where so many new tokens stand in their own sequences, (B, T); padding stands at 0."""
+        return namespace(self.padding).clip(self.rows(new) - self.padding[:, None], 0, context - 1)
+
+    def key_mask(self, new: int) -> Array:
+        return self.mask[:, None, :]
+
+    def note_padding(self, mask: Array | None, shape: tuple[int, ...]) -> None:
+        """Do nothing: the padding is known."""
 
 
 class Program:
@@ -81,10 +148,7 @@ class Program:
 def new_state(
     model: Writer, params: Tree, padding: Array, capacity: int, remembered: Remembered = (None, None)
 ) -> State:
-    """Return buffers for so many tokens of as many sequences as `padding` (B,) tells of, nothing read yet.
-
-    remembered   what `remember` returned, for a model with a source
-    """
+    """Return buffers for `capacity` tokens of each sequence, nothing read yet; `remembered` is of `remember`."""
     stack, _ = model.decoder_stack(params)
     attention = stack.block.attention
     shape = (len(padding), attention.key_heads, capacity, attention.channels)
@@ -140,37 +204,23 @@ def drawing_of(sampling: Sampling, vocab: int) -> tuple[str, Drawing]:
 
 
 class Orders(NamedTuple):
-    """What is to be written.
+    """What is to be written."""
 
-    ended      (B,) True for sequences that are not to be written
-    limits     (B,) how many tokens each may still write
-    count      () how many tokens to write now, at most BURST; fewer are, if all sequences end before
-    stop_ids   (N,) ids that end a sequence; negative ones stand for none
-    known      () ids below this may be written
-    uniforms   (B, BURST) numbers from [0, 1) that the draws follow
-    drawing    how to draw
-    """
-
-    ended: Array
-    limits: Array
-    count: Array
-    stop_ids: Array
-    known: Array
-    uniforms: Array
+    ended: Array  # (B,) True for sequences that are not to be written
+    limits: Array  # (B,) how many tokens each may still write
+    count: Array  # () how many tokens to write now, at most BURST; fewer are, if all sequences end before
+    stop_ids: Array  # (N,) ids that end a sequence; negative ones stand for none
+    known: Array  # () ids below this may be written
+    uniforms: Array  # (B, BURST) numbers from [0, 1) that the draws follow
     drawing: Drawing
 
 
 class Written(NamedTuple):
-    """What was written.
+    """What was written."""
 
-    ids      (B, BURST) the new tokens; −1 after the end of a sequence
-    last     (B,) the last token of each, which nobody has read yet
-    broken   () whether some logits were not finite numbers
-    """
-
-    ids: Array
-    last: Array
-    broken: Array
+    ids: Array  # (B, BURST) the new tokens; −1 after the end of a sequence
+    last: Array  # (B,) the last token of each, which is still to be read
+    broken: Array  # () whether some logits were not finite numbers
 
 
 @partial(Program, static_argnames=("model", "way"), donate_argnames="state")
@@ -225,9 +275,6 @@ def _computed(model: Writer, params: Tree) -> Any:
     """Return the type of what a model computes from parameters."""
     table = params["embedding"]["tokens"]["table"]
     return table.dtype if model.execution.half is None else half_type(table, model.execution.half)
-
-
-# --- the next token --------------------------------------------------------------------------------------------------
 
 
 @replaces(choose, Sequences)

@@ -21,11 +21,9 @@ from ...tree import tree_map
 from . import programs as compiled
 from .programs import BURST, Orders, Remembered, chosen, drawing_of
 
-LEAST = 16
-"""The smallest prompt and the smallest cache."""
+LEAST = 16  # the smallest prompt and the smallest cache
 STOPS = 8  # stop ids come in multiples of it
-DEVICE_STORAGES = ("float32", "bfloat16", "float16")
-"""How weights are kept on a device; the model then computes in that type."""
+DEVICE_STORAGES = ("float32", "bfloat16", "float16")  # the model computes in the type of its weights
 
 
 def check_device_storage(weights: str) -> None:
@@ -58,12 +56,6 @@ def rounded(size: int, least: int = 1) -> int:
     return max(least, 1 << (size - 1).bit_length())
 
 
-def prompt_size(length: int, context: int, chunk: int = CHUNK) -> int:
-    """Return the room for prompts of up to `length` tokens: a power of two, the context, or a multiple of `chunk`."""
-    size = min(rounded(length, LEAST), context) if length else 0
-    return size if size <= chunk else -(-length // chunk) * chunk
-
-
 class JaxReader:
     """Reads every token once and keeps keys and values on the device, in buffers that are updated in place.
 
@@ -82,10 +74,17 @@ class JaxReader:
         self.places = np.arange(len(prompts))  # the row of each sequence
         self.next = np.zeros(rows, np.int32)  # what each row reads next
         self.next[self.places] = [prompt[-1] for prompt in prompts]
-        size = prompt_size(max(len(prompt) for prompt in prompts) - 1, model.config.context, chunk)
+        # The room for prompts is a power of two, the context, or a multiple of `chunk`.
+        length = max(len(prompt) for prompt in prompts) - 1
+        size = min(rounded(length, LEAST), model.config.context) if length else 0
+        size = size if size <= chunk else -(-length // chunk) * chunk
         tokens, mask = filled([prompt[:-1] for prompt in prompts], rows, size, left=True)
         capacity = rounded(size + room, LEAST)
-        remembered = (None, None) if sources is None else self._remembered(sources, rows)
+        remembered: Remembered = (None, None)
+        if sources is not None:  # padded on the right; rows without one read nothing but padding
+            assert isinstance(model, EncoderDecoder)
+            longest = min(rounded(max(map(len, sources)), LEAST), model.config.context)
+            remembered = compiled.remember(model, self.params, *filled(sources, rows, longest))
         self.state = compiled.new_state(model, self.params, (~mask).sum(axis=1), capacity, remembered)
         for start in range(0, size, chunk):
             self.state = compiled.prefill(model, self.params, self.state, tokens[:, start : start + chunk])
@@ -143,14 +142,8 @@ class JaxReader:
         return ids[:, (ids >= 0).any(axis=0)].T
 
     def _read_next(self) -> Array:
-        """Read the last tokens if nobody has yet; return the logits (B, V) after them."""
+        """Read the last tokens unless they are read; return the logits (B, V) after them."""
         if self._logits is None:
             logits, self.state = compiled.step(self.model, self.params, self.state, self.next)
             self._logits = np.asarray(logits)
         return self._logits
-
-    def _remembered(self, sources: Rows, rows: int) -> Remembered:
-        """Read sources, padded on the right; rows without one read nothing but padding."""
-        assert isinstance(self.model, EncoderDecoder)
-        size = min(rounded(max(len(source) for source in sources), LEAST), self.model.config.context)
-        return compiled.remember(self.model, self.params, *filled(sources, rows, size))

@@ -33,17 +33,13 @@ SHARDED = "sharded"
 MANIFEST = "whole.json"
 FORMAT = "glassformer-sharded-checkpoint"
 VERSION = 1
-KEEP = 2
-"""So many complete checkpoints stay: should the last one be damaged, there is the one before."""
+KEEP = 2  # complete checkpoints: should the last one be damaged, there is the one before
 
 
 class ShardedCheckpoint(NamedTuple):
     state: Tree
     meta: dict[str, Any]
     ignored: list[Path]  # incomplete checkpoints that are newer
-
-
-# --- folders ---------------------------------------------------------------------------------------------------------
 
 
 def list_sharded(folder: str | Path) -> list[int]:
@@ -64,7 +60,6 @@ def remove_sharded(path: Path) -> None:
 
 
 def sharded_path(folder: str | Path, step: int) -> Path:
-    """Return where the state after `step` is kept."""
     return Path(folder) / SHARDED / f"{step:08d}"
 
 
@@ -89,18 +84,15 @@ def _newer_leftovers(folder: str | Path, step: int) -> list[Path]:
 def _known_step(folder: str | Path, step: int | None) -> int:
     """Return the latest step that has a complete checkpoint, or `step` if that one has."""
     steps = list_sharded(folder)
-    if step is None and steps:
-        return steps[-1]
-    if step is not None and step in steps:
-        return step
-    what = "no complete sharded checkpoint" if step is None else f"no complete sharded checkpoint of step {step:,}"
+    if steps and step in (None, *steps):
+        return steps[-1] if step is None else step
+    hint = "the run ended before its first one, or was not trained on several processes"
     if steps:
         hint = "there are those of steps " + ", ".join(f"{known:,}" for known in steps)
     elif incomplete_sharded(folder):
         hint = "the run was lost while it wrote its first one; start it again"
-    else:
-        hint = "the run ended before its first one, or was not trained on several processes"
-    raise CheckpointError(f"{folder} has {what}", hint=hint)
+    which = "" if step is None else f" of step {step:,}"
+    raise CheckpointError(f"{folder} has no complete sharded checkpoint{which}", hint=hint)
 
 
 def _damaged(path: Path, reason: str) -> CheckpointError:
@@ -158,7 +150,6 @@ def _shapes(arrays: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _commit(path: Path, content: dict[str, Any]) -> None:
-    """Make a checkpoint count."""
     known: dict[str, Any] = {}
     for part in path.glob("files.*"):
         known |= json.loads(part.read_text(encoding="utf-8"))
@@ -215,7 +206,6 @@ def checksum(path: Path) -> list[int]:
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    """Return what a checkpoint says about itself."""
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         known, version = manifest["format"] == FORMAT, manifest["version"]
@@ -298,14 +288,6 @@ def _read_arrays(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         raise _damaged(path, f"it cannot be read ({first_line(error)})") from error
 
 
-def _holds(path: Path, content: Mapping[str, Any]) -> bool:
-    """Tell whether a complete checkpoint of just this content is there."""
-    with contextlib.suppress(CheckpointError):
-        manifest = _describe(path)
-        return all(manifest[name] == json.loads(json.dumps(part)) for name, part in content.items())
-    return False
-
-
 def _check_fits(path: Path, saved: Mapping[str, list[Any]], wanted: Mapping[str, Any]) -> None:
     both = saved, _shapes(wanted)
     for name in [*saved, *wanted]:
@@ -317,15 +299,15 @@ def _check_fits(path: Path, saved: Mapping[str, list[Any]], wanted: Mapping[str,
             )
 
 
-# --- a state of training ---------------------------------------------------------------------------------------------
-
-
 def save_sharded_state(folder: str | Path, state: TrainingState) -> Path:
     """Write a state of training as it lies on the devices; that of a step which is there already is the same."""
     fields = state._asdict()
     meta = {name: fields.pop(name) for name in COUNTERS}
-    path = sharded_path(folder, state.step)
-    return path if agreed(_holds(path, _content(_arrays(fields), meta))) else save_sharded(folder, fields, meta)
+    path, content, is_there = sharded_path(folder, state.step), _content(_arrays(fields), meta), False
+    with contextlib.suppress(CheckpointError):
+        manifest = _describe(path)
+        is_there = all(manifest[name] == json.loads(json.dumps(part)) for name, part in content.items())
+    return path if agreed(is_there) else save_sharded(folder, fields, meta)
 
 
 def load_sharded_state(folder: str | Path, like: TrainingState) -> tuple[TrainingState, list[Path]]:
@@ -340,10 +322,7 @@ def load_sharded_state(folder: str | Path, like: TrainingState) -> tuple[Trainin
 
 
 def gather(folder: str | Path) -> Path | None:
-    """Let the newest state of a run be in its one-file checkpoint `latest`, as all other commands read it.
-
-    Return that file where it had to be written, None where it holds the newest state already.
-    """
+    """Write the newest state of a run into its one-file checkpoint `latest`; None if that file has it already."""
     newest = max(list_sharded(folder), default=-1)
     alone = checkpoint_path(folder, LATEST)
     if newest < 0 or (alone.is_file() and load_checkpoint(folder, LATEST).meta["step"] >= newest):
@@ -352,10 +331,7 @@ def gather(folder: str | Path) -> Path | None:
 
 
 def to_safetensors(folder: str | Path, *, step: int | None = None) -> Path:
-    """Turn the latest sharded checkpoint of a run, or that of `step`, into its one-file checkpoint `latest`.
-
-    One process reads all of it. Stacked blocks become a list again, as every other engine has them.
-    """
+    """Turn the latest sharded checkpoint, or that of `step`, into the one-file checkpoint `latest`, without stacks."""
     arrays, meta, _ = load_sharded_arrays(folder, step=step)
     return save_checkpoint(folder, LATEST, flatten(unstack_blocks(unflatten(arrays))), meta)
 

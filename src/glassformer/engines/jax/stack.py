@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from inspect import unwrap
-from typing import NamedTuple
+from typing import Any
 
 import jax
 from jax.lax import optimization_barrier
@@ -26,7 +26,6 @@ from ...layers.stack import RematInputs, Stack
 def run_blocks(
     self: Stack, blocks: Tree, x: Array, extra_inputs: Tree, keys: Sequence[Array | None]
 ) -> tuple[Array, Tree]:
-    """Return the result of all blocks, and their records."""
     if not isinstance(blocks, dict):
         return NotImplemented
     stacked = None if keys[0] is None else jax.numpy.stack([jax.numpy.asarray(key) for key in keys])
@@ -46,7 +45,6 @@ def run_blocks(
 def run_blocks_backward(
     self: Stack, blocks: Tree, records: Tree, extra_inputs: Tree, dy: Array
 ) -> tuple[InputGrads, Tree]:
-    """Return the gradients of what the blocks read, and of their parameters."""
     if not isinstance(blocks, dict):
         return NotImplemented
     arrays, rebuild = _each_once((blocks, records))
@@ -63,10 +61,7 @@ def run_blocks_backward(
 
 
 def _each_once(tree: Tree) -> tuple[list[Array], Callable[[list[Array]], Tree]]:
-    """Return the arrays of a tree, and how to put others in their places.
-
-    What stands at several places of a record, such as an input that several sublayers keep, goes through a loop once.
-    """
+    """Return the arrays of a tree, each once though several sublayers may keep it, and how to put others in place."""
     leaves, form = jax.tree.flatten(tree)
     arrays = list({id(leaf): leaf for leaf in leaves}.values())
     numbers = {id(array): number for number, array in enumerate(arrays)}
@@ -74,20 +69,12 @@ def _each_once(tree: Tree) -> tuple[list[Array], Callable[[list[Array]], Tree]]:
     return arrays, lambda others: jax.tree.unflatten(form, [others[place] for place in places])
 
 
-class Spreading(NamedTuple):
-    """Where the arrays of a block go."""
-
-    activations: Callable[[Array], Array]  # (B, T, D), as a block returns them
-    weights: Callable[[Tree], Tree]  # parameters of a block, before it uses them
-    gradients: Callable[[Tree], Tree]  # of the parameters of a block, as soon as it has them
-
-
-_spreading: ContextVar[Spreading | None] = ContextVar("spreading", default=None)
+_spreading: ContextVar[Any] = ContextVar("spreading", default=None)
 
 
 @contextmanager
-def spreading(how: Spreading | None) -> Iterator[None]:
-    """Trace for several devices inside a `with` block."""
+def spreading(how: Any) -> Iterator[None]:
+    """Trace for several devices inside a `with` block, in which a `Placement` says where the arrays of a block go."""
     token = _spreading.set(how)
     try:
         yield
@@ -102,12 +89,11 @@ def is_spread() -> bool:
 
 @replaces(Stack.run_block)
 def run_block(self: Stack, params: Tree, x: Array, extra_inputs: Tree, key: Array | None) -> tuple[Array, Tree]:
-    """Run a block whose weights are brought together just before."""
     how = _spreading.get()
     if how is None:
         return NotImplemented
-    y, record = unwrap(Stack.run_block)(self, how.weights(params), x, extra_inputs, key)
-    return how.activations(y), record
+    y, record = unwrap(Stack.run_block)(self, how.working(params), x, extra_inputs, key)
+    return how.spread(y), record
 
 
 @replaces(Stack.run_block_backward)
@@ -124,5 +110,5 @@ def run_block_backward(
         return NotImplemented
     if how is None:
         return unwrap(Stack.run_block_backward)(self, params, record, extra_inputs, dy)
-    read, grads = unwrap(Stack.run_block_backward)(self, how.weights(params), record, extra_inputs, dy)
-    return read._replace(x=how.activations(read.x)), how.gradients(grads)
+    read, grads = unwrap(Stack.run_block_backward)(self, how.working(params), record, extra_inputs, dy)
+    return read._replace(x=how.spread(read.x)), how.resting(grads)

@@ -25,7 +25,7 @@ from ...mesh.sharding import fetch, fetch_for, unstack_blocks
 from ...models import Batch, Model, build
 from ...training.evaluate import Evaluation, evaluate, right_answers, rows_at_once
 from ...training.gradients import all_finite, clip, global_norm, target_shares
-from ...training.lora import EVERYTHING, Parametrization
+from ...training.lora import EVERYTHING
 from ...training.optimizers import EMA
 from ...training.recipe import Recipe
 from ...training.state import TREES, TrainingState
@@ -52,16 +52,11 @@ class JaxTrainer(Trainer):
     donates = True
 
     def __init__(
-        self,
-        model: Model,
-        recipe: Recipe,
-        execution: Execution | None = None,
-        parametrization: Parametrization = EVERYTHING,
+        self, model: Model, recipe: Recipe, execution: Execution | None = None, parametrization: Any = EVERYTHING
     ) -> None:
         execution = model.execution if execution is None else execution
         check_execution(model.config, execution, batch=recipe.batch, accumulate=recipe.accumulate)
-        self.recipe = recipe
-        self.execution = execution
+        self.recipe, self.execution = recipe, execution
         self.model = build(model.config, execution)
         self.optimizer = recipe.build_optimizer()
         self.scaling = LossScaling() if execution.precision == "float16" else None
@@ -73,8 +68,6 @@ class JaxTrainer(Trainer):
         self._compiled_score = Program(self._score)
         self._data: Dataset | None = None
         self._prepared: tuple[Dataset, int, Batch] | None = None
-
-    # --- states ------------------------------------------------------------------------------------------------------
 
     def first(self, params: Tree | None = None) -> TrainingState:
         """Return the state before the first step; what is trained is drawn from the recipe's seed unless given.
@@ -96,13 +89,11 @@ class JaxTrainer(Trainer):
         return TrainingState(0, params, **rest)
 
     def _beside(self, params: Tree) -> dict[str, Tree]:
-        """Return what a state has at first besides its parameters."""
         ema = None if self.recipe.ema is None else EMA(self.recipe.ema).init(params)
         scaling = None if self.scaling is None else self.scaling.init()
         return {"optimizer": self.optimizer.init(params), "ema": ema, "scaling": scaling}
 
     def put(self, state: TrainingState) -> TrainingState:
-        """Return a state of NumPy arrays on the devices."""
         if self.scaling is not None and state.scaling is None:
             state = state._replace(scaling=self.scaling.init())
         trees = {name: getattr(state, name) for name in TREES}
@@ -115,10 +106,7 @@ class JaxTrainer(Trainer):
         return self.placement.put({"params": params}, stack=self.execution.scan)["params"]
 
     def take(self, state: TrainingState, *, wanted: bool = True) -> TrainingState:
-        """Return a state as NumPy arrays, block by block; all processes must call this together.
-
-        One that does not want it gets a state without arrays, and never holds them.
-        """
+        """Return a state as NumPy arrays, block by block, or without arrays to a process that does not want them."""
         trees = self.fetch({name: getattr(state, name) for name in TREES}, wanted=wanted)
         return state._replace(**(trees if wanted else dict.fromkeys(TREES)))
 
@@ -128,19 +116,14 @@ class JaxTrainer(Trainer):
         return unstack_blocks(tree) if self.execution.scan else tree
 
     def is_donated(self, state: TrainingState) -> bool:
-        """Tell whether a step has taken the memory of a state."""
         return any(getattr(leaf, "is_deleted", bool)() for _, leaf in named_leaves(state.params))
-
-    # --- steps -------------------------------------------------------------------------------------------------------
 
     def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Any = None) -> tuple[TrainingState, Figures]:
         """Dispatch one step, which uses up the state; return the one after it and, still on their way, its figures."""
-        seed = self.recipe.seed
-        key = ops.fold_key(ops.new_key(seed), state.step) if drops(self.model) else None
+        key = ops.fold_key(ops.new_key(self.recipe.seed), state.step) if drops(self.model) else None
         trees = {name: getattr(state, name) for name in TREES}
-        base = self.parametrization.base
         # The rate is a float32, unless JAX is told otherwise.
-        trees, figures = self._compiled_step(trees, base, batch, key, np.float64(lr))
+        trees, figures = self._compiled_step(trees, self.parametrization.base, batch, key, np.float64(lr))
         return state._replace(**trees), Figures(figures, partial(self._prepare, state.step + 1))
 
     def batch(self, data: Dataset, step: int) -> Batch:
@@ -157,13 +140,12 @@ class JaxTrainer(Trainer):
 
     def _prepare(self, step: int) -> None:
         """Make the batch of the next step while the devices are still computing."""
-        data = self._data
-        if data is not None and step < self.recipe.steps:
-            self._prepared = data, step, self.batch(data, step)
+        if self._data is not None and step < self.recipe.steps:
+            self._prepared = self._data, step, self.batch(self._data, step)
 
     def is_excused(self, state: TrainingState) -> bool:
         """Tell whether a scale of gradients is still coming down: that is not the run's fault."""
-        return self.scaling is not None and self.scaling.can_shrink(fetch(state.scaling))
+        return self.scaling is not None and float(fetch(state.scaling)["scale"]) > 1
 
     def _take_step(
         self, trees: dict[str, Tree], base: Tree, batch: Batch, key: Array | None, lr: Array
@@ -190,7 +172,7 @@ class JaxTrainer(Trainer):
         scale = 1.0 if self.scaling is None else trees["scaling"]["scale"]
         settings: dict[str, Any] = {"smoothing": self.recipe.label_smoothing, "dloss": scale}
         parts = self.recipe.accumulate
-        params = self._working(self._effective(trees["params"], base))
+        params = self.placement.outside_blocks(self.placement.working, self._effective(trees["params"], base))
 
         def gradients(part: Batch, key: Array | None) -> tuple[Array, Tree]:
             loss, grads = self.model.loss_and_grads(params, part, key=key, **settings)
@@ -219,13 +201,8 @@ class JaxTrainer(Trainer):
     def _traced(self) -> Iterator[None]:
         """Trace the model as it is executed: with all digits of float32, and on several devices."""
         precision = "highest" if self.execution.precision == "float32" else "default"
-        with jax.default_matmul_precision(precision), spreading(self.placement.spreading):
+        with jax.default_matmul_precision(precision), spreading(self.placement if self.placement.mesh else None):
             yield
-
-    def _working(self, params: Tree) -> Tree:
-        return self.placement.outside_blocks(self.placement.working, params)
-
-    # --- parameters --------------------------------------------------------------------------------------------------
 
     def effective(self, trained: Tree) -> Tree:
         """Return the model's parameters on the devices; those that training leaves alone are the base's own arrays."""
@@ -247,8 +224,6 @@ class JaxTrainer(Trainer):
         pinned = self.placement.pinned({"params": params})["params"]
         return tree_map(lambda own, old, new: own if own is old else new, params, base, pinned)
 
-    # --- evaluation --------------------------------------------------------------------------------------------------
-
     def evaluate(self, params: Tree, data: Dataset, **settings: Any) -> Evaluation:
         """Measure parameters on all of `data`, as `evaluate` does, on the devices; they are put there if need be."""
         rows = -(-rows_at_once(self.model, data) // self.placement.replicas) * self.placement.replicas
@@ -261,7 +236,8 @@ class JaxTrainer(Trainer):
 
     def _score(self, params: Tree, batch: Batch) -> tuple[Array, Array]:
         with self._traced():
-            logits, _ = self.model.predict(self._working(params), batch)
+            params = self.placement.outside_blocks(self.placement.working, params)
+            logits, _ = self.model.predict(params, batch)
             loss, _ = ops.cross_entropy(logits, batch.targets)
             return loss, right_answers(logits, batch.targets)
 
@@ -270,8 +246,8 @@ class JaxTrainer(Trainer):
 class LossScaling:
     """Dynamic loss scaling (Micikevicius et al. 2018): enlarged gradients do not vanish in float16.
 
-    The scale halves whenever a gradient leaves the range of float16, in which case the step is refused, and doubles
-    after `patience` steps without that. State: {"scale": factor, "good": steps since the last change}.
+    The scale halves when a gradient leaves the range of float16, and the step is refused; it doubles after `patience`
+    good steps.
     """
 
     first: float = 2.0**15
@@ -279,11 +255,9 @@ class LossScaling:
     patience: int = 2000
 
     def init(self) -> dict[str, Array]:
-        """Return the state before the first step."""
         return {"scale": np.asarray(self.first, np.float32), "good": np.asarray(0, np.int32)}
 
     def undo(self, grads: Tree, state: Tree) -> Tree:
-        """Return gradients in their true size."""
         return tree_map(lambda g: g / state["scale"].astype(g.dtype), grads)
 
     def update(self, state: Tree, moved: Array) -> dict[str, Array]:
@@ -295,16 +269,9 @@ class LossScaling:
         scale = xp.clip(state["scale"] * factor, 1.0, self.largest)
         return {"scale": scale, "good": xp.where(moved & ~grows, good, 0).astype(np.int32)}
 
-    def can_shrink(self, state: Tree) -> bool:
-        """Tell whether the scale after a refused step is still above one: the next step may go well."""
-        return float(state["scale"]) > 1
-
 
 class Figures:
-    """Loss, gradient norm and whether a step moved: three numbers, once somebody asks for them.
-
-    Until then the devices compute; whoever waits for them does something useful first.
-    """
+    """Loss, gradient norm and whether a step moved: fetched when they are asked for, after useful work `meanwhile`."""
 
     def __init__(self, found: Array, meanwhile: Callable[[], None]) -> None:
         self.found, self.meanwhile = found, meanwhile
@@ -317,30 +284,25 @@ class Figures:
 class ShardedStates:
     """States as all processes write them, each the part that its own devices hold."""
 
+    save = staticmethod(save_sharded_state)
+
     def __init__(self, trainer: JaxTrainer) -> None:
-        self.trainer = trainer
-        self.needed = trainer.placement.mesh is not None
-        self.save = save_sharded_state
+        self.trainer, self.needed = trainer, trainer.placement.mesh is not None
 
     def not_finite(self, state: TrainingState) -> str | None:
-        """Return the name of an array that is not finite, on any device; all processes must ask at the same time.
+        """Return the name of an array that is not finite; all processes must ask, each about its own devices' parts."""
 
-        Each looks at the parts on its own devices, where they lie.
-        """
+        def own_parts(leaf: Array) -> list[Array]:
+            shards = getattr(leaf, "addressable_shards", None)
+            return [leaf] if shards is None else [np.asarray(shard.data) for shard in shards if shard.replica_id == 0]
+
         leaves = flatten({name: getattr(state, name) for name in TREES})
-        wrong = next((name for name, leaf in leaves.items() if not all_finite(_own_parts(leaf))), None)
+        wrong = next((name for name, leaf in leaves.items() if not all_finite(own_parts(leaf))), None)
         return wrong or ("a part of another worker" if any_of(wrong is not None) else None)
 
     def latest(self, folder: Path) -> int:
-        """Return the last step of which there is a complete checkpoint, −1 where there is none."""
         return max(list_sharded(folder), default=-1)
 
     def load(self, folder: Path, specs: Tree) -> tuple[TrainingState, list[Path]]:
         """Return the latest state on the devices, and incomplete checkpoints after it; `specs`: of what is trained."""
         return load_sharded_state(folder, self.trainer.shapes(specs))
-
-
-def _own_parts(leaf: Array) -> list[Array]:
-    """Return what this process writes of an array."""
-    shards = getattr(leaf, "addressable_shards", None)
-    return [leaf] if shards is None else [np.asarray(shard.data) for shard in shards if shard.replica_id == 0]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from compare import assert_close
 from draws import draws
 from engines.cpu.kernel_cases import KERNELS
-from glassformer.engines.cpu.attention import tile_jobs
-from glassformer.engines.cpu.attention.tile_jobs import backward_jobs, begun, forward_jobs, stages
+from glassformer.engines.cpu.attention.tiled import backward_jobs, begun, forward_jobs, stages
 from glassformer.engines.cpu.cores import at_most
 from glassformer.ops import CAUSAL, FULL, Pattern, attention, attention_backward, attention_tiled, merge_heads, new_key
 from glassformer.ops.attention_tiled import TiledSaved
@@ -39,7 +38,7 @@ def small_tiles(*, rows, columns, workers):
     sizes = {"ROWS": rows, "FEW_ROWS": max(1, rows - 1), "FEW": 6, "COLUMNS": columns}
     for name, size in sizes.items():
         stack.enter_context(mock.patch.object(KERNEL, name, size))
-    stack.enter_context(mock.patch.object(tile_jobs, "WORTHWHILE", 1))
+    stack.enter_context(mock.patch.object(KERNEL, "WORTHWHILE", 1))
     stack.enter_context(at_most(workers))
     return stack
 

@@ -17,11 +17,11 @@ from ....dispatch import replaces
 from ....ops.attention import AttentionSaved, default_scale, grouped
 from ....ops.dropout import MOST, dropped
 from ....ops.mask import FULL, Pattern
+from ..compile import REAL, is_array
 from ..cores import each
 from ..dropout import dropout, is_key
-from ..layout import REAL, is_array
 from ..softmax import softmax_backward_in_place, softmax_biased_in_place, softmax_in_place
-from .strategies import BACKWARD, FORWARD, PRODUCTS, HeadPlan, has_products, head_plan, shares, spans, strategy_for
+from .strategies import BACKWARD, FORWARD, PRODUCTS, has_products, head_plan, shares, spans, strategy_for
 
 _BOOL = np.dtype(np.bool_)
 
@@ -39,15 +39,15 @@ def attention(
     if drops and not is_key(key):
         return NotImplemented
     if mask is None and bias is None and not drops and _goes_by_heads(pattern, q, k, v):
-        y = _heads(q.shape, q.dtype)
-        _attend_heads(head_plan(pattern, *weights.shape[-2:], q.dtype, scale), (q, k, v, weights), y)
+        y = _heads(q)
+        _by_heads(pattern, scale, (q, k, v, weights), y)
         return y, AttentionSaved(q, k, v, bias, weights, None)
     np.matmul(grouped(q, k), k.swapaxes(-1, -2), out=grouped(weights, k))
     if not _softmax(weights, bias, mask, pattern, scale):
         return NotImplemented
     mixing, keep = dropout(weights, key, rate=rate) if drops else (weights, None)
     if q.shape[-3] == k.shape[-3]:
-        y = np.matmul(mixing, v, out=_heads(q.shape, q.dtype))
+        y = np.matmul(mixing, v, out=_heads(q))
     else:
         y = np.matmul(grouped(mixing, v), v).reshape(q.shape)
     return y, AttentionSaved(q, k, v, bias, weights, keep)
@@ -58,23 +58,21 @@ def attention_backward(
     dy: Array, saved: AttentionSaved, *, pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None
 ) -> Any:
     q, k, v, bias, weights, keep = saved
-    if type(dy) is not np.ndarray or not _fits(q, k, v) or dy.shape != q.shape or dy.dtype != q.dtype:
+    if not _fits(q, k, v) or q.shape[-3] != k.shape[-3]:
         return NotImplemented
-    if q.shape[-3] != k.shape[-3]:
-        return NotImplemented
-    if type(weights) is not np.ndarray or weights.shape != (*q.shape[:-1], k.shape[-2]) or weights.dtype != q.dtype:
-        return NotImplemented
+    for x, shape in ((dy, q.shape), (weights, (*q.shape[:-1], k.shape[-2]))):
+        if type(x) is not np.ndarray or x.shape != shape or x.dtype != q.dtype:
+            return NotImplemented
     if keep is not None and not is_array(keep, _BOOL, weights.shape):
         return NotImplemented
     if bias is not None and (type(bias) is not np.ndarray or bias.dtype not in REAL):
         return NotImplemented
     scale = default_scale(q) if scale is None else float(scale)
-    dq, dk, dv = (_heads(x.shape, x.dtype) for x in (q, k, v))
+    dq, dk, dv = map(_heads, (q, k, v))
     if bias is None and keep is None and _goes_by_heads(pattern, dy, q, k, v) and weights.flags.c_contiguous:
         dk[...] = 0
         dv[...] = 0
-        plan = head_plan(pattern, *weights.shape[-2:], q.dtype, scale)
-        _attend_heads_backward(plan, dy, (q, k, v, weights), [dq, dk, dv])
+        _by_heads(pattern, scale, (q, k, v, weights), dy, (dq, dk, dv))
         return dq, dk, dv, None
     mixing = weights if keep is None else dropped(weights, keep, rate=rate)
     np.matmul(mixing.swapaxes(-1, -2), dy, out=dv)
@@ -90,33 +88,22 @@ def attention_backward(
     return dq, dk, dv, dbias
 
 
-def _attend_heads(plan: HeadPlan, heads: tuple[Array, ...], y: Array) -> None:
-    """Fill in the weights of heads (q, k, v, weights) and the mixtures y, head by head."""
+def _by_heads(pattern: Pattern, scale: float, heads: tuple[Array, ...], y: Array, dheads: Any = ()) -> None:
+    """Fill in weights and mixtures y, given heads (q, k, v, weights), or, given dy in the place of y, dheads."""
     q, k, v, weights = heads
+    plan = head_plan(pattern, *weights.shape[-2:], q.dtype, scale)
     strategy = strategy_for(q.dtype, k.shape[-2], q.shape[-1])
 
     def part(rows: slice) -> None:
-        own = _memory(q)[rows], _memory(k)[rows], _memory(v)[rows], weights[rows]
-        FORWARD[strategy](plan, own, _memory(y)[rows])
+        own, out = (*[_memory(x)[rows] for x in (q, k, v)], weights[rows]), _memory(y)[rows]
+        if dheads:
+            BACKWARD[strategy](plan, out, own, tuple([_memory(x)[rows] for x in dheads]))
+        else:
+            FORWARD[strategy](plan, own, out)
 
-    each([partial(part, rows) for rows in _parts(strategy, weights)])
-
-
-def _attend_heads_backward(plan: HeadPlan, dy: Array, heads: tuple[Array, ...], dheads: list[Array]) -> None:
-    """Fill in dheads (dq, dk, dv), head by head."""
-    q, k, v, weights = heads
-    strategy = strategy_for(q.dtype, k.shape[-2], q.shape[-1])
-
-    def part(rows: slice) -> None:
-        own = _memory(q)[rows], _memory(k)[rows], _memory(v)[rows], weights[rows]
-        BACKWARD[strategy](plan, _memory(dy)[rows], own, tuple([_memory(x)[rows] for x in dheads]))
-
-    each([partial(part, rows) for rows in _parts(strategy, weights)])
-
-
-def _parts(strategy: int, weights: Array) -> list[slice]:
-    """Cut a batch into parts for the cores: a few keys are done with sooner than handed out."""
-    return shares(len(weights), weights.size) if strategy == PRODUCTS else [slice(None)]
+    # A few keys are done with sooner than handed out.
+    parts = shares(len(weights), weights.size) if strategy == PRODUCTS else [slice(None)]
+    each([partial(part, rows) for rows in parts])
 
 
 def _softmax(weights: Array, bias: Array | None, mask: Array | None, pattern: Pattern, scale: float) -> bool:
@@ -162,10 +149,10 @@ def _fits(q: Array, k: Array, v: Array) -> bool:
     return q.shape[-1] == k.shape[-1] > 0 and k.shape[-3] > 0 and q.shape[-3] % k.shape[-3] == 0
 
 
-def _heads(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return an array (..., H, T, C) that lies in memory as (..., T, H, C)."""
-    *lead, H, T, C = shape
-    return np.empty((*lead, T, H, C), dtype).swapaxes(-3, -2)
+def _heads(x: Array) -> Array:
+    """Return an array as x (..., H, T, C) that lies in memory as (..., T, H, C)."""
+    *lead, H, T, C = x.shape
+    return np.empty((*lead, T, H, C), x.dtype).swapaxes(-3, -2)
 
 
 def _stacked(x: Array) -> Array:
@@ -173,5 +160,4 @@ def _stacked(x: Array) -> Array:
 
 
 def _four(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape with exactly four axes: (B, H, T, S)."""
     return (math.prod(shape[:-3]), *shape[-3:])

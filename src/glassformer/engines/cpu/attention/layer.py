@@ -1,7 +1,13 @@
-"""The kernel of `layers.Attention`: self-attention in one call.
+"""The kernel of `layers.Attention`: self-attention in one call, so that cores do not meet in Python between products.
 
 Everything else is left to the layer as written: masks, biases on the scores, dropout, shared keys, tiles, a cache,
-other types than the loops'.
+other types than the loops'. In the loops, matrices are in C order and heads lie in memory as (B, T, H, C); an empty
+bias or rotation is none:
+
+    plan      what `HeadPlan` has, as a plain tuple; the address of the strategy, forward or backward; that of
+              what turns heads, 0 for nothing, and whether in pairs of neighbors; by which cosines and sines
+    params    matrices and biases of query, key, value and output
+    record    q, k, v, weights (B, H, T, T), and mixtures
 """
 
 import math
@@ -18,25 +24,23 @@ from ....layers import Attention, AttentionRecord, InputGrads, Linear
 from ....ops.attention import AttentionSaved
 from ....ops.linear import LinearSaved
 from ....ops.position import RotarySaved
-from ..compile import address_of
+from ..compile import REAL, address_of, are_arrays, call, compiled, gemm, is_array, rows
 from ..cores import cores
-from ..fused import Matrices, empty_like, gathered, matrices_of, named, once_for_each
-from ..layout import are_arrays, is_array, rows
+from ..fused import Parameters, empty_like, linear_places, once_for_each
 from ..position import PAIRINGS, turn
-from .layer_loops import attend_layer, attend_layer_backward
-from .strategies import are_worth_sharing, has_products, head_plan, strategy_address, strategy_for
+from .strategies import HeadPlan, are_worth_sharing, has_products, head_plan, strategy_address, strategy_for
 
 Rotation = tuple[Array, Array] | None
+PARTS = ("query", "key", "value", "output")
 NO_TURN = 0, False
+NO_ROTATION = {dtype: (np.empty((0, 0), dtype),) * 2 for dtype in REAL}
 
 
 class FusedAttention(NamedTuple):
     """What the loops must know of a layer."""
 
     layer: Attention
-    matrices: Matrices
-    heads: int
-    channels: int
+    parameters: Parameters
     plan: Callable[[int, int, np.dtype, bool], Any]
     """By B, T, type and direction: what stands first in a plan, and whether heads had better be shared out."""
 
@@ -44,8 +48,8 @@ class FusedAttention(NamedTuple):
 @once_for_each
 def fused_attention(layer: Attention) -> FusedAttention | None:
     """Return what the loops must know of a layer, None where it has something that they have not."""
-    matrices = matrices_of(layer.parts, ("query", "key", "value", "output"))
-    if matrices is None or layer.tile is not None or layer.key_heads != layer.heads or layer.pattern.stride is not None:
+    places = linear_places(layer.parts, PARTS)
+    if places is None or layer.tile is not None or layer.key_heads != layer.heads or layer.pattern.stride is not None:
         return None
     if layer.pairing not in PAIRINGS:
         return None
@@ -60,29 +64,21 @@ def fused_attention(layer: Attention) -> FusedAttention | None:
         given = tuple(heads), strategy_address(strategy, heads, dtype, backward=backward)
         return given, are_worth_sharing(B, B * layer.heads * T * T)
 
-    return FusedAttention(layer, matrices, layer.heads, layer.channels, plan)
+    return FusedAttention(layer, Parameters(places, (0, 0), PARTS), plan)
 
 
 @replaces(Attention.forward, Linear)
 def attention_forward(
-    self: Attention,
-    params: Tree,
-    x: Array,
-    memory: Array | None = None,
-    bias: Array | None = None,
-    *,
-    mask: Array | None = None,
-    rotation: Rotation = None,
-    key: Array | None = None,
-    cache: Any = None,
-) -> Any:
+    self: Attention, params: Tree, x: Array, memory: Array | None = None, bias: Array | None = None, *,
+    mask: Array | None = None, rotation: Rotation = None, key: Array | None = None, cache: Any = None,
+) -> Any:  # fmt: skip
     if memory is not None or bias is not None or mask is not None or cache is not None:
         return NotImplemented
     fused = fused_attention(self)
     if fused is None or (key is not None and self.dropout):
         return NotImplemented
     plan = plan_of(fused, x, rotation)
-    parameters = plan and gathered(fused.matrices, params, x.dtype)
+    parameters = plan and fused.parameters.gather(params, x.dtype)
     if parameters is None:
         return NotImplemented
     record = [np.empty(shape, x.dtype) for shape in record_shapes(fused, *x.shape[:2])]
@@ -101,18 +97,17 @@ def attention_backward(self: Attention, params: Tree, saved: AttentionRecord, dy
     record = plan and read(saved)
     if record is None or not are_arrays((*record, dy), x.dtype, (*record_shapes(fused, *x.shape[:2]), x.shape)):
         return NotImplemented
-    parameters = gathered(fused.matrices, params, x.dtype)
-    if parameters is None:
+    if (parameters := fused.parameters.gather(params, x.dtype)) is None:
         return NotImplemented
     dx = np.empty(x.shape, x.dtype)
     dparams = empty_like(parameters)
     attend_layer_backward(plan, rows(dy), rows(x), parameters[0], record, rows(dx), dparams)
-    return InputGrads(dx), named(fused.matrices, *dparams)
+    return InputGrads(dx), fused.parameters.tree(dparams)
 
 
 def plan_of(fused: FusedAttention, x: Array, rotation: Rotation, *, backward: bool = False) -> tuple[Any, ...] | None:
     """Return how the loops attend for x (B, T, D); None where they do not, or heads had better be shared out."""
-    layer, _, _, C, plan = fused
+    layer, _, plan = fused
     if type(x) is not np.ndarray or x.ndim != 3 or not x.flags.c_contiguous:
         return None
     (B, T, D), dtype = x.shape, x.dtype
@@ -120,18 +115,17 @@ def plan_of(fused: FusedAttention, x: Array, rotation: Rotation, *, backward: bo
     if layer.width != D or planned is None or (planned[1] and cores() > 1):
         return None
     if rotation is None:
-        return *planned[0], NO_TURN, _no_rotation(dtype)
+        return *planned[0], NO_TURN, NO_ROTATION[dtype]
     cos, sin = rotation
-    angles = T, C // 2
-    if C % 2 or not is_array(cos, dtype, angles) or not is_array(sin, dtype, angles):
+    angles = T, layer.channels // 2
+    if layer.channels % 2 or not is_array(cos, dtype, angles) or not is_array(sin, dtype, angles):
         return None
     return *planned[0], _turn(layer.pairing, dtype), (cos, sin)
 
 
 def record_shapes(fused: FusedAttention, B: int, T: int) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of q, k, v, weights and mixtures."""
-    heads = B, T, fused.heads, fused.channels
-    return heads, heads, heads, (B, fused.heads, T, T), heads
+    heads = B, T, fused.layer.heads, fused.layer.channels
+    return heads, heads, heads, (B, fused.layer.heads, T, T), heads
 
 
 def written(
@@ -162,6 +156,75 @@ def _turn(pairing: str, dtype: np.dtype) -> tuple[int, bool]:
     return address_of(turn, types.Array(real, 4, "C"), table, table, real, types.boolean), pairing == "interleaved"
 
 
-@lru_cache
-def _no_rotation(dtype: np.dtype) -> tuple[Array, Array]:
-    return (np.empty((0, 0), dtype),) * 2
+@compiled
+def attend_layer(plan, x, params, record, y):
+    """Fill in the record for x (N, D), and y = mixed output."""
+    given, strategy, turning, rotation = plan
+    heads = HeadPlan(*given)
+    ws, bs = params
+    q, k, v, weights, mixed = record
+    rows = (x.shape[0], ws[0].shape[1])
+    multiply(heads.gemm, x, ws[0], bs[0], q.reshape(rows))
+    multiply(heads.gemm, x, ws[1], bs[1], k.reshape(rows))
+    multiply(heads.gemm, x, ws[2], bs[2], v.reshape(rows))
+    _turn_heads(turning, q, rotation, 1)
+    _turn_heads(turning, k, rotation, 1)
+    call(strategy, (heads, (q, k, v, weights), mixed))
+    multiply(heads.gemm, mixed.reshape(rows), ws[3], bs[3], y)
+
+
+@compiled
+def attend_layer_backward(plan, dy, x, ws, record, dx, dparams):
+    """Fill in dx and the gradients of the matrices and biases."""
+    given, strategy, turning, rotation = plan
+    heads = HeadPlan(*given)
+    q, k, v, weights, mixed = record
+    dws, dbs = dparams
+    real, rows = x.dtype.type, (x.shape[0], ws[0].shape[1])
+    dmixed, dq = np.empty_like(q), np.empty_like(q)
+    dk, dv = np.zeros_like(k), np.zeros_like(v)
+    multiply_backward(heads.gemm, dy, mixed.reshape(rows), ws[3], real(0), dmixed.reshape(rows), dws[3], dbs[3])
+    call(strategy, (heads, dmixed, (q, k, v, weights), (dq, dk, dv)))
+    _turn_heads(turning, dq, rotation, -1)
+    _turn_heads(turning, dk, rotation, -1)
+    multiply_backward(heads.gemm, dq.reshape(rows), x, ws[0], real(0), dx, dws[0], dbs[0])
+    multiply_backward(heads.gemm, dk.reshape(rows), x, ws[1], real(1), dx, dws[1], dbs[1])
+    multiply_backward(heads.gemm, dv.reshape(rows), x, ws[2], real(1), dx, dws[2], dbs[2])
+
+
+@compiled
+def _turn_heads(turning, x, rotation, direction):
+    address, neighbors = turning
+    if address != 0:
+        call(address, (x, rotation[0], rotation[1], x.dtype.type(direction), neighbors))
+
+
+@compiled
+def multiply(address, x, w, b, y):
+    inputs, outputs = w.shape
+    zero = w.dtype.type(0)
+    gemm(
+        address, False, False, x.shape[0], outputs, inputs, x.ctypes.data, inputs, w.ctypes.data, outputs, zero,
+        y.ctypes.data, outputs,
+    )  # fmt: skip
+    if b.size:
+        for n in range(y.shape[0]):
+            row = y[n]
+            for i in range(outputs):
+                row[i] += b[i]
+
+
+@compiled
+def multiply_backward(address, dy, x, w, beta, dx, dw, db):
+    """Turn dx into dy wᵀ + beta · dx; fill in dw = xᵀ dy, and db = Σ dy unless it is empty."""
+    inputs, outputs = w.shape
+    N, zero = dy.shape[0], w.dtype.type(0)
+    dout, matrix = dy.ctypes.data, w.ctypes.data
+    gemm(address, False, True, N, inputs, outputs, dout, outputs, matrix, outputs, beta, dx.ctypes.data, inputs)
+    gemm(address, True, False, inputs, outputs, N, x.ctypes.data, inputs, dout, outputs, zero, dw.ctypes.data, outputs)
+    if db.size:
+        db[:] = 0
+        for n in range(N):
+            row = dy[n]
+            for i in range(outputs):
+                db[i] += row[i]

@@ -8,9 +8,28 @@ from typing import NamedTuple
 import numpy as np
 
 from ....arrays import Array
-from ..blas import gemm
-from ..compile import compiled, exp, inlined, maximum
-from .tile_pairs import Pairs, add_to_bias, drop, settle
+from ....ops.attention_strided import Others
+from ....ops.attention_tiled import TiledSaved
+from ....ops.mask import Pattern
+from ..compile import compiled, exp, gemm, inlined, maximum
+from ..dropout import GOLDEN, mix
+
+
+class Pairs(NamedTuple):
+    """Everything that may change the score or the weight of one pair."""
+
+    plain: bool  # nothing changes a score
+    biased: bool
+    bias: Array  # (2, B, H, T, S), of any size if there is none
+    masked: bool
+    mask: Array  # (2, B, H, T, S)
+    stride: int  # keys at least so far away are seen if the distance is a multiple; 0: all are
+    apart: bool  # no query sees itself
+    offset: int  # the place of the first query among the keys
+    drops: bool
+    key: Array
+    border: np.uint32  # a weight is dropped if its bits, those of `keep_mask`, are below
+    factor: float  # on weights that are not dropped
 
 
 class Problem(NamedTuple):
@@ -42,11 +61,7 @@ class Grads(NamedTuple):
 
 @compiled
 def attend_tiles(jobs, problem, rows, columns):
-    """Let runs of at most `rows` queries attend, `columns` keys at a time, from y and log_sum as they stand.
-
-    A job is (example, head, start of the part, its keys, first query, the one after the last, first key seen, the one
-    after the last).
-    """
+    """Let the runs of `forward_jobs` attend, `columns` keys at a time, from y and log_sum as they stand."""
     dtype, y, step = problem.q.dtype, problem.y, problem.step
     scores, largest, total = np.empty((rows, columns), dtype), np.empty(rows, dtype), np.empty(rows, dtype)
     for n in range(len(jobs)):
@@ -93,10 +108,7 @@ def _attend_tile(job, low, high, problem, scores, largest, total):
 
 @inlined
 def _softmax(values, scale, t, largest, total):
-    """Turn scores into exp(scores · scale − largest); return the factor by which earlier ones change.
-
-    The largest score and the total of row t are brought up to date.
-    """
+    """Turn scores of row t into exp(scores · scale − largest); return the factor by which earlier ones change."""
     real = values.dtype.type
     factor, before = real(scale), largest[t]
     highest = before
@@ -116,11 +128,7 @@ def _softmax(values, scale, t, largest, total):
 
 @compiled
 def attend_tiles_backward(jobs, problem, grads, rows, columns):
-    """Add to the gradients what runs of at most `columns` keys give, `rows` queries at a time.
-
-    A job is (example, head of keys, start of the part, its keys, first key, the one after the last, first query that
-    sees some of them, the one after the last).
-    """
+    """Add to the gradients what the runs of `backward_jobs` give, `rows` queries at a time."""
     q, first, last = problem.q, problem.first, problem.last
     served = q.shape[2] // problem.k.shape[2]
     scores, dscores = np.empty((rows, columns), q.dtype), np.empty((rows, columns), q.dtype)
@@ -136,7 +144,6 @@ def attend_tiles_backward(jobs, problem, grads, rows, columns):
 
 @compiled
 def _attend_tile_backward(job, h, queries, keys, problem, grads, scores, dscores):
-    """Add to the gradients what one tile gives."""
     q, k, v, step = problem.q, problem.k, problem.v, problem.step
     (_, _, H, C), (_, _, K, X) = q.shape, v.shape
     b, g, start = job[0], job[1], job[2]
@@ -187,7 +194,6 @@ def _softmax_tile_backward(job, h, queries, keys, problem, grads, scores, dscore
 
 @inlined
 def _softmax_row_backward(values, dvalues, scale, log_sum, along):
-    """Turn scores into weights, and gradients of weights into those of scores."""
     factor = values.dtype.type(scale)
     for s in range(values.size):
         p = exp(values[s] * factor - log_sum)
@@ -204,7 +210,6 @@ def _inside(problem, t, low, high, keys):
 
 @inlined
 def _clear(row, left, right):
-    """Set all of a row but left … right − 1 to zero."""
     for s in range(left):
         row[s] = 0
     for s in range(right, row.size):
@@ -213,6 +218,78 @@ def _clear(row, left, right):
 
 @inlined
 def _multiply(row, factor):
-    """Multiply a row by a number."""
     for c in range(row.size):
         row[c] *= factor
+
+
+# --- single pairs of a query and a key -------------------------------------------------------------------------------
+
+
+def pairs_of(saved: TiledSaved, pattern: Pattern, rate: float) -> Pairs:
+    q, k, _, bias, mask, key = saved[:6]
+    shape = (*q.shape[:-1], k.shape[-2])
+    stride = pattern.stride or 0
+    apart = isinstance(pattern, Others) and not pattern.is_span
+    return Pairs(
+        plain=bias is None and mask is None and stride == 0 and not apart,
+        biased=bias is not None,
+        bias=_wide(np.zeros((1, 1), q.dtype) if bias is None else np.broadcast_to(bias, shape)),
+        masked=mask is not None,
+        mask=_wide(np.ones((1, 1), bool) if mask is None else np.broadcast_to(mask, shape)),
+        stride=stride,
+        apart=apart,
+        offset=k.shape[-2] - q.shape[-2],
+        drops=key is not None,
+        key=np.zeros(2, np.uint32) if key is None else key,
+        border=np.uint32(round(rate * 2**32)),
+        factor=1 / (1 - rate),
+    )
+
+
+def _wide(x: Array) -> Array:
+    """View x (..., T, S) as (2, B, H, T, S): the first axis keeps it out of C order, so that one kernel serves all."""
+    heads = x.shape[-3] if x.ndim > 2 else 1
+    x = x.reshape(-1, heads, *x.shape[-2:])
+    return np.broadcast_to(x, (2, *x.shape))
+
+
+@compiled
+def settle(scores, place, step, scale, pairs):
+    """Turn some scores of one query into scores · scale + bias, −inf where the pair is not allowed.
+
+    place = (example, head, query, first key); the keys are `step` apart.
+    """
+    b, h, t, s = place
+    real = scores.dtype.type
+    for i in range(scores.size):
+        score = scores[i] * real(scale)
+        column = s + step * i
+        distance = abs(t + pairs.offset - column)
+        if pairs.biased:
+            score += pairs.bias[0, b, h, t, column]
+        if pairs.masked and not pairs.mask[0, b, h, t, column]:
+            score = real(-np.inf)
+        if (pairs.apart and distance == 0) or (pairs.stride and distance >= pairs.stride and distance % pairs.stride):
+            score = real(-np.inf)
+        scores[i] = score
+
+
+@compiled
+def drop(weights, row, column, step, pairs):
+    """Apply dropout to some weights of one row, which are in columns column, column + step, … of all weights."""
+    real, u = weights.dtype.type, np.uint32
+    start = mix(u(row) ^ pairs.key[0])
+    end, place, stride = u(start + pairs.key[1]), u(start + u(u(column) * u(GOLDEN))), u(u(step) * u(GOLDEN))
+    for s in range(weights.size):
+        bits = mix(u(mix(u(place + u(u(s) * stride))) ^ end))
+        kept = weights[s] * real(pairs.factor)
+        weights[s] = kept if bits >= pairs.border else real(0)
+
+
+@compiled
+def add_to_bias(dbias, dscores, place, step):
+    """Add the gradients of some scores of one query to dbias (B, H, T, S), whose axes may have size 1."""
+    b, h, t, s = place
+    row = dbias[min(b, dbias.shape[0] - 1), min(h, dbias.shape[1] - 1), min(t, dbias.shape[2] - 1)]
+    for i in range(dscores.size):
+        row[min(s + step * i, row.size - 1)] += dscores[i]
