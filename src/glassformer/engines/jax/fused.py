@@ -54,7 +54,7 @@ def _pallas() -> tuple[Any, Any]:
 
 
 def _run(kernel: Any, name: str, shapes: Any, grid: Any, *, warps: int, stages: int = 1, **specs: Any) -> Any:
-    """Return a function that runs a kernel: a grid of programs, each in so many groups of 32 threads."""
+    """Return a function that runs a kernel: a grid of programs, each in `warps` groups of 32 threads."""
     pallas, triton = _pallas()
     params = triton.CompilerParams(num_warps=warps, num_stages=stages)
     return pallas.pallas_call(kernel, out_shape=shapes, grid=grid, compiler_params=params, name=name, **specs)

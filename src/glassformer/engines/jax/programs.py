@@ -66,7 +66,7 @@ class FixedKeyValues(KeyValues):
         return np.arange(self.k.shape[-2])
 
     def allowed(self, pattern: Pattern, new: int) -> Array:
-        """Return which places so many new tokens may see under a pattern, none of them a later one, (T, S)."""
+        """Return which places new tokens may see under a pattern, none of them a later one, (T, S)."""
         rows, columns = self.seen + np.arange(new), self.columns(new)
         return pattern.tile(rows, columns) & (columns <= rows[:, None])
 
@@ -112,7 +112,7 @@ class FixedCache(Cache):
         return self.length + np.arange(new)
 
     def positions(self, new: int, context: int) -> Array:
-        """Return where so many new tokens stand in their own sequences, (B, T); padding stands at 0."""
+        """Return where new tokens stand in their own sequences, (B, T); padding stands at 0."""
         return namespace(self.padding).clip(self.rows(new) - self.padding[:, None], 0, context - 1)
 
     def key_mask(self, new: int) -> Array:

@@ -1,7 +1,7 @@
 """How generation reads under the engine jax: in batches, prompts and caches of a few sizes, each compiled once.
 
-Sizes are rounded up to powers of two: rows of padding fill the batch, padding on the left the prompts, places that
-nobody looks at the cache. What they cost is less than another compilation.
+Sizes are rounded up to powers of two: padding fills the batch, the prompts from the left, and the cache. It costs less
+than another compilation.
 """
 
 from typing import Any
