@@ -53,23 +53,24 @@ class Sampling:
                 continue
             if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
                 raise ConfigError(f"{field.name} is {value!r}", hint="use a " + "whole " * is_count + "number")
-        limits = {
-            "temperature": (self.temperature >= 0, "use 0 for the likeliest token, 1 for the model's own distribution"),
-            "top_k": (
+        penalty = f"use a number from -{MOST:,} to {MOST:,} (0: no penalty)"
+        for name, fits, hint in (
+            ("temperature", self.temperature >= 0, "use 0 for the likeliest token, 1 for the model's own distribution"),
+            (
+                "top_k",
                 self.top_k is None or self.top_k >= 1,
-                "use a whole number of at least 1, or None for all tokens",
+                "use a whole number from 1 on, or None for all tokens",
             ),
-            "top_p": (0 < self.top_p <= 1, "use a probability above 0 and up to 1 (1: all tokens)"),
-            "min_p": (0 <= self.min_p <= 1, "use a share from 0 to 1 (0: all tokens)"),
-            "repetition_penalty": (
+            ("top_p", 0 < self.top_p <= 1, "use a probability above 0 and up to 1 (1: all tokens)"),
+            ("min_p", 0 <= self.min_p <= 1, "use a share from 0 to 1 (0: all tokens)"),
+            (
+                "repetition_penalty",
                 1 / MOST <= self.repetition_penalty <= MOST,
                 f"use a positive factor up to {MOST:,} (1: no penalty)",
             ),
-        }
-        for name in ("frequency_penalty", "presence_penalty"):
-            hint = f"use a number from -{MOST:,} to {MOST:,} (0: no penalty)"
-            limits[name] = (abs(getattr(self, name)) <= MOST, hint)
-        for name, (fits, hint) in limits.items():
+            ("frequency_penalty", abs(self.frequency_penalty) <= MOST, penalty),
+            ("presence_penalty", abs(self.presence_penalty) <= MOST, penalty),
+        ):
             if not fits:
                 raise ConfigError(f"{name} is {getattr(self, name)}", hint=hint)
 

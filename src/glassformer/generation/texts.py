@@ -55,14 +55,14 @@ class Generation:
 class Stream(Iterator[str]):
     """The pieces of one answer as they come; `generation` is the whole of it once all have come, and None before."""
 
-    def __init__(self, steps: Iterator[Step], text: _Text, read: int, context: int) -> None:
+    def __init__(self, steps: Iterator[Step], text: _Text) -> None:
         self.generation: Generation | None = None
-        self._pieces = self._follow(steps, text, read, context)
+        self._pieces = self._follow(steps, text)
 
     def __next__(self) -> str:
         return next(self._pieces)
 
-    def _follow(self, steps: Iterator[Step], text: _Text, read: int, context: int) -> Iterator[str]:
+    def _follow(self, steps: Iterator[Step], text: _Text) -> Iterator[str]:
         done, pieces = list[Step](), list[str]()
         for step in steps:
             done.append(step)
@@ -72,7 +72,7 @@ class Stream(Iterator[str]):
         if piece := text.finish():
             pieces.append(piece)
             yield piece
-        self.generation = _collected(done, 0, "".join(pieces), read, context)
+        self.generation = _collected(done, 0, "".join(pieces), text.room)
 
 
 def check_writes(model: TrainedModel) -> None:
@@ -133,7 +133,9 @@ def generate(
         search = {"beams": beams, "length_penalty": penalty, "early_stopping": bool(early_stopping)}
         search |= {"max_new_tokens": max_new_tokens, "slide": _slides(model, slide)}
         pairs = zip(reads, [None] * len(reads) if sources is None else sources, strict=True)
-        answers = [_search(model, *pair, _as_strings(stop), log_probabilities, search)[:n] for pair in pairs]
+        answers = [
+            _search(model, *pair, _as_strings(stop), log_probabilities is not None, search)[:n] for pair in pairs
+        ]
     results = [group[0] if n == 1 else group for group in answers]
     return results[0] if isinstance(prompt, str) else results
 
@@ -158,7 +160,7 @@ def stream(
     reads, sources = encode_prompts(model, texts_of([prompt]), truncate=truncate)
     text = _text(model, reads[0], _as_strings(stop))
     steps = _steps(model, reads, sources, [text], max_new_tokens=max_new_tokens, burst=1, **settings)
-    return Stream(steps, text, len(reads[0]), model.config.context)
+    return Stream(steps, text)
 
 
 def _slides(model: TrainedModel, asked: bool | None) -> bool:
@@ -218,12 +220,13 @@ def _fitting(model: TrainedModel, ids: Array, others: int, truncate: bool) -> Ar
     return ids[len(ids) + others - context :]
 
 
-def _text(model: TrainedModel, read: Array, stops: tuple[str, ...]) -> _Text:
+def _text(model: TrainedModel, read: Array, stops: Strings) -> _Text:
     """Return the text that begins after these ids; a start token is no part of it."""
     has_source = isinstance(model.config, EncoderDecoderConfig)
     before = [] if has_source else read[model.start_id is not None :][-CONTEXT_OF_TEXT:]
     assert model.answer_tokenizer is not None
-    return _Text(StreamDecoder(model.answer_tokenizer, after=before), StopStrings(stops))
+    decoder = StreamDecoder(model.answer_tokenizer, after=before)
+    return _Text(decoder, StopStrings(stops), model.config.context + 1 - len(read))
 
 
 def _steps(
@@ -244,28 +247,16 @@ def _steps(
 
 
 def _draw(
-    model: TrainedModel,
-    reads: list[Array],
-    sources: list[Array] | None,
-    stops: tuple[str, ...],
-    *,
-    n: int,
-    **settings: Any,
+    model: TrainedModel, reads: list[Array], sources: list[Array] | None, stops: Strings, n: int, **settings: Any
 ) -> list[list[Generation]]:
     texts = [_text(model, read, stops) for read in reads for _ in range(n)]
     steps = list(_steps(model, reads, sources, texts, n=n, **settings))
-    context = model.config.context
-    drawn = [_collected(steps, i, text.finish(), len(reads[i // n]), context) for i, text in enumerate(texts)]
+    drawn = [_collected(steps, row, text.finish(), text.room) for row, text in enumerate(texts)]
     return [drawn[first : first + n] for first in range(0, len(drawn), n)]
 
 
 def _search(
-    model: TrainedModel,
-    read: Array,
-    source: Array | None,
-    stops: tuple[str, ...],
-    log_probabilities: int | None,
-    settings: dict[str, Any],
+    model: TrainedModel, read: Array, source: Array | None, stops: Strings, logged: bool, settings: dict[str, Any]
 ) -> list[Generation]:
     assert model.answer_tokenizer is not None
 
@@ -293,19 +284,17 @@ def _search(
         for token in hypothesis.ids:
             if token not in model.end_ids:
                 text.push(token)
-        logs = None if log_probabilities is None else hypothesis.log_probabilities
-        slid = _is_past(len(read), len(hypothesis.ids), model.config.context)
-        answers.append(
-            Generation(text.finish(), hypothesis.ids, hypothesis.finish, logs, score=hypothesis.score, slid=slid)
-        )
+        ids, logs, score, finish = hypothesis
+        slid = len(ids) > text.room
+        answers.append(Generation(text.finish(), ids, finish, logs if logged else None, score=score, slid=slid))
     return answers
 
 
 class _Text:
-    """The text of one answer as its tokens come, up to a stop string."""
+    """The text of one answer as its tokens come, up to a stop string; `room` is how many the context has room for."""
 
-    def __init__(self, decoder: StreamDecoder, stops: StopStrings) -> None:
-        self.decoder, self.stops = decoder, stops
+    def __init__(self, decoder: StreamDecoder, stops: StopStrings, room: int) -> None:
+        self.decoder, self.stops, self.room = decoder, stops, room
         self.pieces: list[str] = []
 
     def push(self, token: int) -> bool:
@@ -315,7 +304,7 @@ class _Text:
 
     def copy(self) -> _Text:
         """Return a second text that goes on from here."""
-        return _Text(self.decoder.copy(), copy.copy(self.stops))
+        return _Text(self.decoder.copy(), copy.copy(self.stops), self.room)
 
     def take(self) -> str:
         """Return what came since this was last asked."""
@@ -328,13 +317,8 @@ class _Text:
         return self.take()
 
 
-def _is_past(read: int, written: int, context: int) -> bool:
-    """Return whether the tokens read and written, except the last, exceed the context."""
-    return read + written - 1 > context
-
-
-def _collected(steps: list[Step], row: int, text: str, read: int, context: int) -> Generation:
-    """Gather what the steps hold about one sequence, which began with `read` tokens."""
+def _collected(steps: list[Step], row: int, text: str, room: int) -> Generation:
+    """Gather what the steps hold about one sequence, of which the context has room for `room` tokens."""
     own = [step for step in steps if step.ids[row] >= 0]
     finish = own[-1].finish[row]
     assert finish is not None
@@ -345,8 +329,7 @@ def _collected(steps: list[Step], row: int, text: str, read: int, context: int) 
         if step.top_ids is not None and step.top_log_probabilities is not None
     ]
     ids = tuple(int(step.ids[row]) for step in own)
-    slid = _is_past(read, len(ids), context)
-    return Generation(text, ids, finish, tuple(logs) if logs else None, tuple(top) if top else None, slid=slid)
+    return Generation(text, ids, finish, tuple(logs) or None, tuple(top) or None, slid=len(ids) > room)
 
 
 def _as_strings(stop: Any) -> tuple[str, ...]:

@@ -163,22 +163,14 @@ def _attention(seen: Trace) -> Sketches:
         if len(weights) > 1:
             title = f"{HEADINGS[attention]}: all layers and heads"
             yield f"{attention}-grid", partial(attention_grid, weights, allowed=hidden, title=title)
+        labels = seen.query_labels(attention), seen.key_labels(attention)
         for layer, every in enumerate(weights):
             for first in range(0, len(every), MOST_HEADS):
-                yield _maps(seen, attention, layer, first, hidden)
-
-
-def _maps(
-    seen: Trace, attention: str, layer: int, first: int, hidden: Array | None
-) -> tuple[str, Callable[[], Figure]]:
-    """Draw the maps of some heads of a layer, from the `first` on."""
-    every = seen.attention[attention][layer]
-    some = every[first : first + MOST_HEADS]
-    name, title = f"{attention}-layer-{layer}", f"{HEADINGS[attention]}, layer {layer}"
-    if len(every) > MOST_HEADS:
-        name, title = f"{name}-heads-{first}", f"{title}, heads {first} to {first + len(some) - 1}"
-    labels = seen.query_labels(attention), seen.key_labels(attention)
-    return name, partial(attention_heads, some, *labels, allowed=hidden, first=first, title=title)
+                some = every[first : first + MOST_HEADS]
+                name, title = f"{attention}-layer-{layer}", f"{HEADINGS[attention]}, layer {layer}"
+                if len(every) > MOST_HEADS:
+                    name, title = f"{name}-heads-{first}", f"{title}, heads {first} to {first + len(some) - 1}"
+                yield name, partial(attention_heads, some, *labels, allowed=hidden, first=first, title=title)
 
 
 def _masks(seen: Trace) -> Sketches:
