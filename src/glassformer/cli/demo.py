@@ -81,14 +81,12 @@ def demo(out: Path | None, json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _row(line: dict[str, Any]) -> tuple[str, ...]:
-    right = "" if line["accuracy"] is None else f"{line['accuracy']:.1%}"
-    figures = (f"{line['parameters']:,}", f"{line['steps']:,}", f"{line['val_loss']:.3f}", right)
-    return (line["task"], *figures, f"{line['seconds']:.0f}")
-
-
 def _print(summary: dict[str, Any]) -> None:
-    rows = [_row(line) for line in summary["runs"]]
+    rows = []
+    for line in summary["runs"]:
+        right = "" if line["accuracy"] is None else f"{line['accuracy']:.1%}"
+        figures = (f"{line['parameters']:,}", f"{line['steps']:,}", f"{line['val_loss']:.3f}", right)
+        rows.append((line["task"], *figures, f"{line['seconds']:.0f}"))
     print_table(COLUMNS, rows, title="Trained from scratch, here")
     print(BEST)
     print(f"The language model continues {PROMPT!r}:")

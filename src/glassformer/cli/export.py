@@ -32,32 +32,24 @@ def export(model: str, path: Path, form: str | None, weights: str | None, json: 
     """Write a model as a folder that `transformers` reads, or as a GGUF file for llama.cpp."""
     chosen = form or ("gguf" if path.suffix == SUFFIX else "hf")
     check_known("there is no format", chosen, FORMATS)
-    if chosen == "gguf":
-        report = _export_gguf(model, path, "f32" if weights is None else weights)
-    elif weights is not None:
+    if chosen != "gguf" and weights is not None:
         raise ConfigError("--weights is a setting of GGUF files", hint="leave it out, or add --format gguf")
-    else:
-        report = _export_folder(model, path)
-    if json:
-        print_json(report)
-    elif chosen == "gguf":
-        print(f"{path}, {bytes_text(report['bytes'])}")
-    else:
-        print(f"{len(report['files'])} files in {path}")
-
-
-def _export_folder(model: str, folder: Path) -> dict[str, Any]:
-    loaded = read_model(model)
-    files = export_folder(loaded, folder)
-    if loaded.tokenizer is not None and all(file.name != TOKENIZER for file in files):
-        log(f"note: the {loaded.tokenizer.kind} tokenizer has no published form and was left out")
-    return {"folder": str(folder), "files": [str(file.relative_to(folder)) for file in files]}
-
-
-def _export_gguf(model: str, path: Path, weights: str) -> dict[str, Any]:
+    weights = weights or "f32"
     check_known("there is no type of weights", weights, TYPES)
     loaded = read_model(model)
-    file = export_gguf(loaded, path, weights=weights)
-    if not loaded.end_ids:
-        log("note: this model has no end token, and llama.cpp takes another for one: run it with --ignore-eos")
-    return {"file": str(file), "bytes": file.stat().st_size, "weights": weights}
+    if chosen == "gguf":
+        size = export_gguf(loaded, path, weights=weights).stat().st_size
+        if not loaded.end_ids:
+            log("note: this model has no end token, and llama.cpp takes another for one: run it with --ignore-eos")
+        report: dict[str, Any] = {"file": str(path), "bytes": size, "weights": weights}
+        said = f"{path}, {bytes_text(size)}"
+    else:
+        files = export_folder(loaded, path)
+        if loaded.tokenizer is not None and all(file.name != TOKENIZER for file in files):
+            log(f"note: the {loaded.tokenizer.kind} tokenizer has no published form and was left out")
+        report = {"folder": str(path), "files": [str(file.relative_to(path)) for file in files]}
+        said = f"{len(files)} files in {path}"
+    if json:
+        print_json(report)
+    else:
+        print(said)

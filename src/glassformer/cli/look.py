@@ -84,7 +84,9 @@ def look(
     with waiting(view, quiet=json, delay=DELAY) as show:
         run = subject.watch(text)
         source = None if given["other"] is None else subject.watch(given["other"])
-        position = _position(subject) if given["position"] is None else given["position"]
+        # The last token of an encoder-decoder's answer would be its end.
+        usual = 0 if isinstance(subject.config, EncoderDecoderConfig) else -1
+        position = usual if given["position"] is None else given["position"]
         target = logit_of(subject, run, given["token"], given["against"], position)
         found = VIEWS[view](Question(subject, run, target, source, given["way"] or "zero", show))
     facts = {"model": model, "view": view, "target": label(subject, target.token), **found.facts}
@@ -102,11 +104,6 @@ def look(
     print_rows(found, title, top or (len(found.rows) if view in LAYERED else TOP))
     for path in filter(None, (figure, page)):
         log(f"wrote {path}")
-
-
-def _position(subject: TrainedModel) -> int:
-    """Return the default position: the last token of an encoder-decoder's answer would be its end."""
-    return 0 if isinstance(subject.config, EncoderDecoderConfig) else -1
 
 
 def check_question(view: str, text: str, given: dict[str, Any]) -> None:

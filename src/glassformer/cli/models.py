@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..models import PRESETS
-from ..weights.registry import REGISTRY, Entry, cache_folder, resolve, size_of
+from ..weights.registry import REGISTRY, cache_folder, resolve, size_of
 from ..weights.registry import pull as fetch
 from .options import PATH, json_option
 from .output import bytes_text, log, print_json, print_table
@@ -18,7 +18,12 @@ from .output import bytes_text, log, print_json, print_table
 @json_option
 def models(json: bool) -> None:
     """List the models to pull, those already here, and the presets."""
-    found = [_facts(entry) for entry in REGISTRY.values()]
+    found: list[dict[str, Any]] = []
+    for entry in REGISTRY.values():
+        path = resolve(entry.name)
+        facts = {name: getattr(entry, name) for name in ("name", "title", "package", "version")}
+        size, where = (entry.size, None) if path is None else (size_of(path), str(path))
+        found.append({**facts, "size": size, "path": where})
     if json:
         print_json({"cache": str(cache_folder()), "models": found, "presets": list(PRESETS)})
         return
@@ -29,13 +34,6 @@ def models(json: bool) -> None:
     print_table(("model", "what it is", ">size", "where"), rows)
     log(f"presets, to build and train: {', '.join(PRESETS)}")
     log("`glassformer params PRESET` counts what one costs")
-
-
-def _facts(entry: Entry) -> dict[str, Any]:
-    path = resolve(entry.name)
-    fields = {name: getattr(entry, name) for name in ("name", "title", "package", "version")}
-    size, where = (entry.size, None) if path is None else (size_of(path), str(path))
-    return {**fields, "size": size, "path": where}
 
 
 @click.command()

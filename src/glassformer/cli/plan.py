@@ -8,7 +8,8 @@ import click
 
 from ..errors import ConfigError, did_you_mean
 from ..execution import MeshShape, separated
-from ..mesh.plan import PRECISIONS, SLOTS, Plan, better, changes
+from ..mesh.plan import PRECISIONS, SLOTS, Plan, better
+from ..mesh.plan import changes as changed
 from ..mesh.plan import plan as make_plan
 from ..mesh.rules import parse_rules
 from .devices import rules_option
@@ -74,7 +75,11 @@ def plan(
     )
     other = better(found) if found.fits is False else None
     if json:
-        print_json({"model": model, **found.to_dict(), "advice": _advice_json(found, other)})
+        advice = None
+        if other is not None:
+            figures = {"accumulate": other.accumulate, "remat": other.remat, "total": other.total}
+            advice = {"changes": changed(found, other), "mesh": other.mesh.to_dict(), **figures}
+        print_json({"model": model, **found.to_dict(), "advice": advice})
     else:
         _print(model, found, other)
     if found.fits is False:
@@ -92,13 +97,6 @@ def parse_bytes(text: str) -> int:
     if size < 1:
         raise ConfigError(f"the size {text!r} is nothing", hint="give the memory of one device, such as 80GB")
     return size
-
-
-def _advice_json(found: Plan, other: Plan | None) -> dict[str, Any] | None:
-    if other is None:
-        return None
-    figures = {"accumulate": other.accumulate, "remat": other.remat, "total": other.total}
-    return {"changes": changes(found, other), "mesh": other.mesh.to_dict(), **figures}
 
 
 def _print(model: str, found: Plan, other: Plan | None) -> None:
@@ -136,5 +134,5 @@ def _verdict(found: Plan, other: Plan | None) -> str:
     if other is None:
         lines.append("No other mesh fits either: use a larger batch with more devices, or a smaller model.")
     else:
-        lines.append(f"This fits: {', '.join(changes(found, other))} ({bytes_text(other.total)}).")
+        lines.append(f"This fits: {', '.join(changed(found, other))} ({bytes_text(other.total)}).")
     return "\n".join(lines)

@@ -18,7 +18,7 @@ from ..runs.measurements import (
     samples,
     weight_norms,
 )
-from ..runs.replay import Frame, Replay
+from ..runs.replay import Frame
 from ..runs.replay import replay as open_replay
 from ..runs.run import open_run
 from ..web.page_export import training_page
@@ -49,7 +49,7 @@ def replay(
     steps = found.spaced(frames) if not step else sorted({found.checked(one) for one in step})
     batch = fixed_example(found.task, text)
     measures = {
-        **_heads(found),
+        **({"heads": detected_heads()} if found.run.config.context >= SHORTEST else {}),
         "attention": attention_on(batch),
         "gradient": _largest(gradient_norms_on(found.trainer.batch(found.task.train, 0))),
         "weight": _largest(weight_norms),
@@ -73,11 +73,6 @@ def replay(
     save_themes(partial(training_course, course.steps, course.rows, title=f"Training of {name}"), folder, FIGURE)
     page = write_new(folder / PAGE, training_page(history, text).encode())
     print(f"{len(course.steps)} frames from step {course.steps[0]:,} to {course.steps[-1]:,}; open {page}")
-
-
-def _heads(found: Replay) -> dict[str, Any]:
-    """Return the measure of what heads look for, where a model reads enough tokens to tell."""
-    return {"heads": detected_heads()} if found.run.config.context >= SHORTEST else {}
 
 
 def _largest(measure: Any, count: int = 8) -> Any:

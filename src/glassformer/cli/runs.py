@@ -56,9 +56,10 @@ def _print_record(record: dict[str, Any]) -> None:
         log("this run has no record of the engine and versions that began it")
         return
     data = record.get("data")
+    processor = f" ({record['processor']})" if "processor" in record else ""
     lines = {
         "started": record["started"],
-        "engine": f"{record['engine']}, {record['cores']} cores, {record['platform']}{_kind(record)}",
+        "engine": f"{record['engine']}, {record['cores']} cores, {record['platform']}{processor}",
         "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         "data": "drawn from the seed" if data is None else f"{data['source']} ({data['bytes']:,} bytes)",
         **({} if data is None else {"SHA-256": data["sha256"]}),
@@ -67,10 +68,6 @@ def _print_record(record: dict[str, Any]) -> None:
         print(f"{name}\t{text}")
     for change in record.get("changes", ()):
         print(f"changed\tafter step {change['step']:,}: {changed_text(change)}")
-
-
-def _kind(record: dict[str, Any]) -> str:
-    return f" ({record['processor']})" if "processor" in record else ""
 
 
 def changed_text(change: dict[str, Any]) -> str:

@@ -84,11 +84,9 @@ def pieces_of(tokenizer: Tokenizer, text: str) -> list[tuple[str, int]]:
     """
     if isinstance(tokenizer, PublishedTokenizer):
         return tokenizer.pieces(text)
-    return [(_spelled(tokenizer, i), i) for i in tokenizer.encode(text).tolist()]
-
-
-def _spelled(tokenizer: Tokenizer, i: int) -> str:
-    return tokenizer.decode([i]).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    ids = tokenizer.encode(text).tolist()
+    spelled = [tokenizer.decode([i]).encode("utf-8", "surrogateescape") for i in ids]
+    return [(piece.decode("utf-8", "backslashreplace"), i) for piece, i in zip(spelled, ids, strict=True)]
 
 
 def printable(text: str) -> str:

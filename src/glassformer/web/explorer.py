@@ -121,7 +121,10 @@ class Explorer:
         base = before.run
         if any(change.name == POSITIONS for change in changes):
             base = before.once("without positions", lambda: without_positions(before.run))
-            changes = tuple(_as_before(change, before.run) for change in changes)
+            changes = tuple(  # what is frozen is taken from the run with positions
+                replace(one, value=before.run[one.name], word="take") if one.word == "freeze" else one
+                for one in changes
+            )
         run = base.changed(*(one for one in changes if not one.backward and one.name != POSITIONS))
         return replace(
             before,
@@ -176,11 +179,6 @@ class Explorer:
         index = way.where.index(name, start.shape, run.heads)
         taken = np.asarray(way.apply(start, run.heads))
         return made.add(name, value * (taken - start)[index], **where)
-
-
-def _as_before(change: Change, run: Run) -> Change:
-    """Return a change that freezes a value as one that takes it from a run."""
-    return replace(change, value=run[change.name], word="take") if change.word == "freeze" else change
 
 
 def target(run: Run, asked: Asked) -> Any:
@@ -259,7 +257,7 @@ class _Kept(Generic[Thing]):
         before = len(self._things)
         while len(self._things) > most:
             self._things.popitem(last=False)
-        while bytes_ is not None and _sizes(self._things.values()) > bytes_:
+        while bytes_ is not None and self._bytes() > bytes_:
             held = {id(getattr(thing, "start", None)) for thing in self._things.values()}
             free = [key for key, thing in list(self._things.items())[:-1] if id(thing) not in held]
             if not free:
@@ -267,6 +265,6 @@ class _Kept(Generic[Thing]):
             del self._things[free[0]]
         return len(self._things) < before
 
-
-def _sizes(things: Iterable[Any]) -> int:
-    return sum({n: size for thing in things for n, size in thing.arrays().items()}.values())
+    def _bytes(self) -> int:
+        things: Iterable[Any] = self._things.values()
+        return sum({n: size for thing in things for n, size in thing.arrays().items()}.values())

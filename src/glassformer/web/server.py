@@ -201,7 +201,7 @@ def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
         Route("/tile", answer, methods=["POST"]),
     ]
     hosts = frozenset(f"{name}:{port}" for name in (HOST, "localhost"))
-    inner = Starlette(routes=routes, exception_handlers={404: _nothing_there, 405: _not_so})
+    inner = Starlette(routes=routes, exception_handlers={404: _no_route, 405: _no_route})
     inner.router.redirect_slashes = False
     return Guard(inner, secret, hosts)
 
@@ -241,12 +241,9 @@ async def _aside(function: Callable[..., Any], *args: Any) -> Any:
     return await done
 
 
-async def _nothing_there(request: Request, error: Exception) -> Response:
-    return _refusal(ConfigError("there is nothing at this address"), 404)
-
-
-async def _not_so(request: Request, error: Exception) -> Response:
-    return _refusal(ConfigError(f"this address cannot be asked by {request.method}"), 405)
+async def _no_route(request: Request, error: Any) -> Response:
+    nothing, wrong = "there is nothing at this address", f"this address cannot be asked by {request.method}"
+    return _refusal(ConfigError(nothing if error.status_code == 404 else wrong), error.status_code)
 
 
 async def _file(request: Request) -> Response:

@@ -27,7 +27,11 @@ TOLERANCE = 1e-3
 @route("backward")
 def backward(session: RunSession) -> dict[str, Any]:
     """Return the gradient at every point of the stream, its flow at residual connections, and its effect per token."""
-    flow, note = _flow(session)
+    flow = note = None
+    try:
+        flow = [one._asdict() for one in reversed(gradient_flow(session.gradients))]  # the last connection first
+    except GlassformerError as error:
+        note = error.fact
     return {
         "of": said_of(session),
         "points": _points(session),
@@ -48,28 +52,16 @@ def _points(session: RunSession) -> list[dict[str, Any]]:
     return [{"title": title, "name": name, **statistics(found[name])} for title, name in walk if name in found]
 
 
-def _flow(session: RunSession) -> tuple[list[dict[str, Any]] | None, str | None]:
-    """Return the flow at every residual connection, the last first; or why there is none."""
-    try:
-        return [one._asdict() for one in reversed(gradient_flow(session.gradients))], None
-    except GlassformerError as error:
-        return None, error.fact
-
-
 def _saliency(session: RunSession) -> list[dict[str, Any]]:
     """Return gradient × input at every token that is read."""
     found = []
     for name, part in EMBEDDINGS.items():
         if name in session.gradients:
             values = gradient_times_input(session.run, session.gradients, name)[0]
-            found.append({"part": part, "name": name, "tokens": _labels(session, part, len(values)), "values": values})
+            read = [one["label"] for one in tokens_of(session.opened, session.run, part) or []]
+            tokens = [*["(the model's own)"] * (len(values) - len(read)), *read]  # a learned vector may come first
+            found.append({"part": part, "name": name, "tokens": tokens, "values": values})
     return found
-
-
-def _labels(session: RunSession, part: str, count: int) -> list[str]:
-    """Return the label of each position: tokens, perhaps after a learned vector of the model."""
-    read = [one["label"] for one in tokens_of(session.opened, session.run, part) or []]
-    return [*["(the model's own)"] * (count - len(read)), *read]
 
 
 @route("integrated")

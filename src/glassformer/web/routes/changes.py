@@ -11,7 +11,7 @@ from ...errors import ConfigError
 from ...interpret import Run
 from ...interpret.reading import label as label_of
 from ...interpret.run import has_no_head
-from ...interpret.stream import Sublayer, sublayers
+from ...interpret.stream import sublayers
 from ..explorer import Opened, RunSession
 from ..router import route
 from ..run_session import probabilities
@@ -100,21 +100,17 @@ def switches(session: RunSession) -> dict[str, Any]:
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for one in sublayers(run):
         block = rows.setdefault((one.stack, one.layer), {"stack": one.stack, "layer": one.layer, "parts": []})
-        block["parts"].append(_switch(run, one))
+        mixed = f"{one.name}.output.x"
+        heads = [[_change("zero", mixed, head=head)] for head in range(run.heads)] if mixed in run else []
+        norm, off = _norm_off(run, f"{one.name}_norm"), [_change("zero", one.name)]
+        block["parts"].append({"kind": one.kind, "off": off, "norm": norm, "heads": heads})
     return {"rows": list(rows.values()), "heads": run.heads, "rest": _rest(run), "tokens": _places(session.opened, run)}
-
-
-def _switch(run: Run, one: Sublayer) -> dict[str, Any]:
-    """Return the switches of a sublayer: of all of it, of its norm, and of each of its heads."""
-    mixed = f"{one.name}.output.x"
-    heads = [[_zero(mixed, head=head)] for head in range(run.heads)] if mixed in run else []
-    return {"kind": one.kind, "off": [_zero(one.name)], "norm": _norm_off(run, f"{one.name}_norm"), "heads": heads}
 
 
 def _norm_off(run: Run, name: str) -> list[dict[str, Any]] | None:
     """Return the changes that make a norm pass its input on, but for gamma and beta; None without a norm."""
     statistics = {"mean": 0.0, "rstd": 1.0, "rrms": 1.0}
-    found = [_put(f"{name}.{word}", value) for word, value in statistics.items() if f"{name}.{word}" in run]
+    found = [_change("put", f"{name}.{word}", value) for word, value in statistics.items() if f"{name}.{word}" in run]
     return found or None
 
 
@@ -124,7 +120,7 @@ def _rest(run: Run) -> list[dict[str, Any]]:
     switched = {name: _norm_off(run, name) for name in norms}
     found = [{"title": name.replace(".", " ").replace("_", " "), "off": off} for name, off in switched.items() if off]
     if run.model.config.positions != "none":
-        found.append({"title": f"{run.model.config.positions} positions", "off": [_zero(POSITIONS)]})
+        found.append({"title": f"{run.model.config.positions} positions", "off": [_change("zero", POSITIONS)]})
     return found
 
 
@@ -134,14 +130,10 @@ def _places(opened: Opened, run: Run) -> list[dict[str, Any]]:
     for name, part in EMBEDDINGS.items():
         read = tokens_of(opened, run, part)
         if name in run and read is not None and run[name].shape[1] == len(read):
-            each = [{"label": one["label"], "off": [_zero(name, position=n)]} for n, one in enumerate(read)]
+            each = [{"label": one["label"], "off": [_change("zero", name, position=n)]} for n, one in enumerate(read)]
             found.append({"part": part, "tokens": each})
     return found
 
 
-def _zero(name: str, **where: int) -> dict[str, Any]:
-    return {"word": "zero", "name": name, "where": where, "value": 0, "other": ""}
-
-
-def _put(name: str, value: float) -> dict[str, Any]:
-    return {"word": "put", "name": name, "where": {}, "value": value, "other": ""}
+def _change(word: str, name: str, value: float = 0, **where: int) -> dict[str, Any]:
+    return {"word": word, "name": name, "where": where, "value": value, "other": ""}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,23 +56,15 @@ def trainings(explorer: Explorer) -> dict[str, Any]:
 def task_settings(task: str) -> dict[str, Any]:
     """Return the settings that the training of a task begins with."""
     _check_task(task)
-    return _task(task)
+    usual = default_task(task)
+    settings = {**usual.settings, **usual.recipe, **QUICK[task]}
+    chosen = {setting: settings[setting] for setting in ASKED}
+    return {"name": task, "architecture": usual.architecture, "settings": chosen}
 
 
 def _check_task(task: str) -> None:
     if task not in QUICK:
         raise ConfigError(f"no {task[:40]!r} is trained here", hint=did_you_mean(task[:40], QUICK))
-
-
-@cache
-def _task(name: str) -> dict[str, Any]:
-    task = default_task(name)
-    usual = {**task.settings, **task.recipe, **QUICK[name]}
-    return {
-        "name": name,
-        "architecture": task.architecture,
-        "settings": {setting: usual[setting] for setting in ASKED},
-    }
 
 
 def _courses(explorer: Explorer) -> list[tuple[str, str, bool]]:
