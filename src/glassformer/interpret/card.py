@@ -203,8 +203,5 @@ def _text(function: Callable[..., Any]) -> tuple[str, int, str] | None:
 def _body(text: str) -> int:
     """Return the number of the first row behind the signature and the docstring."""
     function: Any = ast.parse(textwrap.dedent(text)).body[0]
-    statements = function.body
-    first = statements[0]
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(statements) > 1:
-        return int(statements[1].lineno) - 1
-    return int(first.lineno) - 1
+    is_documented = ast.get_docstring(function) is not None and len(function.body) > 1
+    return int(function.body[is_documented].lineno) - 1

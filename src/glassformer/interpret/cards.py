@@ -1,4 +1,4 @@
-"""Who makes the cards of a run: its steps and its gradients are found once, then any number is asked about."""
+"""The cards of a run: its steps and gradients are computed once and serve every card."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ from .run import Run, watch
 from .where import axes_of
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
-"""From where on a formula that gives another number than the one that is there is said to differ."""
-
-
+"""A card notes where its formula differs from the number by more than this, relative to its terms."""
 STEP = 1e-30
 
 

@@ -1,4 +1,4 @@
-"""Named arrays as one looks at them in a notebook: a row each, with its shape, its numbers and a small heat map.
+"""Named arrays as tables for notebooks: one row each, with its shape, its numbers and a small heat map.
 
     show(params)            a tree of parameters, gradients, a record
     run, gradients(run)     show themselves, and so do lens(run), attribute(run, …) and the other results
