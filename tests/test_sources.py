@@ -141,6 +141,18 @@ def test_what_a_kernel_never_does_may_change(monkeypatch, x):
     assert not stands("Block.forward")
 
 
+def test_what_a_block_does_only_as_written_may_change_and_is_what_runs_there(monkeypatch, x):
+    block, params, key = a_block(dropout=0.5), a_block().init(0), ops.new_key(0)
+    plain = [block.forward(params, x)[0], block.forward(params, x, key=key)[0]]
+    monkeypatch.setattr(ops, "dropout", lambda x, key, *, rate: (0 * x, None))
+    assert stands("Block.forward")
+    assert stands("Block.backward")
+    np.testing.assert_array_equal(block.forward(params, x)[0], plain[0])
+    dropped = block.forward(params, x, key=key)[0]
+    np.testing.assert_array_equal(dropped, x)
+    assert not np.array_equal(dropped, plain[1])
+
+
 @dataclass(frozen=True)
 class Quiet(FeedForward):
     """A feed-forward layer that whispers."""

@@ -59,21 +59,22 @@ def _contents(holder: Any) -> dict[Any, Any]:
         return {name: value for name in dir(holder) if any(_functions(value := getattr(holder, name)))}
     values = vars(holder) if isinstance(holder, ModuleType) and holder.__name__.startswith(__package__) else {}
     kept = (name for name in values if not name.startswith("__") and not name.lstrip("_").startswith("check_"))
-    return {name: values[name] for name in kept if getattr(values[name], "__module__", "") not in _DECIDE_NOTHING}
+    kept = (name for name in kept if getattr(values[name], "__module__", "") not in _DECIDE_NOTHING)
+    return {name: values[name] for name in kept if getattr(values[name], "__name__", "") not in ("math", "numpy")}
 
 
 class SourceGuard:
     """Tells whether everything that functions look up is as it was when kernels were written for them."""
 
-    def __init__(self, name: str = "", starts: Iterable[Any] = ()) -> None:
-        self.name, self._starts, self._begun = name, starts, False
+    def __init__(self, name: str = "", starts: Iterable[Any] = (), excluding: Iterable[str] = ()) -> None:
+        self.name, self._starts, self._excluding, self._begun = name, starts, set(excluding), False
 
     def is_current(self) -> bool:
         """Tell whether nothing was edited or replaced; if something was, report it once."""
         if self in checked.get():
             return True
         if not self._begun:
-            self.watch(_reach(self._starts))
+            self.watch(_reach(self._starts, self._excluding))
             if not self._edited:
                 _guards[self] = None
             self._begun = True  # only now: other threads trust it
@@ -189,7 +190,7 @@ def _everything(count: int) -> SourceGuard:
 # --- what functions reach --------------------------------------------------------------------------------------------
 
 
-def _reach(starts: Iterable[Any]) -> Names:
+def _reach(starts: Iterable[Any], excluding: set[str]) -> Names:
     """Return the names that functions look up, directly or through what they find there.
 
     Every name in the code of a reached function is looked up in everything that was reached: in more places than the
@@ -206,7 +207,7 @@ def _reach(starts: Iterable[Any]) -> Names:
         for key, own in reached.items():
             holder, values = _written[key]
             is_table = isinstance(holder, dict) and "__name__" not in holder  # all its entries count
-            new = (values.keys() if is_table else names & values.keys()) - own
+            new = (values.keys() if is_table else names & values.keys()) - own - excluding
             own |= new
             found += [values[name] for name in new]
     return {key: own for key, own in reached.items() if own}

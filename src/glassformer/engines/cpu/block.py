@@ -32,6 +32,10 @@ from .norm import normalize, normalize_backward
 _NORMS = ("attention_norm", "feed_forward_norm")
 _RECORD = {*_NORMS, "attention", "feed_forward", "output"}
 _PARTS = (Residual, Attention, FeedForward, LayerNorm, Linear)
+# What layers call only where no fused kernel takes them, with tiles and with dropout ...
+NEVER_FUSED = ("attention_tiled", "attention_tiled_backward", "dropout", "dropout_backward", "dropped", "fold_key")
+# ... and where this one does not: with gates, or weights in blocks.
+_NOT_HERE = (*NEVER_FUSED, "gated", "gated_backward", "quantized_product")
 
 
 class FusedBlock(NamedTuple):
@@ -79,7 +83,7 @@ def are_known(block: Block, *names: str) -> bool:
     return [(type(residual), residual.name) for residual in block.residuals] == [(Residual, name) for name in names]
 
 
-@replaces(Block.forward, *_PARTS)
+@replaces(Block.forward, *_PARTS, excluding=_NOT_HERE)
 def block_forward(
     self: Block, params: Tree, x: Array, memory: Array | None = None, bias: Array | None = None, *,
     mask: Array | None = None, memory_mask: Array | None = None, rotation: attention_layer.Rotation = None,
@@ -109,7 +113,7 @@ def block_forward(
     }
 
 
-@replaces(Block.backward, *_PARTS)
+@replaces(Block.backward, *_PARTS, excluding=_NOT_HERE)
 def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
     fused = fused_block(self)
     if fused is None or saved.keys() != _RECORD or saved["attention"].key is not None:

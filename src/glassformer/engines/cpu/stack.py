@@ -23,7 +23,7 @@ from ...layers import Attention, Block, Cache, FeedForward, KeyValues, LayerNorm
 from ...tree import flatten
 from .activation import LOOPS, activation_address
 from .attention.layer import PARTS
-from .block import are_known
+from .block import NEVER_FUSED, are_known
 from .compile import call, compiled, is_array
 from .fused import linear_places, once_for_each
 from .linear import described, multiply, workspace
@@ -38,7 +38,7 @@ _FLOAT = np.dtype(np.float32)
 _NOTHING: Array = np.zeros(0, _FLOAT)
 
 
-@replaces(Stack.read_blocks, *_LAYERS)
+@replaces(Stack.read_blocks, *_LAYERS, excluding=NEVER_FUSED)
 def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Any:
     if type(x) is not np.ndarray or x.ndim < 2 or x.dtype != _FLOAT or x.size != x.shape[-1]:
         return NotImplemented
