@@ -137,7 +137,7 @@ def test_published_tokenizers_go_along(name, tmp_path):
     for text in (TEXT, "  two  spaces", "a"):
         assert again.tokenizer.encode(text).tolist() == tokenizer.encode(text).tolist()
     assert again.chat_template == "{{ messages }}"
-    assert again.tokenizer.size == config.vocab  # ids that nobody has are there, and unused
+    assert again.tokenizer.size == config.vocab  # ids without a token are there, and unused
 
 
 def test_a_model_without_one_or_with_another_kind_is_refused(tmp_path):

@@ -77,10 +77,10 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
     tensors = open_tensors(folder)
     config = read_saved_config(folder)
     specs = build(config).specs()
-    lines = (folder / METRICS).read_text(encoding="utf-8").splitlines() if (folder / METRICS).is_file() else []
     names = [name for name in tensors.stored if not name.startswith(_EXTRAS)]
     check_same({name: tensors.stored[name] for name in names}, specs)
     try:
+        lines = (folder / METRICS).read_text(encoding="utf-8").splitlines() if (folder / METRICS).is_file() else []
         settings: dict[str, Any] = {name: tuple(v) if isinstance(v := content[name], list) else v for name in _AS_IT_IS}
         settings |= {name: _tokenizer(folder, content[name]) for name in _TOKENIZERS}
         return TrainedModel(
@@ -94,9 +94,8 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
             **settings,
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise WeightsError(
-            f"{folder / DESCRIPTION} or {METRICS} is damaged: {error!r}", hint="save the model again"
-        ) from error
+        fact = f"{folder / DESCRIPTION} or {METRICS} is damaged: {error!r}"
+        raise WeightsError(fact, hint="save the model again") from error
 
 
 def read_saved_config(folder: Path) -> TransformerConfig:
