@@ -2,7 +2,7 @@
 
 import pytest
 
-from glassformer.progress.chart import MOST, Curve, chart
+from glassformer.progress.screen import MOST, Curve, chart
 
 
 def curve_of(values, first=1):

@@ -17,8 +17,7 @@ from rich.console import Console
 
 from glassformer import dispatch
 from glassformer.config import config_from_dict
-from glassformer.progress.chart import short
-from glassformer.progress.screen import Screen, duration, meaning_of
+from glassformer.progress.screen import Screen, duration, meaning_of, short
 from glassformer.progress.stopwatch import Stopwatch
 from glassformer.training.evaluate import Evaluation
 from glassformer.training.loop import StepRecord

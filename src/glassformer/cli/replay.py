@@ -70,7 +70,7 @@ def replay(
         print_json({"run": str(run), "kept": list(found.kept), **course.to_dict()})
         return
     folder = new_folder(run / "replay") if out is None else out
-    save_themes(partial(training_course, course.steps, course.rows, title=f"Training of {name}"), folder, FIGURE)
+    save_themes(partial(training_course, course.steps, course, title=f"Training of {name}"), folder, FIGURE)
     page = write_new(folder / PAGE, training_page(history, text).encode())
     print(f"{len(course.steps)} frames from step {course.steps[0]:,} to {course.steps[-1]:,}; open {page}")
 

@@ -15,8 +15,8 @@ from ..cluster.watch import Watch
 from ..data import TASKS, import_file
 from ..errors import ConfigError, TrainingError, typed
 from ..execution import MeshShape
-from ..progress.chart import short
 from ..progress.display import DELAY, display, event_writer, require_tensorboard, waiting
+from ..progress.screen import short
 from ..progress.stopwatch import Stopwatch
 from ..runs.run import open_run
 from ..runs.session import Session

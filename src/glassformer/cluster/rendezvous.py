@@ -2,8 +2,8 @@
 
 `jax.distributed` waits for missing workers in native code and then aborts the process. Here the workers that do not
 come are named, and those that do not belong together are refused. Both sides of a connection prove by an HMAC of a
-random challenge that they know the run's secret; who does not is sent away. What follows on a
-connection, one JSON object per message, is neither signed nor encrypted.
+random challenge that they know the run's secret; a process that does not is sent away. What follows on a connection,
+one JSON object per message, is neither signed nor encrypted.
 """
 
 import contextlib

@@ -77,13 +77,7 @@ class Trial:
 
     session: Session
     plan: Plan
-
-    @property
-    def run(self) -> MemoryRun:
-        """What the steps did, and the best parameters."""
-        run = self.session.run
-        assert isinstance(run, MemoryRun)
-        return run
+    run: MemoryRun  # what the steps did, and the best parameters
 
     def frame(self) -> Frame:
         """Return the training as it is now."""
@@ -115,4 +109,5 @@ class Trial:
 def new_trial(task_name: str, settings: dict[str, Any] | None = None, *, seed: int = 0) -> Trial:
     """Begin a training in memory: the task's own model and recipe, changed by settings of either."""
     plan = plan_new(task_name, settings, seed=seed)
-    return Trial(start_session(memory_run(plan), plan), plan)
+    run = memory_run(plan)
+    return Trial(start_session(run, plan), plan, run)

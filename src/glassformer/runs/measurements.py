@@ -9,8 +9,7 @@ A measure is any function of a frame that returns a number, an array, a text or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,31 +32,23 @@ Progress = Callable[[int, int], None]
 """Is told how many frames are done, of how many."""
 
 
-@dataclass(frozen=True, eq=False)
-class Measurements(Mapping[str, Any]):
+class Measurements(dict[str, Any]):
     """What was measured of each frame, by name: arrays whose first axis are the steps; lists where it is texts."""
 
-    steps: Array  # (N,)
-    rows: dict[str, Any]
+    def __init__(self, steps: Array, rows: Mapping[str, Any]) -> None:
+        super().__init__(rows)
+        self.steps = steps  # (N,)
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self.rows:
-            raise ConfigError(f"nothing called {name!r} was measured", hint=did_you_mean(name, self.rows))
-        return self.rows[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    def __missing__(self, name: str) -> Any:
+        raise ConfigError(f"nothing called {name!r} was measured", hint=did_you_mean(name, self))
 
     def _repr_html_(self) -> str:
-        drawn = {name: row for name, row in self.rows.items() if not isinstance(row, list)}
+        drawn = {name: row for name, row in self.items() if not isinstance(row, list)}
         return html_of(f"the course of a training, {len(self.steps)} frames", drawn)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON: what is no number is None."""
-        return {"step": self.steps.tolist(), **{name: _plain(value) for name, value in self.rows.items()}}
+        return {"step": self.steps.tolist(), **{name: _plain(value) for name, value in self.items()}}
 
 
 def measure(

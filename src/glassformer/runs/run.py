@@ -20,7 +20,7 @@ from ..cluster.collective import first_before_others
 from ..config import EncoderConfig, TransformerConfig, config_from_dict
 from ..data import CustomFile, Task, build_task
 from ..errors import CheckpointError, DataError, GlassformerError
-from ..execution import PLAIN, Execution, MeshShape, joined, separated
+from ..execution import PLAIN, Execution, joined, separated
 from ..mesh.rules import check_execution
 from ..models import Model, build
 from ..quantized import FORMS
@@ -77,13 +77,6 @@ class Run:
     def computing(self) -> Callable[[], Any]:
         """Return the context in which the cores compute as they did when the run began."""
         return contextlib.nullcontext if self.under_jax else self.provenance.computing()
-
-    def on_mesh(self, mesh: MeshShape) -> Run:
-        """Return the same run on other devices, from now on."""
-        run = replace(self, execution=self.execution.replace(mesh=mesh))
-        run.check()
-        run.keep()
-        return run
 
     def keep(self) -> None:
         """Write what has changed about a run into its folder; of several processes, the first one does."""

@@ -69,31 +69,26 @@ def create_run(plan: Plan, folder: Path, *, numbered: bool = False) -> Run:
 
 
 def _created(run: Run, *, numbered: bool) -> Run:
-    if not numbered:
-        _check_free(run.folder)
-    lock = _claim(new_folder(run.folder) if numbered else run.folder)
-    run = replace(run, folder=lock.folder, lock=lock)
-    with explained(run.folder):
-        for file in run.own:
-            file.copy_into(run.folder)
-            remember(file)  # the user named it
-    run.write_config()
-    return run
-
-
-def _claim(folder: Path) -> FolderLock:
-    """Create and lock a folder; refuse one with other content, or one that another process locked first."""
+    """Create, lock and fill a run folder; refuse one with other content, or that another process locked first."""
+    folder = new_folder(run.folder) if numbered else run.folder
+    _check_free(folder)
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
     lock.acquire(new=True)
     try:
-        _check_free(folder)
+        _check_free(folder)  # another process may have been faster
     except ConfigError:
         lock.release()
         raise
     flush_folder(folder.parent)
-    return lock
+    run = replace(run, folder=folder, lock=lock)
+    with explained(folder):
+        for file in run.own:
+            file.copy_into(folder)
+            remember(file)  # the user named it
+    run.write_config()
+    return run
 
 
 def _check_free(folder: Path) -> None:
@@ -178,7 +173,9 @@ def _continued(run: Run, notes: list[str], steps: int | None, mesh: MeshShape | 
     elif not anyway:
         run.check_data()
     if mesh is not None:
-        run = run.on_mesh(mesh)
+        run = replace(run, execution=run.execution.replace(mesh=mesh))
+        run.check()
+        run.keep()
     if steps is not None:
         run = replace(run, recipe=run.recipe.with_steps(steps))
     parametrization = run.parametrization()
