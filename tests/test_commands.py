@@ -22,8 +22,7 @@ from devices import answer, start
 from glassformer import loading
 from glassformer.cli import demo, explore
 from glassformer.cli import train as train_command
-from glassformer.cli.app import COMMANDS, load_command
-from glassformer.cli.examples import EXAMPLES
+from glassformer.cli.app import COMMANDS, EXAMPLES, load_command
 from glassformer.data import pydoc_topics
 from glassformer.proofs import check, layer_cases, lora_cases, model_cases, op_cases
 from glassformer.runs.run import open_run

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 import glassformer
-from glassformer.cli.app import COMMANDS, load_command
-from glassformer.cli.examples import EXAMPLES
+from glassformer.cli.app import COMMANDS, EXAMPLES, load_command
 from runs import command, finished, process
 
 RUN_AND_LIST = """

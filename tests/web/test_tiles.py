@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from glassformer.errors import GlassformerError
-from glassformer.web import tiles
-from glassformer.web.tiles import as_matrix, cut, statistics
+from glassformer.web.routes import tiles
+from glassformer.web.routes.tiles import as_matrix, cut, statistics
 
 
 def read(tile):

@@ -1,6 +1,6 @@
 """Conversations as text: chat templates, written in Jinja, that say how a model wants to be talked to.
 
-A template is a program that came with somebody's weights, so it runs in a sandbox: no files, no attributes that lead
+A template is a program that comes with published weights, so it runs in a sandbox: no files, no attributes that lead
 out of it, nothing it can change, and bounds on how long it may run and how much it may write.
 """
 
@@ -53,7 +53,7 @@ def encode_chat(
     """Return the ids of a conversation: int64 (T,).
 
     Special tokens are those that the template writes itself. Whatever messages and variables hold, in any field, stays
-    plain text, what the assistant said included: nobody can end their own turn and speak as someone else, nor have the
+    plain text, what the assistant said included: no user can end their own turn and speak as another role, nor have the
     model do it for them.
     """
     template = tokenizer.chat_template if template is None else template

@@ -1,6 +1,6 @@
 """What a chat template may spend: steps, bytes, and the length of any text it makes.
 
-A template is a program that came with somebody's weights. Every loop, call and operation of it pays for what it does
+A template is a program that comes with published weights. Every loop, call and operation of it pays for what it does
 before it does it, so that none can run for long or fill the memory, whatever it was written for.
 """
 

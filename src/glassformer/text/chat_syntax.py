@@ -1,7 +1,7 @@
 """What becomes of a chat template before it runs: its own special tokens are marked, and all that it does is counted.
 
 Special tokens that the template writes become private characters, one for each. Whatever happens to the texts later,
-nobody's words can turn into one of these: this is what keeps users from ending their own turn.
+no message can turn into one of these: this is what keeps users from ending their own turn.
 """
 
 import re

@@ -6,7 +6,6 @@
     explorer.py        caches of open models and their runs
     recordings.py      trainings frame by frame: live ones and recorded runs
     memory_budget.py   whether a run fits into free memory
-    tiles.py           parts of arrays at the resolution of a screen
     router.py          the table of requests, filled by the files in routes/
     readers.py         caches for writing token by token
     jobs.py            long work that reports progress and can be stopped

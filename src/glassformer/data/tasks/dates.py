@@ -179,12 +179,8 @@ def _tidy(pieces: list[Piece]) -> tuple[Piece, ...]:
         tidy[0] = tidy[0].lstrip()
     if isinstance(tidy[-1], str):
         tidy[-1] = tidy[-1].rstrip()
-    return tuple(_spaced(piece) if isinstance(piece, str) else piece for piece in tidy)
-
-
-def _spaced(text: str) -> str:
-    """Normalize a fixed text without losing the spaces at its ends, which stand beside another piece."""
-    return normalize(f"|{text}|")[1:-1]
+    # The bars keep the spaces at the ends of a fixed text, which stand beside another piece.
+    return tuple(normalize(f"|{piece}|")[1:-1] if isinstance(piece, str) else piece for piece in tidy)
 
 
 FIRST, LAST = datetime.date(1900, 1, 1), datetime.date(2099, 12, 31)
