@@ -72,13 +72,9 @@ class AlibiPositions(Positions):
 
     heads: int
 
-    def bias(self, rows: Array, columns: Array) -> Array:
-        """Return the bias (H, T, S) for queries at `rows` (T,) and keys at `columns` (S,)."""
-        return ops.alibi_bias(self.heads, rows, columns)
-
     def forward(self, params: Tree, rows: Array, columns: Array) -> tuple[Array, None]:
-        """Return the bias; it has no parameters, and so no record."""
-        return self.bias(rows, columns), None
+        """Return the bias (H, T, S); it has no parameters, and so no record."""
+        return ops.alibi_bias(self.heads, rows, columns), None
 
 
 @dataclass(frozen=True)
