@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .runs.replay import replay
     from .text import register_tokenizer
     from .trained_model import TrainedModel
+    from .training.curvature import gradient_noise_scale, hvp, per_example_gradients
     from .weights.foreign import Foreign
     from .weights.registry import pull
 
@@ -77,6 +78,7 @@ _HOMES = {
     "weights.foreign": ("Foreign",),
     "weights.registry": ("pull",),
     "text": ("register_tokenizer",),
+    "training.curvature": ("gradient_noise_scale", "hvp", "per_example_gradients"),
 }  # fmt: skip
 _MODULES = ("data", "errors", "generation", "interpret", "layers", "ops", "plots", "proofs", "training", "tree")
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
@@ -85,9 +87,10 @@ __all__ = [
     "PRESETS", "Batch", "Classification", "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderDecoder",
     "EncoderDecoderConfig", "Execution", "Exploration", "Foreign", "GlassformerError", "Loop", "Model",
     "RotaryScaling", "TrainedModel", "TransformerConfig", "build", "config_from_dict", "costs", "data", "errors",
-    "explore", "from_arrays", "generation", "interpret", "layers", "load", "ops", "plots", "preset", "proofs", "pull",
-    "register_activation", "register_block", "register_norm", "register_op", "register_positions",
-    "register_tokenizer", "replay", "resume", "save", "set_engine", "task", "train", "training", "tree", "use_engine",
+    "explore", "from_arrays", "generation", "gradient_noise_scale", "hvp", "interpret", "layers", "load", "ops",
+    "per_example_gradients", "plots", "preset", "proofs", "pull", "register_activation", "register_block",
+    "register_norm", "register_op", "register_positions", "register_tokenizer", "replay", "resume", "save",
+    "set_engine", "task", "train", "training", "tree", "use_engine",
 ]  # fmt: skip
 
 

@@ -195,27 +195,27 @@ class TrainedModel:
 
     # --- text out ----------------------------------------------------------------------------------------------------
 
-    def generate(self, prompt: str | Sequence[str], **settings: Any) -> Any:
+    def generate(self, prompt: str | Sequence[str], *, changes: Sequence[Any] = (), **settings: Any) -> Any:
         """Continue a text, or answer a source, with a `Generation`; see `gf.generation.generate` for the settings.
+
+        changes   of values inside the model while it writes, such as `gf.interpret.add("blocks.3", direction)`
 
         >>> import glassformer as gf
         >>> model = gf.train(None, "counting", show=False)
         >>> model.generate("1", temperature=0, max_new_tokens=5).text
         ' 2 3 4 5 6'
         """
+        if changes:
+            return _room("interpret.steering").generate(self, prompt, changes, settings)
         return _room("generation.texts").generate(self, prompt, **settings)
 
-    def stream(self, prompt: str, **settings: Any) -> Any:
-        """Return an iterator over the pieces of one answer as they come: together, the text of `generate`.
-
-        >>> import glassformer as gf
-        >>> model = gf.train(None, "counting", show=False)
-        >>> "".join(model.stream("1", temperature=0, max_new_tokens=5))
-        ' 2 3 4 5 6'
-        """
+    def stream(self, prompt: str, *, changes: Sequence[Any] = (), **settings: Any) -> Any:
+        """Return an iterator over the pieces of one answer as they come: together, the text of `generate`."""
+        if changes:
+            return _room("interpret.steering").stream(self, prompt, changes, settings)
         return _room("generation.texts").stream(self, prompt, **settings)
 
-    def chat(self, messages: str | Sequence[dict[str, Any]], **settings: Any) -> Any:
+    def chat(self, messages: str | Sequence[dict[str, Any]], *, changes: Sequence[Any] = (), **settings: Any) -> Any:
         """Answer the last message of a conversation; see `gf.generation.reply` for the settings.
 
             messages = [{"role": "user", "content": "What is the capital of France?"}]
@@ -228,6 +228,8 @@ class TrainedModel:
         glassformer.errors.ConfigError: this model has no chat template: it was not made for conversations
         ...
         """
+        if changes:
+            return _room("interpret.steering").chat(self, messages, changes, settings)
         return _room("generation.conversation").reply(self, messages, **settings)
 
     def kept_as(self, weights: str) -> TrainedModel:
@@ -281,12 +283,7 @@ class TrainedModel:
         return _room("generation.answer").ask(self, text, length=length, seed=seed)
 
     def samples(self, count: int = 3, length: int = 80) -> list[tuple[str, str]]:
-        """Return some prompts of its task, each with the model's answer.
-
-        >>> import glassformer as gf
-        >>> gf.train(None, "counting", show=False).samples(1)
-        [('1', '2 3 4 5 6')]
-        """
+        """Return some prompts of its task, each with the model's answer."""
         return _room("generation.answer").samples(self, count, length)
 
     def evaluate(self, data: Any = None, **options: Any) -> Any:

@@ -27,16 +27,21 @@ def reply(
 
     sampling   the settings of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
     """
+    conversation = Conversation(model, max_new_tokens=max_new_tokens, seed=seed, **sampling)
+    steps: list[Step] = []
+    text = "".join(conversation.answer(turns_of(messages), steps)).strip()
+    finish = steps[-1].finish[0] if steps else None
+    return Generation(text, tuple(int(step.ids[0]) for step in steps), finish or LENGTH)
+
+
+def turns_of(messages: Any) -> list[Message]:
+    """Return a conversation as a list of messages; text is one message of the user."""
     if isinstance(messages, str) and not messages.strip():
         raise ChatError("the message is empty", hint='say something: model.chat("Hello")')
     turns: Any = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
     if not isinstance(turns, Sequence) or not all(isinstance(turn, dict) for turn in turns):
         raise ChatError(f"{messages!r:.80} is no conversation", hint='pass [{"role": "user", "content": "…"}]')
-    conversation = Conversation(model, max_new_tokens=max_new_tokens, seed=seed, **sampling)
-    steps: list[Step] = []
-    text = "".join(conversation.answer(list(turns), steps)).strip()
-    finish = steps[-1].finish[0] if steps else None
-    return Generation(text, tuple(int(step.ids[0]) for step in steps), finish or LENGTH)
+    return list(turns)
 
 
 class Conversation:
@@ -98,7 +103,7 @@ class Conversation:
 
     def answer(self, messages: list[Message], steps: list[Step], *, burst: int | None = None) -> Iterator[str]:
         """Yield the answer to the last of some messages, and add what the model does to `steps`."""
-        ids = self._encoded(messages)
+        ids = self.encoded(messages)
         self.read, self.written = ids, []
         decoder = StreamDecoder(self.tokenizer, after=ids[-CONTEXT_OF_TEXT:])
         written = generate_steps(
@@ -119,7 +124,8 @@ class Conversation:
             yield "" if token in self.end_ids else decoder.push(token)
         yield decoder.finish()
 
-    def _encoded(self, messages: list[Message]) -> Array:
+    def encoded(self, messages: list[Message]) -> Array:
+        """Return the tokens that the model reads before it answers."""
         if not messages:
             raise ChatError("the conversation is empty", hint='begin it: [{"role": "user", "content": "…"}]')
         ids = encode_chat(self.tokenizer, messages, template=self.template)

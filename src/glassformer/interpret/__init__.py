@@ -37,9 +37,11 @@ from .changes import (
     transform,
     zero,
 )
+from .circuits import Circuit, Composition, composition, copying_score, head_circuit
 from .detectors import HeadScores, detect_heads, head_scores, repeated_tokens
 from .flow import gradient_flow
 from .formula import Formula, Link, Operand
+from .fourier import Fourier, fourier, fourier_basis
 from .gradients import Gradients, Logit, Loss, Sum, gradients
 from .lens import Lens, lens, train_lens, tuned_lens
 from .neurons import exciting_inputs
@@ -59,22 +61,24 @@ from .run import Run, watch
 from .saliency import gradient_times_input, integrated_gradients, saliency
 from .show import show
 from .statistics import HeadStatistics, LayerStatistics, head_statistics, layer_statistics
+from .steering import steering_vector
 from .stream import token_rows
 from .trace import NUMBERS, Labels, Trace, full_and_causal, token_labels, trace, trace_each
 from .update import Update, update
 from .where import Where
 
 __all__ = [
-    "MARKED_DISTANCES", "NUMBERS", "Card", "Cards", "Change", "Formula", "Gradients", "HeadScores", "HeadStatistics",
-    "Labels", "LayerStatistics", "Lens", "Link", "Logit", "Loss", "Operand", "Patching", "Proof", "Run", "Similarity",
-    "Sum", "Trace", "Update", "Where", "ablate", "ablate_heads", "ablate_layers", "ablate_neurons", "add",
-    "add_gradient", "at", "attention_rollout", "attribute", "batched_interventions", "bytes_at_once",
-    "detect_heads", "evaluate", "exciting_inputs", "fit_probe", "freeze", "full_and_causal", "gradient_flow",
-    "gradient_times_input", "gradients", "head_scores", "head_statistics", "integrated_gradients", "layer_similarity",
-    "layer_statistics", "lens", "linear_cka", "mean", "neuron_attribution", "patch_heads", "patch_path",
-    "patch_stream", "patch_sublayers", "position_table", "probe_points", "products", "put", "put_gradient",
-    "repeated_tokens", "resample", "saliency", "scale", "scale_gradient", "score_scale", "show",
-    "similarity_by_distance", "similarity_matrix", "stop", "take", "token_labels", "token_rows",
-    "trace", "trace_each", "train_lens", "train_probe", "transform", "tuned_lens", "unpacked", "update",
-    "value_weighted_attention", "watch", "without_positions", "zero",
+    "MARKED_DISTANCES", "NUMBERS", "Card", "Cards", "Change", "Circuit", "Composition", "Formula", "Fourier",
+    "Gradients", "HeadScores", "HeadStatistics", "Labels", "LayerStatistics", "Lens", "Link", "Logit", "Loss",
+    "Operand", "Patching", "Proof", "Run", "Similarity", "Sum", "Trace", "Update", "Where", "ablate",
+    "ablate_heads", "ablate_layers", "ablate_neurons", "add", "add_gradient", "at", "attention_rollout",
+    "attribute", "batched_interventions", "bytes_at_once", "composition", "copying_score", "detect_heads",
+    "evaluate", "exciting_inputs", "fit_probe", "fourier", "fourier_basis", "freeze", "full_and_causal",
+    "gradient_flow", "gradient_times_input", "gradients", "head_circuit", "head_scores", "head_statistics",
+    "integrated_gradients", "layer_similarity", "layer_statistics", "lens", "linear_cka", "mean",
+    "neuron_attribution", "patch_heads", "patch_path", "patch_stream", "patch_sublayers", "position_table",
+    "probe_points", "products", "put", "put_gradient", "repeated_tokens", "resample", "saliency", "scale",
+    "scale_gradient", "score_scale", "show", "similarity_by_distance", "similarity_matrix", "steering_vector",
+    "stop", "take", "token_labels", "token_rows", "trace", "trace_each", "train_lens", "train_probe", "transform",
+    "tuned_lens", "unpacked", "update", "value_weighted_attention", "watch", "without_positions", "zero",
 ]  # fmt: skip

@@ -70,10 +70,10 @@ class EncoderDecoder(Writer):
         """
         key = as_key(key)
         keys = [None if key is None else ops.fold_key(key, number) for number in range(4)]
+        memory, source_embedded, encoder = self.encode(params, source, mask=source_mask, keys=(keys[0], keys[1]))
         x, embedded = self.embedding.forward(params["embedding"], tokens, key=keys[2])
         if mask is not None:
             check_mask(mask, tuple(tokens.shape), what="the padding mask")
-        memory, source_embedded, encoder = self.encode(params, source, mask=source_mask, keys=(keys[0], keys[1]))
         x, decoder = self.decoder.forward(
             params["decoder"], x, memory, mask=key_mask(mask), memory_mask=key_mask(source_mask), key=keys[3]
         )

@@ -5,6 +5,7 @@ Optimizers and what they are made of are pure functions over trees of NumPy or J
 
 from ..sources import snapshot
 from .checkpoint import BEST, LATEST, Checkpoint, checkpoint_path, list_checkpoints, load_checkpoint, save_checkpoint
+from .curvature import ExampleGradients, NoiseScale, gradient_noise_scale, hvp, per_example_gradients
 from .evaluate import Evaluation
 from .gradients import accumulate, all_finite, clip, global_norm
 from .loop import History, StepRecord, suitable_threads, training_steps
@@ -14,11 +15,12 @@ from .optimizers import EMA, OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon, is_hidden
 from .recipe import SCHEDULES, Recipe, Schedule
 
 __all__ = [
-    "Adam", "AdamW", "Adapted", "BEST", "Checkpoint", "EMA", "EVERYTHING", "Evaluation", "History",
-    "LATEST", "Lion", "LoRA", "Muon", "OPTIMIZERS", "Optimizer", "Parametrization", "Recipe", "SCHEDULES", "SGD",
-    "Schedule", "StepRecord", "accumulate", "all_finite", "checkpoint_path", "clip",
-    "global_norm", "is_hidden_matrix", "is_matrix", "list_checkpoints", "load_checkpoint", "make_optimizer",
-    "orthogonalized", "save_checkpoint", "suitable_threads", "training_steps",
+    "Adam", "AdamW", "Adapted", "BEST", "Checkpoint", "EMA", "EVERYTHING", "Evaluation", "ExampleGradients",
+    "History", "LATEST", "Lion", "LoRA", "Muon", "NoiseScale", "OPTIMIZERS", "Optimizer", "Parametrization",
+    "Recipe", "SCHEDULES", "SGD", "Schedule", "StepRecord", "accumulate", "all_finite", "checkpoint_path", "clip",
+    "global_norm", "gradient_noise_scale", "hvp", "is_hidden_matrix", "is_matrix", "list_checkpoints",
+    "load_checkpoint", "make_optimizer", "orthogonalized", "per_example_gradients", "save_checkpoint",
+    "suitable_threads", "training_steps",
 ]  # fmt: skip
 
 snapshot(__name__)

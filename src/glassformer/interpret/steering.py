@@ -1,0 +1,280 @@
+"""Changes while a model writes: the changes of `changes`, made to every token as it is read.
+
+    model.generate("I went to the", changes=[add("blocks.12", 8 * v)])
+    model.generate(prompt, changes=[zero("blocks.3.attention.output.x", head=1, position="new")])
+
+A position is that of a token in its own sequence: a number, numbers, a slice such as slice(4, None), "prompt", "new",
+or None for all. The model writes what it would write without a cache, if it ran on the whole text with these changes
+for every token.
+
+Layers are the same with a cache as without one, so a value is made by the same op of the same block. An observing
+engine changes it there. Blocks without changes, and all other ops, run on the engine in use, by its kernels.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Tree, cast, namespace
+from ..dispatch import Engine, current, use_engine
+from ..errors import ConfigError, ShapeError
+from ..generation import texts
+from ..generation.conversation import Conversation, reply, turns_of
+from ..generation.texts import Stream, encode_prompts
+from ..layers import Cache
+from ..models import EncoderDecoder, Model
+from ..settings import texts_of
+from ..trained_model import TrainedModel
+from ..tree import flatten, rebuilt
+from .changes import Change
+from .names import MASK, RETURNED
+from .packed import unpacked
+from .steering_plan import PROMPT, STACKS, Key, Labels, Plan, plan_changes, sorted_changes
+from .stream import token_rows
+from .where import axes_of, is_of_source
+
+
+def steered(model: TrainedModel, changes: Sequence[Change], prompt: int = 0) -> TrainedModel:
+    """Return a model that makes changes while it writes; `prompt` is how many tokens it reads before it begins to."""
+    built, params = changed_model(model.model, model.params, changes, prompt)
+    return replace(model, built=built, params=params)
+
+
+def generate(model: TrainedModel, prompt: str | Sequence[str], changes: Sequence[Change], settings: Any) -> Any:
+    """Answer prompts with changes; see `generation.generate`."""
+    _check_slide(settings)
+    prompts = [prompt] if isinstance(prompt, str) else texts_of(prompt)
+    lengths = [len(ids) for ids in encode_prompts(model, prompts, truncate=settings.get("truncate", False))[0]]
+    if len({*lengths}) == 1 or not any(_asks_for_prompt(change) for change in changes):
+        return texts.generate(steered(model, changes, lengths[0]), prompt, **settings)
+    return [
+        texts.generate(steered(model, changes, n), own, **settings) for own, n in zip(prompts, lengths, strict=True)
+    ]
+
+
+def stream(model: TrainedModel, prompt: str, changes: Sequence[Change], settings: Any) -> Stream:
+    """Answer a prompt piece by piece, with changes; see `generation.stream`."""
+    _check_slide(settings)
+    ids = encode_prompts(model, texts_of([prompt]), truncate=settings.get("truncate", False))[0][0]
+    return texts.stream(steered(model, changes, len(ids)), prompt, **settings)
+
+
+def chat(model: TrainedModel, messages: Any, changes: Sequence[Change], settings: Any) -> Any:
+    """Answer the last message of a conversation, with changes; see `generation.reply`."""
+    read = Conversation(model).encoded(turns_of(messages))
+    return reply(steered(model, changes, len(read)), messages, **settings)
+
+
+def _check_slide(settings: dict[str, Any]) -> None:
+    """Let a changed text end where the context does: a window that moves would give every token another position."""
+    if settings.setdefault("slide", False):
+        raise ConfigError("a model that makes changes cannot slide past its context", hint="leave slide out")
+
+
+def _asks_for_prompt(change: Change) -> bool:
+    return isinstance(change.where.position, str) or isinstance(change.where.key, str)
+
+
+def changed_model(model: Model, params: Tree, changes: Sequence[Change], prompt: int) -> tuple[Model, Tree]:
+    """Return a model, and its parameters, that makes these changes wherever it reads tokens with a cache.
+
+    prompt   how many tokens the prompts have
+    """
+    inputs, values = sorted_changes(changes, params)
+    leaves = flatten(params)
+    for change in inputs:
+        leaves[change.name] = change.apply(np.asarray(unpacked(leaves[change.name])), model.config.heads)
+    plan = plan_changes(model, params, values, prompt)
+    own = type(f"Changed{type(model).__name__}", (_ChangedReading, type(model)), {"plan": plan})
+    changed: Any = object.__new__(own)
+    changed.__dict__.update(vars(model))
+    return changed, rebuilt(params, leaves) if inputs else params
+
+
+class _ChangedReading:
+    """Reads with changes; stands before the class of a model."""
+
+    plan: Plan
+
+    def read(
+        self, params: Tree, tokens: Array, cache: Cache, *, positions: Array | None = None, **settings: Any
+    ) -> Any:
+        places = cache.rows(tokens.shape[-1]) if positions is None else positions
+        padding = getattr(cache, "padding", None)
+        section = int(isinstance(self, EncoderDecoder))  # the encoder has read the source
+        with use_engine(ChangingEngine(self.plan, current(), params, places, padding, section)):
+            return super().read(params, tokens, cache, positions=positions, **settings)  # type: ignore[misc]
+
+    def new_cache(self, *arguments: Any, **settings: Any) -> Any:
+        if not arguments:
+            return super().new_cache()  # type: ignore[misc]
+        with use_engine(ChangingEngine(self.plan, current(), arguments[0], np.arange(arguments[1].shape[-1]))):
+            return super().new_cache(*arguments, **settings)  # type: ignore[misc]
+
+
+class ChangingEngine(Engine):
+    """Changes values where ops make or read them; everything else runs on another engine."""
+
+    observes = True
+
+    def __init__(
+        self, plan: Plan, base: Engine, params: Tree, positions: Array, padding: Array | None = None, section: int = 0
+    ) -> None:
+        self.plan, self.base, self.positions, self.padding = plan, base, positions, padding
+        self.name, self.library = base.name, base.library
+        self.labels = Labels(params, section)
+
+    def observe(self, function: Any, written: Callable[..., Any], arguments: tuple[Any, ...], settings: Any) -> Any:
+        """Do one call: with changes, as written with changes inside, or on the other engine."""
+        name = str(function.observed_as)
+        with self.labels.entered(name, arguments) as key:
+            if name.endswith(".read_blocks") and type(arguments[3]) is Cache:  # else a compiler sees all blocks at once
+                return self._read_blocks(function, *arguments)
+            arguments, settings = self._before(key, arguments, settings)
+            if key in self.plan.opened or name.endswith(STACKS):
+                result = written(*arguments, **settings)
+            else:
+                with use_engine(self.base):
+                    result = function(*arguments, **settings)
+        for place, change in self.plan.placed.get(key, ()):
+            if place == RETURNED:
+                y, *rest = result if isinstance(result, tuple) else (result,)
+                y = self._changed(change, y, settings.get(MASK) if name == "softmax" else None)
+                result = (y, *rest) if isinstance(result, tuple) else y
+        return result
+
+    def _before(self, key: Key, arguments: tuple[Any, ...], settings: Any) -> tuple[tuple[Any, ...], Any]:
+        """Change what a call reads."""
+        for place, change in self.plan.placed.get(key, ()):
+            if place == MASK:
+                shape = arguments[0].shape
+                mask = settings.get(MASK)
+                xp = namespace(arguments[0])
+                full = xp.ones(shape, dtype=bool) if mask is None else xp.broadcast_to(mask, shape)
+                settings = {**settings, MASK: self._changed(change, full)}
+            elif isinstance(place, int) and place != RETURNED:
+                value = self._changed(change, arguments[place])
+                arguments = (*arguments[:place], value, *arguments[place + 1 :])
+        return arguments, settings
+
+    def _read_blocks(self, function: Any, stack: Any, params: Tree, x: Array, cache: Cache, rotation: Any) -> Array:
+        """Read one token through all blocks: those without changes together, as the other engine does it fastest."""
+        if cache not in self.plan.parts:
+            self.plan.parts[cache] = list(self._parts(stack, params, cache))
+        for part, part_params, part_cache, is_changed in self.plan.parts[cache]:
+            part_cache.mask, part_cache.memory_mask = cache.mask, cache.memory_mask
+            if is_changed:
+                x = function.__wrapped__(part, part_params, x, part_cache, rotation)
+            else:
+                with use_engine(self.base):
+                    x = function(part, part_params, x, part_cache, rotation)
+        return x
+
+    def _parts(self, stack: Any, params: Tree, cache: Cache) -> Iterator[tuple[Any, Tree, Cache, bool]]:
+        """Cut a stack into runs of blocks without changes and single blocks with some."""
+        names = [self.labels.blocks[id(block)] for block in params["blocks"]]
+        at = [n for n, name in enumerate(names) if name in self.plan.blocks]
+        edges = sorted({0, len(names), *at, *(n + 1 for n in at)})
+        for start, stop in pairwise(edges):
+            part = copy.copy(cache)
+            part.blocks = cache.blocks[start:stop]
+            own = {**params, "blocks": params["blocks"][start:stop]}
+            yield replace(stack, layers=stop - start), own, part, start in at
+
+    def _changed(self, change: Change, x: Array, visible: Array | None = None) -> Array:
+        """Return a value with a change at the tokens that it is about; of weights, those of keys that are visible."""
+        xp, where = namespace(x), change.where
+        axes = axes_of(change.name, x.ndim)
+        chosen: Any = np.ones((1,) * x.ndim, dtype=bool) if visible is None else visible
+        for number, axis in enumerate(axes):
+            if axis == "position" and where.position is not None:
+                chosen = chosen & _spread(self._at(where.position, change.name, x.shape[number]), x.ndim, number)
+            if axis == "key" and where.key is not None:
+                keys = np.arange(x.shape[number])
+                keys = keys if self.padding is None or is_of_source(change.name) else keys - self.padding[:, None]
+                chosen = chosen & _spread(_matches(where.key, keys, self.plan.prompt), x.ndim, number)
+        by_token = ("example", "position", "key")
+        one = [1 if axis in by_token else size for axis, size in zip(axes, x.shape, strict=True)]  # of one token
+        inside = replace(where, position=None, key=None).index(change.name, tuple(one), self.plan.heads)
+        selected = np.zeros(one, dtype=bool)
+        selected[inside] = True
+        if change.function is not None:
+            features = inside[-1].reshape(-1)
+            picked = np.zeros(x.shape[-1], np.int64)
+            picked[features] = np.arange(len(features))
+            y = change.function(x[..., features])[..., picked]
+        else:
+            y = change.factor * x + xp.asarray(_value(change, inside, one))
+        return cast(xp.where(xp.asarray(chosen & selected), y, x), x.dtype)
+
+    def _at(self, position: Any, name: str, size: int) -> Array:
+        """Tell which tokens are chosen, (T,) or (R, T)."""
+        if is_of_source(name):
+            return _matches(position, np.arange(size), self.plan.prompt)
+        return _matches(position, self.positions[..., -size:], self.plan.prompt)
+
+
+# --- entries ---------------------------------------------------------------------------------------------------------
+
+
+def _matches(selection: Any, places: Any, prompt: int = 0) -> Any:
+    """Tell which places are selected."""
+    if isinstance(selection, str):
+        return places < prompt if selection == PROMPT else places >= prompt
+    if isinstance(selection, slice):
+        start, stop, step = selection.start or 0, selection.stop, selection.step or 1
+        if start < 0 or (stop or 0) < 0 or step < 1:
+            raise ConfigError(f"position is {selection}", hint="count from the beginning: the end is not known yet")
+        found = (places >= start) & ((places - start) % step == 0)
+        return found if stop is None else found & (places < stop)
+    numbers = np.atleast_1d(np.asarray(selection))
+    if numbers.dtype.kind not in "iu" or (numbers < 0).any():
+        raise ConfigError(f"position is {selection!r}", hint='use "prompt", "new", or numbers from 0 on')
+    return (places[..., None] == numbers).any(axis=-1)
+
+
+def _spread(chosen: Any, count: int, axis: int) -> Any:
+    """Give a choice along one axis, or along examples and that axis, all axes of a value."""
+    shape = [1] * count
+    shape[axis] = chosen.shape[-1]
+    if chosen.ndim == 2:
+        shape[0] = chosen.shape[0]
+    return chosen.reshape(shape)
+
+
+def _value(change: Change, inside: tuple[Any, ...], shape: list[int]) -> Array:
+    """Return what is added at each feature, in the shape of the value of one token."""
+    full = np.zeros(shape)
+    entries = full[inside].shape
+    value = np.asarray(change.value)
+    try:
+        full[inside] = np.broadcast_to(value, shape)[inside] if change.whole else np.broadcast_to(value, entries)
+    except ValueError:
+        raise ShapeError(
+            f"the change of {change.name} gives {value.shape}, the entries of one token are {entries}",
+            hint="give a number, or an array that broadcasts",
+        ) from None
+    return full
+
+
+# --- directions ------------------------------------------------------------------------------------------------------
+
+
+def steering_vector(model: TrainedModel, toward: Sequence[str], away: Sequence[str], name: str) -> Array:
+    """Return the difference of a value's mean over two lists of texts, (D,): a direction to add while a model writes.
+
+    Every text counts once, by the mean over its tokens (Turner et al. 2023, "Activation Addition").
+    """
+    means = []
+    for side in (toward, away):
+        rows = [token_rows(model.watch(text), name).mean(axis=0) for text in texts_of(side)]
+        if not rows:
+            raise ConfigError("there are no texts on one side", hint="give at least one text on each")
+        means.append(np.mean(rows, axis=0))
+    return means[0] - means[1]
