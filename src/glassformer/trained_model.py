@@ -136,6 +136,9 @@ class TrainedModel:
         # Tasks hold functions, which cannot be pickled: `origin` builds a task that has a name again.
         return {**vars(self), "task_maker": None}
 
+    def __copy__(self) -> TrainedModel:
+        return replace(self)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> TrainedModel:
         own = {name: copy.deepcopy(getattr(self, name), memo) for name in ("params", "metrics", "extras", "origin")}
         return replace(self, **own)

@@ -191,7 +191,7 @@ def test_models_are_pickled_and_copied(encoder):
         copied.params["embedding"]["tokens"]["table"][:] = 7
         assert not (model.params["embedding"]["tokens"]["table"] == 7).all()
     assert pickle.loads(pickle.dumps(named)).evaluate() == named.evaluate()
-    assert copy.deepcopy(bare).task is bare.task
+    assert copy.deepcopy(bare).task is copy.copy(bare).task is bare.task
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "first"])
