@@ -17,6 +17,7 @@ detect_heads(model, params)               # previous-token heads, induction head
 """
 
 from .ablation import ablate, ablate_heads, ablate_layers, ablate_neurons
+from .activations import Activations, activations
 from .attribution import attribute, neuron_attribution
 from .batched import batched_interventions, bytes_at_once
 from .card import Card, evaluate
@@ -57,7 +58,7 @@ from .positions import (
 )
 from .probes import fit_probe, layer_similarity, linear_cka, probe_points, train_probe
 from .rollout import attention_rollout, products, score_scale, value_weighted_attention
-from .run import Run, watch
+from .run import Kept, Run, watch
 from .saliency import gradient_times_input, integrated_gradients, saliency
 from .show import show
 from .statistics import HeadStatistics, LayerStatistics, head_statistics, layer_statistics
@@ -68,17 +69,17 @@ from .update import Update, update
 from .where import Where
 
 __all__ = [
-    "MARKED_DISTANCES", "NUMBERS", "Card", "Cards", "Change", "Circuit", "Composition", "Formula", "Fourier",
-    "Gradients", "HeadScores", "HeadStatistics", "Labels", "LayerStatistics", "Lens", "Link", "Logit", "Loss",
-    "Operand", "Patching", "Proof", "Run", "Similarity", "Sum", "Trace", "Update", "Where", "ablate",
-    "ablate_heads", "ablate_layers", "ablate_neurons", "add", "add_gradient", "at", "attention_rollout",
-    "attribute", "batched_interventions", "bytes_at_once", "composition", "copying_score", "detect_heads",
-    "evaluate", "exciting_inputs", "fit_probe", "fourier", "fourier_basis", "freeze", "full_and_causal",
-    "gradient_flow", "gradient_times_input", "gradients", "head_circuit", "head_scores", "head_statistics",
-    "integrated_gradients", "layer_similarity", "layer_statistics", "lens", "linear_cka", "mean",
+    "MARKED_DISTANCES", "NUMBERS", "Activations", "Card", "Cards", "Change", "Circuit", "Composition", "Formula",
+    "Fourier", "Gradients", "HeadScores", "HeadStatistics", "Kept", "Labels", "LayerStatistics", "Lens", "Link",
+    "Logit", "Loss", "Operand", "Patching", "Proof", "Run", "Similarity", "Sum", "Trace", "Update", "Where", "ablate",
+    "ablate_heads", "ablate_layers", "ablate_neurons", "activations", "add", "add_gradient", "at",
+    "attention_rollout", "attribute", "batched_interventions", "bytes_at_once", "composition", "copying_score",
+    "detect_heads", "evaluate", "exciting_inputs", "fit_probe", "fourier", "fourier_basis", "freeze",
+    "full_and_causal", "gradient_flow", "gradient_times_input", "gradients", "head_circuit", "head_scores",
+    "head_statistics", "integrated_gradients", "layer_similarity", "layer_statistics", "lens", "linear_cka", "mean",
     "neuron_attribution", "patch_heads", "patch_path", "patch_stream", "patch_sublayers", "position_table",
     "probe_points", "products", "put", "put_gradient", "repeated_tokens", "resample", "saliency", "scale",
-    "scale_gradient", "score_scale", "show", "similarity_by_distance", "similarity_matrix", "steering_vector",
-    "stop", "take", "token_labels", "token_rows", "trace", "trace_each", "train_lens", "train_probe", "transform",
+    "scale_gradient", "score_scale", "show", "similarity_by_distance", "similarity_matrix", "steering_vector", "stop",
+    "take", "token_labels", "token_rows", "trace", "trace_each", "train_lens", "train_probe", "transform",
     "tuned_lens", "unpacked", "update", "value_weighted_attention", "watch", "without_positions", "zero",
 ]  # fmt: skip

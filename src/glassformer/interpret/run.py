@@ -12,10 +12,11 @@ ops and layers ran on other numbers. Calls before the first change have nothing 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, overload
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from ..tree import flatten, rebuilt, tree_map
 from .block_checkpoints import RecomputedBlocks, unpack
 from .changes import ALL, Change, Intervention, Placed
 from .losses import mean_loss
-from .names import LOGITS, VECTORS, Address, Addresses, check_name, find_addresses, value_at
+from .names import LOGITS, RETURNED, VECTORS, Address, Addresses, check_name, find_addresses, value_at
 from .packed import as_stored, unpacked
 from .show import html_of
 from .tracing import Call, ShapeDtype, TracingEngine, run_traced
@@ -155,21 +156,87 @@ class Run(NamedValues):
         return replace(run, changes=wanted, no_effect=no_effect, plain=start) if wanted else start
 
 
-def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING) -> Run:
-    """Run a model on a batch with one axis of examples, and keep every value.
+@dataclass(frozen=True, eq=False, repr=False)
+class Kept(NamedValues):
+    """Some values of a forward pass that may have ended early, by their names.
 
-    keep   "everything", or "block_checkpoints": only what enters and leaves each block. What is inside is computed
-           again, bit for bit, when it is asked for: this takes time, and little memory, for long texts
+    names, until   what was asked for
+    addresses      of all values that the whole pass has
+    """
+
+    model: Model
+    params: Tree
+    batch: Batch
+    kept: dict[str, Array]
+    names: Sequence[str] | None
+    until: str | None
+    addresses: Addresses
+
+    def again(self, batch: Batch) -> Kept:
+        """Return the same values of another batch, which has the same parts: a mask, a source, segments."""
+        if [part is None for part in batch[2:]] != [part is None for part in self.batch[2:]]:
+            return watch(self.model, self.params, batch, names=self.names, until=self.until)
+        return _kept(self.model, self.params, batch, self.names, self.until, self.addresses)
+
+    def __getitem__(self, name: str) -> Array:
+        check_name(name, self.addresses)
+        if name not in self.kept:
+            raise ConfigError(
+                f"{name} was not kept", hint=f"watch with names=[{name!r}, …], or without names and until"
+            )
+        return self.kept[name]
+
+    @property
+    def known(self) -> dict[str, Array]:
+        """The values that were kept."""
+        return self.kept
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} values of {type(self.model).__name__} on {self.batch.tokens.shape}>"
+
+
+@overload
+def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING) -> Run: ...
+@overload
+def watch(
+    model: Model, params: Tree, batch: Batch, *, names: Sequence[str] | None, until: str | None = None
+) -> Kept: ...
+@overload
+def watch(model: Model, params: Tree, batch: Batch, *, until: str) -> Kept: ...
+
+
+def watch(
+    model: Model,
+    params: Tree,
+    batch: Batch,
+    *,
+    keep: str = EVERYTHING,
+    names: Sequence[str] | None = None,
+    until: str | None = None,
+) -> Run | Kept:
+    """Run a model on a batch with one axis of examples, and keep every value, or those asked for.
+
+    keep    "everything", or "block_checkpoints": only what enters and leaves each block. What is inside is computed
+            again, bit for bit, when it is asked for: this takes time, and little memory, for long texts
+    names   the only values to keep; the pass ends with the last of them
+    until   the value with which the pass ends
     """
     check_known("a run cannot keep", keep, KEPT)
     if np.ndim(batch.tokens) != 2:
         raise ConfigError(
             f"the tokens have shape {np.shape(batch.tokens)}", hint="a watched batch is (examples, positions)"
         )
-    model = replace(model, execution=Execution(remat=keep == BLOCK_CHECKPOINTS))  # type: ignore[type-var]
+    few = names is not None or until is not None
+    frees = few or keep == BLOCK_CHECKPOINTS
+    model = replace(model, execution=Execution(remat=frees))  # type: ignore[type-var]
     if batch.source is batch.tokens and batch.source is not None:
         batch = batch._replace(source=np.array(batch.source))  # two values, told apart by their arrays
-    return _watched(model, as_stored(params) if keep == BLOCK_CHECKPOINTS else _own(unpacked(params)), batch)
+    params = as_stored(params) if frees else _own(unpacked(params))
+    if not few:
+        return _watched(model, params, batch)
+    # The calls of a pass do not depend on sizes: one token of one example tells the address of each name.
+    short = (None if part is None else np.asarray(part)[:1, :1] for part in batch._replace(targets=None))
+    return _kept(model, params, batch, names, until, _watched(model, params, Batch(*short)).addresses)
 
 
 def _own(params: Tree) -> Tree:
@@ -189,6 +256,40 @@ def _watched(model: Model, params: Tree, batch: Batch) -> Run:
     _lock(engine.calls, addresses)
     inside = RecomputedBlocks(engine) if engine.frees else None
     return Run(model, params, batch, logits, record, engine.calls, addresses, inside=inside)
+
+
+class _LastValueError(Exception):
+    """Ends a pass: it has computed all that was asked for."""
+
+
+def _kept(
+    model: Model, params: Tree, batch: Batch, names: Sequence[str] | None, until: str | None, addresses: Addresses
+) -> Kept:
+    for name in [*(names or ()), *([until] if until else ())]:
+        check_name(name, addresses)
+    # What a call reads is kept before it runs, what it returned afterwards.
+    moments = {name: (number, place == RETURNED) for name, (number, place) in addresses.items()}
+    waiting: dict[tuple[int, bool], list[str]] = {}
+    for name in addresses if names is None else names:
+        waiting.setdefault(moments[name], []).append(name)
+    values: dict[str, Array] = {}
+
+    def keep(call: Call, returned: bool) -> None:
+        moment = call.number, returned
+        for name in waiting.pop(moment, ()):
+            values[name] = value_at(call, addresses[name].place)
+        if not waiting or (until is not None and moment == moments[until]):
+            raise _LastValueError
+
+    engine = TracingEngine(partial(keep, returned=False), partial(keep, returned=True), unpack, forgets=True)
+    with suppress(_LastValueError):
+        run_traced(read, model, params, batch, engine=engine)
+    late = [name for name in names or () if name not in values]
+    if late:
+        raise ConfigError(f"{late[0]} is computed after {until}", hint=f"end later: until={late[0]!r}")
+    for value in values.values():
+        value.flags.writeable = False
+    return Kept(model, params, batch, values, names, until, addresses)
 
 
 def _engine(model: Model, **settings: Any) -> TracingEngine:

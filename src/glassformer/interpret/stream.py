@@ -15,7 +15,7 @@ from ..errors import ConfigError, LengthError
 from ..layers import Stack
 from ..models import Encoder, EncoderDecoder
 from ..settings import check_known
-from .run import Run
+from .run import Kept, Run
 from .where import is_of_source
 
 KINDS = {"attention": "query", "cross_attention": "query", "feed_forward": "up"}
@@ -173,7 +173,7 @@ def read_out_backward(run: Run, saved: Tree, dlogits: Array) -> Array:
     return dx
 
 
-def token_rows(run: Run, name: str) -> Array:
+def token_rows(run: Run | Kept, name: str) -> Array:
     """Return a value (B, T, D) as rows (N, D), padding left out; of one vector per example, (B, D) as it is."""
     x = run[name]
     if x.ndim == 2:
@@ -183,7 +183,7 @@ def token_rows(run: Run, name: str) -> Array:
     return x[real_tokens(run, x.shape[1], source=is_of_source(name))]
 
 
-def real_tokens(run: Run, length: int, *, source: bool = False) -> Array:
+def real_tokens(run: Run | Kept, length: int, *, source: bool = False) -> Array:
     """Return which places are tokens and not padding, (B, length); a learned first vector is none."""
     source = source and run.batch.source is not None
     mask = run.batch.source_mask if source else run.batch.mask

@@ -1,0 +1,164 @@
+"""The vectors of chosen layers over many texts, with one batch in memory at a time.
+
+    found = activations(model, texts, ["blocks.6"], out="vectors.npz")
+    found["blocks.6"]                    (N, D): the vectors of all tokens of all texts, padding left out
+    found.examples, found.positions      (N,): the text that each token belongs to, and its place there
+    fit_probe(found["blocks.6"], labels[found.examples], classes=2)
+    run.changed(mean("blocks.6", found))
+
+`Activations(numpy.load("vectors.npz"))` opens the file again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import islice
+from operator import length_hint
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+import numpy as np
+
+from ..arrays import Array
+from ..data.examples import stack
+from ..errors import ConfigError, DataError
+from ..files import replacing
+from ..models import Batch
+from ..trained_model import TrainedModel
+from .batched import Progress
+from .names import check_name
+from .reading import batch_of
+from .run import Kept, NamedValues, watch
+from .stream import real_tokens, token_rows
+from .where import is_of_source
+
+EXAMPLES, POSITIONS = PLACES = ("examples", "positions")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Activations(NamedValues):
+    """Vectors (N, D) of N tokens by the names of values; those in a file are read when they are asked for."""
+
+    arrays: Mapping[str, Array]
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """The names of the values."""
+        return dict.fromkeys(name for name in self.arrays if name not in PLACES)
+
+    def __getitem__(self, name: str) -> Array:
+        check_name(name, self.known)
+        return self.arrays[name]
+
+    @property
+    def examples(self) -> Array:
+        """The number of the text that each token belongs to, (N,)."""
+        return self.arrays[EXAMPLES]
+
+    @property
+    def positions(self) -> Array:
+        """The place of each token in its text, (N,)."""
+        return self.arrays[POSITIONS]
+
+    def __repr__(self) -> str:
+        return f"<activations of {len(self.positions):,} tokens: {', '.join(self)}>"
+
+
+def activations(
+    model: TrainedModel,
+    texts: Iterable[str],
+    names: Sequence[str],
+    out: str | Path | None = None,
+    *,
+    batch_size: int = 16,
+    progress: Progress | None = None,
+) -> Activations:
+    """Return the vectors that a model has at some values for every token of many texts, padding left out.
+
+    names      values with one vector per token; blocks after the last of them do not run
+    out        an .npz file to write them to; None: they stay in memory
+    progress   told how many texts are done, and of how many: 0 where their number is not known
+    """
+    rest, done, total = iter(texts), 0, length_hint(texts)
+    with ExitStack() as files:
+        columns = {
+            name: _Column(BytesIO() if out is None else files.enter_context(TemporaryFile(dir=Path(out).parent)))
+            for name in (*names, *PLACES)
+        }
+        kept = None
+        while some := list(islice(rest, batch_size)):
+            batch = _padded([batch_of(model, text) for text in some])
+            kept = kept.again(batch) if kept else watch(model.model, model.params, batch, names=names)
+            for name, rows in _vectors(kept, names).items():
+                columns[name].append(rows + done if name == EXAMPLES else rows)
+            done += len(some)
+            if progress is not None:
+                progress(done, total)
+        if not done:
+            raise DataError("there are no texts", hint="give at least one")
+        if out is None:
+            return Activations({name: column.array() for name, column in columns.items()})
+        with replacing(Path(out)) as path, zipfile.ZipFile(path, "w") as file:
+            for name, column in columns.items():
+                with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    column.copy_to(member)
+    return Activations(np.load(out))
+
+
+def _vectors(kept: Kept, names: Sequence[str]) -> dict[str, Array]:
+    """Return the vectors of the tokens of one batch by name, with their examples and positions."""
+    source = any(map(is_of_source, names))
+    tokens = kept.batch.source if source and kept.batch.source is not None else kept.batch.tokens
+    examples, positions = np.nonzero(real_tokens(kept, tokens.shape[1], source=source))
+    found = {name: token_rows(kept, name) for name in names}
+    for name, rows in found.items():
+        if len(rows) != len(positions):
+            raise ConfigError(
+                f"{name} has {len(rows)} vectors for {len(positions)} tokens",
+                hint="choose values with one vector per token, all of the source or all of the target",
+            )
+    return {**found, EXAMPLES: examples, POSITIONS: positions}
+
+
+def _padded(batches: Sequence[Batch]) -> Batch:
+    """Return batches of one example each as one batch, with masks and without targets."""
+
+    def joined(name: str) -> tuple[Array | None, Array | None]:
+        parts = [getattr(batch, name) for batch in batches]
+        return (None, None) if parts[0] is None else stack([np.asarray(part)[0] for part in parts])
+
+    (tokens, mask), (source, source_mask), (segments, _) = map(joined, ("tokens", "source", "segments"))
+    assert tokens is not None
+    return Batch(tokens, None, mask, source, source_mask, segments)
+
+
+class _Column:
+    """One array that grows by rows, in a file or in memory."""
+
+    def __init__(self, file: IO[bytes] | BytesIO) -> None:
+        self.file, self.rows = file, 0
+
+    def append(self, rows: Array) -> None:
+        """Write further rows, of the dtype and width of those before."""
+        self.file.write(rows.tobytes())
+        self.rows += len(rows)
+        self.dtype, self.width = rows.dtype, rows.shape[1:]
+
+    def array(self) -> Array:
+        """Return the rows that are in memory."""
+        assert isinstance(self.file, BytesIO)
+        return np.frombuffer(self.file.getbuffer(), self.dtype).reshape(self.rows, *self.width)
+
+    def copy_to(self, member: IO[bytes]) -> None:
+        """Write the rows as an .npy file."""
+        shape = (self.rows, *self.width)
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(member, header)
+        self.file.seek(0)
+        shutil.copyfileobj(self.file, member)
