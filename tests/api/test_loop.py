@@ -109,3 +109,42 @@ def test_the_last_parameters_are_kept_on_demand():
     loop = gf.Loop(None, "majority", **{**SMALL, "lr": 0.3, "warmup": 0}, keep="last")
     list(loop)
     assert_same_bits(loop.best.params, loop.now.params)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "cpu", "jax"])
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_frozen_parameters_keep_their_bits_and_the_others_move(engine, optimizer):
+    settings = {**SMALL, "layers": 2, "optimizer": optimizer, "weight_decay": 0.1, "ema": 0.9}
+    with gf.use_engine(engine):
+        loop = gf.Loop(None, "majority", **settings, freeze=["embedding", "blocks.0.*"])
+        before = gf.tree.flatten(loop.now.params)
+        list(loop)
+    for name, array in gf.tree.flatten(loop.now.params).items():
+        assert (array == before[name]).all() == name.startswith(("embedding.", "blocks.0.")), name
+
+
+def test_a_run_with_frozen_parameters_continues_to_the_same_bits(tmp_path):
+    settings = {**SMALL, "layers": 2, "freeze": ["blocks.1"], "save_every": 2}
+    for record in gf.Loop(None, "majority", **settings, out=tmp_path / "run"):
+        if record.step == 3:
+            break
+    whole = gf.train(None, "majority", **settings, show=False)
+    assert_same_bits(gf.resume(tmp_path / "run", show=False).params, whole.params)
+
+
+def test_what_cannot_be_frozen_is_refused(tmp_path):
+    for freeze, message in {
+        ("embeding",): "embedding",
+        ("blocks.7.*",): "matches no parameter",
+        ("*",): "no parameter to train",
+        (3,): "a list of names",
+    }.items():
+        with pytest.raises(ConfigError, match=message):
+            gf.Loop(None, "majority", **SMALL, freeze=list(freeze), out=tmp_path / "run")
+    trained = gf.train(None, "majority", **SMALL, show=False)
+    with pytest.raises(ConfigError, match="LoRA freezes"):
+        gf.Loop(trained, "majority", lora=2, freeze="embedding")
+    execution = gf.Execution(scan=True)
+    with pytest.raises(ConfigError, match="in 1 of 2 blocks"):
+        gf.Loop(None, "majority", **{**SMALL, "layers": 2}, freeze="blocks.0", execution=execution)
+    assert not (tmp_path / "run").exists()

@@ -15,7 +15,7 @@ from ..execution import Execution
 from ..models import Model
 from ..training.checkpoint import BEST
 from ..training.loop import StepRecord
-from ..training.lora import EVERYTHING, Parametrization
+from ..training.lora import EVERYTHING, Parametrization, check_freeze
 from ..training.state import TrainingState, final_params
 from ..tree import tree_map
 from .planning import Plan, plan_new
@@ -68,7 +68,9 @@ class MemoryRun(Run):
 
 def memory_run(plan: Plan, given: Model | None = None) -> MemoryRun:
     """Return the run of a plan, which trains the `given` model, if any."""
-    return MemoryRun(**vars(plan.run), given=given)
+    run = MemoryRun(**vars(plan.run), given=given)
+    check_freeze(run.recipe.freeze, run.model, scan=run.execution.scan)
+    return run
 
 
 @dataclass(eq=False)

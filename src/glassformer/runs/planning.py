@@ -165,6 +165,8 @@ def tuned_recipe(task: Task, lora: LoRA | None, changes: dict[str, Any]) -> Reci
     """Return how a model that exists learns a task."""
     recipe = changed_recipe({**task.recipe, **tuning_defaults(lora is not None)}, changes)
     recipe.pop("dropout")
+    if lora is not None and recipe.get("freeze"):
+        raise ConfigError("LoRA freezes all of the model already", hint="leave out freeze, or choose LoRA's targets")
     return Recipe.from_dict(recipe)
 
 

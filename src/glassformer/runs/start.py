@@ -18,6 +18,7 @@ from ..execution import MeshShape
 from ..files import PARTIAL, explained, flush_folder, new_folder
 from ..training.checkpoint import LATEST, checkpoint_path, load_checkpoint, read_meta
 from ..training.loop import out_of_patience
+from ..training.lora import check_freeze
 from ..training.state import TrainingState, not_finite, refuse_to_go_on
 from ..training.trainer import Trainer
 from ..tree import flatten
@@ -58,6 +59,7 @@ def new_session(
 def create_run(plan: Plan, folder: Path, *, numbered: bool = False) -> Run:
     """Create a run folder; refuse one that holds a run. Of several processes, the first one creates it."""
     run, (tokenizer, target) = plan.run, tokenizers_of(plan.task)
+    check_freeze(run.recipe.freeze, run.model, scan=run.execution.scan)
     record = replace(run.provenance, data=data_provenance(run.task_name, run.task_options.get("data")))
     own = custom_files_of(plan.task, run.config)
     run = replace(run, folder=folder, tokenizer=tokenizer, target_tokenizer=target, own=own, provenance=record)

@@ -13,7 +13,7 @@ b starts at zero, and the model with it as it was. Where the blocks are stacked,
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Self
@@ -23,8 +23,10 @@ import numpy as np
 from ..arrays import Array, Tree, cast
 from ..errors import ConfigError, did_you_mean
 from ..layers import Spec
+from ..models import Model
 from ..settings import from_settings
 from ..tree import flatten, named_leaves, rebuilt, tree_map, unflatten
+from .optimizer import single
 
 QUERY_AND_VALUE = ("*attention.query.w", "*attention.value.w")
 
@@ -95,13 +97,7 @@ class LoRA:
     def check_alike(self, params: Tree) -> None:
         """Refuse targets that only some blocks have: a loop over stacked blocks treats all of them alike."""
         shapes = {name: tuple(leaf.shape) for name, leaf in named_leaves(params)}
-        have, all_blocks = (Counter(map(_of_any_block, names)) for names in (self._chosen(shapes), shapes))
-        for name, number in have.items():
-            if number < all_blocks[name]:
-                raise ConfigError(
-                    f"LoRA has the target {name} in {number} of {all_blocks[name]} blocks, which cannot be one loop",
-                    hint="leave out --scan, or name the matrix of all blocks: " + name,
-                )
+        _check_alike("LoRA has the target", self._chosen(shapes), shapes)
 
     def merge(self, params: Tree, adapters: Tree) -> Tree:
         """Return the parameters with  w + s · a b  in the place of each target; all others are the same arrays."""
@@ -191,6 +187,46 @@ class Adapted(Parametrization):
 
     def pull_back(self, trained: Tree, grads: Tree) -> Tree:
         return self.lora.backward(trained, grads)
+
+
+def trainable(tree: Tree, freeze: tuple[str, ...]) -> Tree:
+    """Return the parameters, or their gradients, that no pattern freezes."""
+    if not freeze:
+        return tree
+    return unflatten({name: leaf for name, leaf in flatten(tree).items() if not _is_frozen(name, freeze)})
+
+
+def check_freeze(freeze: tuple[str, ...], model: Model, *, scan: bool) -> None:
+    """Refuse patterns that match nothing, that leave nothing to train, or that a loop over blocks cannot follow."""
+    if not freeze:
+        return
+    names = list(flatten(model.specs()))
+    for pattern in freeze:
+        if not any(_is_frozen(name, (pattern,)) for name in names):
+            paths = [_of_any_block(name).split(".") for name in names]
+            parts = {".".join(path[:end]) for path in paths for end in range(1, len(path) + 1)}
+            raise ConfigError(f"freeze has {pattern!r}, which matches no parameter", hint=did_you_mean(pattern, parts))
+    frozen = [name for name in names if _is_frozen(name, freeze)]
+    if len(frozen) == len(names):
+        raise ConfigError("freeze leaves no parameter to train", hint="name fewer")
+    if scan:
+        _check_alike("freeze names", frozen, names)
+
+
+def _is_frozen(name: str, freeze: tuple[str, ...]) -> bool:
+    """Tell whether a pattern matches a parameter or a part around it; stacked blocks are all like the first."""
+    name, _ = single(name, None)
+    return any(fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*") for pattern in freeze)
+
+
+def _check_alike(fact: str, chosen: Iterable[str], names: Iterable[str]) -> None:
+    have, all_blocks = Counter(map(_of_any_block, chosen)), Counter(map(_of_any_block, names))
+    for name, number in have.items():
+        if number < all_blocks[name]:
+            raise ConfigError(
+                f"{fact} {name} in {number} of {all_blocks[name]} blocks, which cannot be one loop",
+                hint="leave out --scan, or name that of all blocks: " + name,
+            )
 
 
 def _of_any_block(name: str) -> str:

@@ -55,7 +55,7 @@ class Optimizer(ABC):
     def init(self, params: Tree) -> dict[str, Tree]:
         """Return the state before the first step."""
         memories = {
-            name: {slot: zeros_like(widen(p)) for slot in self.slots(*_single(name, p))}
+            name: {slot: zeros_like(widen(p)) for slot in self.slots(*single(name, p))}
             for name, p in named_leaves(params)
         }
         return {"step": library(params).zeros((), dtype=np.int32), **_by_slot(memories, params)}
@@ -84,7 +84,7 @@ class Optimizer(ABC):
             return self.move(name, p, g, memory, *scalars)
         from jax import vmap
 
-        one, _ = _single(name, p)
+        one, _ = single(name, p)
         return vmap(lambda p, g, memory: self.move(one, p, g, memory, *scalars))(p, g, memory)
 
     def is_bounded(self, lr: float) -> bool:
@@ -96,7 +96,7 @@ class Optimizer(ABC):
         wrong = [
             name
             for name, p in params.items()
-            if memories.get(name, {}).keys() != set(self.slots(*_single(name, p)))
+            if memories.get(name, {}).keys() != set(self.slots(*single(name, p)))
             or any(array.shape != p.shape for array in memories.get(name, {}).values())
         ]
         wrong += sorted(memories.keys() - params.keys())
@@ -114,9 +114,9 @@ def _is_stacked(name: str) -> bool:
     return place < len(path) and not path[place].isdigit()
 
 
-def _single(name: str, p: Array) -> tuple[str, Array]:
+def single(name: str, p: Array | None) -> tuple[str, Any]:
     """Return the name and the array of the first block's parameter where the blocks are stacked."""
-    return (name.replace("blocks.", "blocks.0.", 1), p[0]) if _is_stacked(name) else (name, p)
+    return (name.replace("blocks.", "blocks.0.", 1), p if p is None else p[0]) if _is_stacked(name) else (name, p)
 
 
 def _by_slot(memories: dict[str, Memory], params: Tree) -> dict[str, Tree]:

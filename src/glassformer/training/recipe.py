@@ -15,8 +15,8 @@ from ..settings import check_known, from_settings
 from .optimizer import Optimizer
 from .optimizers import OPTIMIZERS, make_optimizer
 
-_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "str": (str,)}
-_WORDS = {"int": "a whole number", "float": "a number", "str": "a name"}
+_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "str": (str,), "tuple[str, ...]": (tuple,)}
+_WORDS = {"int": "a whole number", "float": "a number", "str": "a name", "tuple[str, ...]": "a list of names"}
 
 AFTER = 0.1
 """The share of the peak learning rate at which a run goes on behind the end of a schedule that came down to nothing."""
@@ -62,6 +62,7 @@ class Recipe:
     save_every        steps between checkpoints (none: as eval_every)
     ema               decay of a moving average of the parameters, which is then what counts (none: off)
     patience          stop after this many evaluations without improvement (none: never)
+    freeze            parameters that stay as they are: patterns over dotted names, such as "embedding" or "blocks.0.*"
     keep              parameters that the run keeps as its result: best (lowest validation loss) or last
     seed              of the first parameters, the order of examples and dropout
     shards            parts of a batch that are computed at the same time, one per core; a new run settles on what
@@ -87,6 +88,7 @@ class Recipe:
     save_every: int | None = None
     ema: float | None = None
     patience: int | None = None
+    freeze: tuple[str, ...] = ()
     keep: str = "best"
     seed: int = 0
     shards: int | None = None
@@ -119,18 +121,21 @@ class Recipe:
             value, wanted = getattr(self, field.name), str(field.type).removesuffix(" | None")
             if value is None and str(field.type).endswith("| None"):
                 continue
-            if not isinstance(value, _TYPES[wanted]) or isinstance(value, bool):
+            strange = isinstance(value, tuple) and not all(isinstance(name, str) for name in value)
+            if not isinstance(value, _TYPES[wanted]) or isinstance(value, bool) or strange:
                 raise ConfigError(f"{field.name} is {value!r}", hint=f"{field.name} takes {_WORDS[wanted]}")
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
         """Build a recipe; refuse settings it does not know."""
-        listed = "`glassformer settings recipe` lists them all"
+        listed, freeze = "`glassformer settings recipe` lists them all", settings.get("freeze")
+        if isinstance(freeze, str | list):
+            settings = {**settings, "freeze": tuple(freeze.split(",") if isinstance(freeze, str) else freeze)}
         return from_settings("a recipe has no setting", settings, cls, listed=listed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings, ready for JSON."""
-        return asdict(self)
+        return {**asdict(self), "freeze": list(self.freeze)}
 
     def build_optimizer(self) -> Optimizer:
         """Return the optimizer these settings describe."""

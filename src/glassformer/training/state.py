@@ -12,6 +12,7 @@ from ..errors import CheckpointError, TrainingError
 from ..models import Model
 from ..tree import flatten
 from .gradients import all_finite
+from .lora import trainable
 from .optimizers import EMA
 from .recipe import Recipe
 
@@ -40,7 +41,7 @@ def start(model: Model, recipe: Recipe, params: Tree | None = None) -> TrainingS
     """Return the state before the first step; what is trained is drawn from the recipe's seed unless given."""
     params = model.init(recipe.seed) if params is None else params
     ema = None if recipe.ema is None else EMA(recipe.ema).init(params)
-    return TrainingState(0, params, recipe.build_optimizer().init(params), ema)
+    return TrainingState(0, params, recipe.build_optimizer().init(trainable(params, recipe.freeze)), ema)
 
 
 def final_params(state: TrainingState, recipe: Recipe) -> Tree:

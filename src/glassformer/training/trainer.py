@@ -18,10 +18,10 @@ from .. import ops
 from ..arrays import Array, Tree
 from ..data.examples import Dataset, count_targets
 from ..models import Batch, Model
-from ..tree import flatten
+from ..tree import flatten, rebuilt
 from .evaluate import Evaluation, evaluate
 from .gradients import accumulate, all_finite, clip, global_norm
-from .lora import EVERYTHING, Parametrization
+from .lora import EVERYTHING, Parametrization, trainable
 from .optimizers import EMA
 from .recipe import Recipe
 from .state import TrainingState, start
@@ -94,7 +94,7 @@ class Trainer:
 
         def part(rows: Batch, key: Array | None) -> tuple[Array, Tree]:
             loss, grads = self.loss_and_grads(params, rows, key)
-            return loss, self.parametrization.pull_back(state.params, grads)
+            return loss, trainable(self.parametrization.pull_back(state.params, grads), recipe.freeze)
 
         if recipe.accumulate == 1:
             loss, grads = part(batch, key)
@@ -115,10 +115,15 @@ class Trainer:
         """Return the state after the optimizer's step, if all of it is finite."""
         # A finite norm says that all gradients are finite, but a huge step can still leave the range of the weights.
         if math.isfinite(loss) and math.isfinite(norm):
-            params, moments = self.optimizer.update(state.params, grads, state.optimizer, lr=lr)
+            params, moments = self.updated(state.params, grads, state.optimizer, lr)
             if all_finite(params):
                 return self.averaged(state._replace(params=params, optimizer=moments)), Figures(loss, norm, True)
         return state, Figures(loss, norm, False)
+
+    def updated(self, params: Tree, grads: Tree, moments: Tree, lr: Any) -> tuple[Tree, Tree]:
+        """Return all parameters and what the optimizer remembers after its step over those that are not frozen."""
+        moved, moments = self.optimizer.update(trainable(params, self.recipe.freeze), grads, moments, lr=lr)
+        return (rebuilt(params, flatten(params) | flatten(moved)) if self.recipe.freeze else moved), moments
 
     def averaged(self, state: TrainingState) -> TrainingState:
         """Return a state whose parameters have moved with its moving average moved too."""

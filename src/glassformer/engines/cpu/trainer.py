@@ -25,6 +25,7 @@ from ...models.accounting import flops_per_token
 from ...sources import check_once
 from ...training.gradients import target_shares
 from ...training.interruption import uninterrupted
+from ...training.lora import trainable
 from ...training.optimizer import Optimizer, check_gradients, memories_of
 from ...training.optimizers import Adam, AdamW
 from ...training.state import TrainingState
@@ -63,7 +64,8 @@ class InPlaceTrainer(Trainer):
             if keep is None or not finite or not self.optimizer.is_bounded(lr) or not _is_usual(self.optimizer):
                 return self.moved(state, grads, lr, loss, norm)
             if self._moves is None or self._moves[0].params is not state.params:
-                self._moves = state, in_place(self.optimizer, state.params, state.optimizer)
+                moving = trainable(state.params, self.recipe.freeze)
+                self._moves = state, in_place(self.optimizer, moving, state.optimizer)
             figures = Figures(loss, norm, True)
             with uninterrupted():
                 self._moves[1](grads, lr)

@@ -25,7 +25,7 @@ from ...mesh.sharding import fetch, fetch_for, unstack_blocks
 from ...models import Batch, Model, build
 from ...training.evaluate import Evaluation, evaluate, right_answers, rows_at_once
 from ...training.gradients import all_finite, clip, global_norm, target_shares
-from ...training.lora import EVERYTHING
+from ...training.lora import EVERYTHING, trainable
 from ...training.optimizers import EMA
 from ...training.recipe import Recipe
 from ...training.state import TREES, TrainingState
@@ -91,7 +91,7 @@ class JaxTrainer(Trainer):
     def _beside(self, params: Tree) -> dict[str, Tree]:
         ema = None if self.recipe.ema is None else EMA(self.recipe.ema).init(params)
         scaling = None if self.scaling is None else self.scaling.init()
-        return {"optimizer": self.optimizer.init(params), "ema": ema, "scaling": scaling}
+        return {"optimizer": self.optimizer.init(trainable(params, self.recipe.freeze)), "ema": ema, "scaling": scaling}
 
     def put(self, state: TrainingState) -> TrainingState:
         if self.scaling is not None and state.scaling is None:
@@ -156,7 +156,7 @@ class JaxTrainer(Trainer):
         if self.scaling is not None:
             grads = self.scaling.undo(grads, trees["scaling"])
         grads, norm = clip(grads, self.recipe.clip) if self.recipe.clip else (grads, global_norm(grads))
-        params, optimizer = self.optimizer.update(trees["params"], grads, trees["optimizer"], lr=lr)
+        params, optimizer = self.updated(trees["params"], grads, trees["optimizer"], lr)
         ema = None if trees["ema"] is None else EMA(self.recipe.ema or 0.0).update(trees["ema"], params)
         moved = xp.isfinite(loss) & xp.isfinite(norm)
         if not self.optimizer.is_bounded(self.recipe.lr):
@@ -177,7 +177,7 @@ class JaxTrainer(Trainer):
         def gradients(part: Batch, key: Array | None) -> tuple[Array, Tree]:
             loss, grads = self.model.loss_and_grads(params, part, key=key, **settings)
             grads = self.placement.outside_blocks(self.placement.resting, grads)
-            return loss, self.parametrization.pull_back(trees["params"], grads)
+            return loss, trainable(self.parametrization.pull_back(trees["params"], grads), self.recipe.freeze)
 
         first = tree_map(lambda x: x[0], batch)
         if parts == 1:
