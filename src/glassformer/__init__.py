@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import data, errors, generation, interpret, layers, ops, plots, proofs, training, tree
     from .api import Exploration, Loop, explore, from_arrays, resume, save, train
+    from .blas import threads
     from .config import (
         DecoderConfig,
         EncoderConfig,
@@ -59,6 +60,7 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 # nothing and a part that needs a library asks for it only when it is used.
 _HOMES = {
     "api": ("Exploration", "Loop", "explore", "from_arrays", "resume", "save", "train"),
+    "blas": ("threads",),
     "config": (
         "DecoderConfig", "EncoderConfig", "EncoderDecoderConfig", "RotaryScaling", "TransformerConfig",
         "config_from_dict",
@@ -90,7 +92,7 @@ __all__ = [
     "explore", "from_arrays", "generation", "gradient_noise_scale", "hvp", "interpret", "layers", "load", "ops",
     "per_example_gradients", "plots", "preset", "proofs", "pull", "register_activation", "register_block",
     "register_norm", "register_op", "register_positions", "register_tokenizer", "replay", "resume", "save",
-    "set_engine", "task", "train", "training", "tree", "use_engine",
+    "set_engine", "task", "threads", "train", "training", "tree", "use_engine",
 ]  # fmt: skip
 
 

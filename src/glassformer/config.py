@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from . import registry
 from .errors import ConfigError
 from .execution import AMONG_MODEL_SETTINGS, separated
-from .settings import check_known, check_settings, from_settings
+from .setting import check_known, check_settings, from_settings
 
 POSITION_NAMES = registry.BUILT_IN["positions"]
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
 from .errors import ConfigError
-from .settings import check_known, check_settings, from_settings
+from .setting import check_known, check_settings, from_settings
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 AXES = ("data", "fsdp", "tensor")

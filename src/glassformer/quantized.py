@@ -27,7 +27,7 @@ import numpy as np
 
 from .arrays import Array
 from .errors import DTypeError, ShapeError
-from .settings import check_known
+from .setting import check_known
 
 BLOCK = 32
 GROUP = 4

@@ -20,7 +20,7 @@ from .data import Lexicon, Task
 from .errors import ConfigError, WeightsError
 from .execution import PLAIN, Execution
 from .models import Batch, Model, build
-from .settings import check_known
+from .setting import check_known
 from .text import PublishedTokenizer, Tokenizer
 from .tree import count, flatten
 

@@ -127,9 +127,9 @@ kernel of Adam: eps inside the root
 | tests/engines/cpu/test_contract.py::test_kernels_without_a_gradient_equal_their_ops[adam_update]
 -(np.sqrt(s) / real(root) + real(eps))
 +(np.sqrt(s + real(eps)) / real(root))
-# threads.py
+# blas.py
 threads: BLAS left with one thread
-| tests/test_threads.py::test_blas_has_one_thread_inside_and_as_many_as_before_afterwards
+| tests/test_blas.py::test_blas_has_one_thread_inside_and_as_many_as_before_afterwards
 -        use(number)
 +        use(1)
 # engines/cpu/trainer.py

@@ -14,7 +14,7 @@ from ..runs.custom_files import takes_lexicon
 from ..runs.planning import check_fit, task_for, task_options
 from ..runs.provenance import stable_data
 from ..runs.settings import split_settings
-from ..settings import check_known, setting_names
+from ..setting import check_known, setting_names
 from ..trained_model import TrainedModel
 from ..training import Evaluation
 from ..training.evaluate import evaluate

@@ -15,7 +15,7 @@ import click
 import glassformer
 
 from ..errors import CheckpointError, ConfigError, DataError, GlassformerError, did_you_mean, first_line, nearest
-from ..settings import check_known
+from ..setting import check_known
 from .options import trust_option
 
 EXAMPLES = {

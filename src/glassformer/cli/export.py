@@ -7,7 +7,7 @@ import click
 
 from ..errors import ConfigError
 from ..loading import read_model
-from ..settings import check_known
+from ..setting import check_known
 from ..text.published import TOKENIZER
 from ..trained_model import FORMATS
 from ..weights.export import export_folder

@@ -14,7 +14,7 @@ from ..loading import is_run, locate, read_model
 from ..plots import FORMATS, THEMES, inspect_model
 from ..progress.display import DELAY, waiting
 from ..runs.run import open_run
-from ..settings import check_known
+from ..setting import check_known
 from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST
 from ..web.page_export import Show, models_page

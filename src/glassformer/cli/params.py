@@ -9,7 +9,7 @@ from ..config import TransformerConfig, config_from_dict
 from ..errors import ConfigError, did_you_mean
 from ..models import PRESETS, preset
 from ..models.accounting import Costs, costs
-from ..settings import check_known
+from ..setting import check_known
 from .options import json_option, set_option
 from .output import bytes_text, count_text, flops_text, plural, print_json, print_table
 from .settings import parse_settings

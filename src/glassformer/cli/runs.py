@@ -23,7 +23,7 @@ from ..runs.listing import (
     samples_or_reason,
 )
 from ..runs.run import Run, open_run
-from ..settings import check_known
+from ..setting import check_known
 from ..text import printable
 from .options import PATH, json_option
 from .output import log, print_json, print_table

@@ -10,13 +10,13 @@ import click
 
 from ..errors import ConfigError
 from ..registry import SUMMARIES
-from ..settings import check_known
+from ..setting import check_known
 from .options import json_option
 from .output import console, log, print_json, print_table
 
 if TYPE_CHECKING:
     from ..runs.settings import Group
-    from ..settings import Setting
+    from ..setting import Setting
 
 COLUMNS = ("name", "default", "takes", "meaning")
 LONGEST_DEFAULT = 40

@@ -7,7 +7,7 @@ import click
 from ..data.corpus import is_token_file, stream_text, write_tokens
 from ..errors import ConfigError
 from ..loading import load_tokenizer
-from ..settings import check_known
+from ..setting import check_known
 from ..text import ByteTokenizer, PublishedTokenizer, Tokenizer, pieces_of
 from .options import PATH, json_option
 from .output import log, plural, print_json, print_table, visible

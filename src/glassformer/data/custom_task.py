@@ -20,7 +20,7 @@ from typing import Any
 
 from .. import registry
 from ..errors import ConfigError, DataError, GlassformerError
-from ..settings import check_known
+from ..setting import check_known
 from ..text import CharTokenizer, Tokenizer
 from .question_tasks import Lexicon, question_task, require_text, split_by_hash
 from .task import Architecture, Task

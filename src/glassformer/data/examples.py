@@ -13,7 +13,7 @@ from ..arrays import Array, namespace
 from ..errors import ConfigError, DataError, ShapeError
 from ..models.model import Batch
 from ..ops.loss import IGNORE
-from ..settings import check_count
+from ..setting import check_count
 
 
 class Dataset(Protocol):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from ..arrays import Array
 from ..models.model import Batch
 from ..registry import SUMMARIES
-from ..settings import check_known
+from ..setting import check_known
 from ..text.tokenizer import Tokenizer
 from .examples import Dataset
 

@@ -14,7 +14,7 @@ from ..data import Task
 from ..data.examples import stack
 from ..errors import ConfigError, LengthError
 from ..models import Batch, Model
-from ..settings import texts_of
+from ..setting import texts_of
 from ..text import PublishedTokenizer
 from ..trained_model import END, TrainedModel
 from .sampling import Sampling, likeliest, log_softmax, only_known

@@ -22,7 +22,7 @@ from ..arrays import Array, Tree, check_ids, check_length
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from ..errors import ConfigError, LengthError, ShapeError
 from ..models import Batch, Decoder, EncoderDecoder, Model
-from ..settings import check_count
+from ..setting import check_count
 from ..sources import check_once
 from .sampling import Sampling
 

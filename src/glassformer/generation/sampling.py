@@ -16,7 +16,7 @@ import numpy as np
 
 from ..arrays import Array, namespace
 from ..errors import ConfigError, GlassformerError
-from ..settings import from_settings
+from ..setting import from_settings
 
 MOST = 1_000_000
 """The largest penalty: any more would leave the range of numbers after a few tokens."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..quantized import Quantized, quantize
-from ..settings import check_known
+from ..setting import check_known
 from ..tree import map_named
 
 AS_STORED = "as-stored"

@@ -14,7 +14,7 @@ import numpy as np
 from ..arrays import Array
 from ..config import EncoderConfig, EncoderDecoderConfig
 from ..errors import ConfigError, GlassformerError, LengthError, TokenError, WeightsError
-from ..settings import check_count, texts_of
+from ..setting import check_count, texts_of
 from ..text.published import TOKENIZER
 from ..text.stream import StopStrings, StreamDecoder
 from ..trained_model import TrainedModel

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..models import Model
-from ..settings import check_count
+from ..setting import check_count
 from .reader import CHUNK, Reader, Writing, checked, reading
 from .sampling import History, Sampling, choose, likeliest, log_softmax, only_known
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError, LengthError
-from ..settings import check_known
+from ..setting import check_known
 from .batched import MEMORY, Progress, bytes_at_once
 from .changes import Change, mean, resample, zero
 from .gradients import LOSS, Logit

@@ -23,7 +23,7 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..config import EncoderConfig
 from ..errors import ConfigError, LengthError
-from ..settings import check_known
+from ..setting import check_known
 from ..trained_model import TrainedModel
 from .packed import unpacked
 

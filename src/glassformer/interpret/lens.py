@@ -31,7 +31,7 @@ from .. import ops
 from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError, ShapeError, TokenError
 from ..ops.linear import LinearSaved
-from ..settings import check_known
+from ..setting import check_known
 from ..training import Optimizer
 from .batched import Progress
 from .names import LOGITS

@@ -34,7 +34,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError, LengthError
 from ..models import EncoderDecoder
-from ..settings import check_known
+from ..setting import check_known
 from ..tree import flatten
 from .batched import MEMORY, Progress, batched_interventions, bytes_at_once
 from .changes import Change, freeze, take

@@ -24,7 +24,7 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, did_you_mean
 from ..execution import Execution
 from ..models import Batch, Model
-from ..settings import check_known
+from ..setting import check_known
 from ..tree import flatten, rebuilt, tree_map
 from .block_checkpoints import RecomputedBlocks, unpack
 from .changes import ALL, Change, Intervention, Placed

@@ -29,7 +29,7 @@ from ..generation.conversation import Conversation, reply, turns_of
 from ..generation.texts import Stream, encode_prompts
 from ..layers import Cache
 from ..models import EncoderDecoder, Model
-from ..settings import texts_of
+from ..setting import texts_of
 from ..trained_model import TrainedModel
 from ..tree import flatten, rebuilt
 from .changes import Change

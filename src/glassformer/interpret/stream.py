@@ -14,7 +14,7 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError
 from ..layers import Stack
 from ..models import Encoder, EncoderDecoder
-from ..settings import check_known
+from ..setting import check_known
 from .run import Kept, Run
 from .where import is_of_source
 

@@ -34,7 +34,7 @@ from typing import Any, ClassVar, NamedTuple
 from ..config import EncoderDecoderConfig, TransformerConfig
 from ..errors import ConfigError
 from ..execution import Execution, MeshShape
-from ..settings import check_known
+from ..setting import check_known
 from .rules import RULES, Rules, check_mesh
 from .share import MASTER, PRECISIONS, SLOTS, Share, has_token_head, leaves_of
 

@@ -17,7 +17,7 @@ from ..config import EncoderDecoderConfig, TransformerConfig
 from ..errors import ConfigError, ShapeError
 from ..execution import AXES, Execution, MeshShape
 from ..models import build
-from ..settings import check_known
+from ..setting import check_known
 from ..tree import named_leaves
 from .shape import build_mesh
 

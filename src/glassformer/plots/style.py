@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from ..arrays import Array
 from ..errors import ConfigError
 from ..files import write_new
-from ..settings import check_known
+from ..setting import check_known
 from .labels import font_families
 
 DPI = 160

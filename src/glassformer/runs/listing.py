@@ -14,7 +14,7 @@ from ..data import TASKS
 from ..errors import ConfigError, GlassformerError, first_line
 from ..execution import PLAIN, joined
 from ..models.accounting import parameters_by_part
-from ..settings import described
+from ..setting import described
 from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST, LATEST, checkpoint_path
 from ..training.recipe import Recipe, changed_recipe

@@ -10,7 +10,7 @@ from ..data import TASKS, Task, build_task
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution, separated
 from ..models import PRESETS
-from ..settings import check_known
+from ..setting import check_known
 from ..trained_model import TrainedModel
 from ..training.lora import EVERYTHING, Adapted, LoRA, Parametrization
 from ..training.recipe import Recipe, changed_recipe

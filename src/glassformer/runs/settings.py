@@ -18,7 +18,7 @@ from ..execution import AMONG_MODEL_SETTINGS, PRECISIONS, Execution
 from ..generation.sampling import Sampling
 from ..generation.texts import TEMPERATURE
 from ..models import PRESETS
-from ..settings import Setting, check_known, described, setting_names
+from ..setting import Setting, check_known, described, setting_names
 from ..training.lora import LoRA
 from ..training.optimizers import OPTIMIZERS
 from ..training.recipe import KEEP, SCHEDULES, Recipe

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from .. import registry
 from ..arrays import Array
 from ..errors import ConfigError
-from ..settings import check_known
+from ..setting import check_known
 from .bpe import BPETokenizer
 from .published import PublishedTokenizer
 from .symbols import ByteTokenizer, CharTokenizer, WordTokenizer

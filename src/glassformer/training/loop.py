@@ -17,11 +17,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..arrays import Array, Tree
+from ..blas import one_blas_thread
 from ..config import TransformerConfig
 from ..data.examples import Dataset
 from ..errors import TrainingError
 from ..models import Batch
-from ..threads import one_blas_thread
 from .evaluate import Evaluation
 from .recipe import Recipe
 from .state import TrainingState, final_params

@@ -24,7 +24,7 @@ from ..arrays import Array, Tree, cast
 from ..errors import ConfigError, did_you_mean
 from ..layers import Spec
 from ..models import Model
-from ..settings import from_settings
+from ..setting import from_settings
 from ..tree import flatten, named_leaves, rebuilt, tree_map, unflatten
 from .optimizer import single
 

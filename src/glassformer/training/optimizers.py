@@ -13,7 +13,7 @@ import numpy as np
 from .. import ops
 from ..arrays import Array, Tree, cast, namespace, widen
 from ..errors import ConfigError
-from ..settings import check_known, from_settings
+from ..setting import check_known, from_settings
 from ..tree import library, tree_map
 from .optimizer import Memory, Optimizer, Predicate, check_fractions, check_not_negative, is_matrix
 

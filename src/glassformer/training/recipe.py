@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import namespace
 from ..errors import ConfigError
-from ..settings import check_known, from_settings
+from ..setting import check_known, from_settings
 from .optimizer import Optimizer
 from .optimizers import OPTIMIZERS, make_optimizer
 

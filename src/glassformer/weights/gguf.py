@@ -22,7 +22,7 @@ from ..errors import ConfigError, WeightsError
 from ..files import explained, replacing
 from ..ops import rotary_angles
 from ..quantized import BLOCK, write_rows
-from ..settings import check_known
+from ..setting import check_known
 from ..text import PublishedTokenizer
 from ..trained_model import TrainedModel
 from .export import KEEP, family_for, has_family, published_arrays, with_config

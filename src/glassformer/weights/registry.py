@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import WeightsError
 from ..files import explained, flush, flush_folder, sha256_of
-from ..settings import check_known
+from ..setting import check_known
 
 CACHE = "GLASSFORMER_CACHE"
 

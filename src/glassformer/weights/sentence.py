@@ -12,7 +12,7 @@ from ..config import EncoderConfig
 from ..errors import ConfigError, LengthError, WeightsError
 from ..files import explained
 from ..models import Batch, build
-from ..settings import texts_of
+from ..setting import texts_of
 from ..text import PublishedTokenizer
 from ..trained_model import Pooling, TrainedModel
 from .fields import inside, parse_json, read_json

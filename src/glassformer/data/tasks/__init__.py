@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from ...errors import ConfigError
-from ...settings import check_count, check_known
+from ...setting import check_count, check_known
 from ..question_tasks import Within
 from ..task import Task
 from . import arithmetic, counting, dates, files, regression, strings

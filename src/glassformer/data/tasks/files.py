@@ -10,7 +10,7 @@ from ... import registry
 from ...arrays import Array
 from ...errors import ConfigError, DataError
 from ...models.model import Batch
-from ...settings import check_known
+from ...setting import check_known
 from ...text.bpe import BPETokenizer
 from ...text.symbols import ByteTokenizer, CharTokenizer
 from ...text.tokenizer import Tokenizer

@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 
 from ...errors import DataError
-from ...settings import check_count
+from ...setting import check_count
 from ...text.symbols import CharTokenizer
 from ..question_tasks import Count, Lexicon, Seed, Splits, Within, draw_splits, hash_fraction, question_task
 from ..task import Task, recipe

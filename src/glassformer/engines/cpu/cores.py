@@ -9,7 +9,7 @@ from contextvars import ContextVar, copy_context
 from functools import cache
 from typing import TypeVar
 
-from ...threads import one_blas_thread
+from ...blas import limits, one_blas_thread
 
 Result = TypeVar("Result")
 
@@ -24,6 +24,8 @@ def cores() -> int:
     limit = _limit.get()
     if limit is not None:
         return limit
+    if limits:
+        return limits[0]
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 

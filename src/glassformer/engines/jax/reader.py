@@ -16,7 +16,7 @@ from ...generation.sampling import check_finite
 from ...generation.storage import STORAGES
 from ...models import Decoder, EncoderDecoder, Model
 from ...quantized import Quantized
-from ...settings import check_known
+from ...setting import check_known
 from ...tree import tree_map
 from . import programs as compiled
 from .programs import BURST, Orders, Remembered, chosen, drawing_of

@@ -1,4 +1,4 @@
-"""One thread of BLAS for each matrix product, as long as somebody asks for it.
+"""How many threads compute: those of BLAS, one of them while somebody asks for it, and the cores of the engine cpu.
 
 BLAS has one number of threads for the whole process. The first block to open notes it and sets it to one, and
 the last to close puts it back, in any order and from any thread.
@@ -13,12 +13,53 @@ from itertools import product
 from typing import Any
 from weakref import ref
 
+from .errors import ConfigError
+
 _AFFIXES = tuple(product(("", "scipy_"), ("", "64_", "_64")))  # of OpenBLAS, as it was built
 _open: set["ref[one_blas_thread]"] = set()  # the `with` blocks that want one thread
 _before: list[int] = []  # how many there were; empty while no block is open
 _lock = threading.RLock()  # a block that is forgotten closes at any moment, such as while another one opens
+limits: list[int] = []  # how many cores kernels may use; empty: all that this process may run on
 PATIENCE = 5.0
 """Seconds after which no thread can still be at work behind the lock: what takes it is done in milliseconds."""
+
+
+class threads:  # noqa: N801 - used like a function
+    """Compute with this many threads in this process: BLAS, and the kernels of the engine cpu.
+
+        gf.threads(1)               from now on
+        with gf.threads(1): …       inside the block
+
+    One thread is best for small models, and beside other jobs: the threads of BLAS wait for each other at every
+    product, and so for a core that another job holds. The engine jax has threads of its own.
+    """
+
+    def __init__(self, number: int) -> None:
+        if number not in range(1, 1025):
+            raise ConfigError(f"the number of threads is {number!r}", hint="use a whole number from 1 to 1,024")
+        self.number, libraries = number, _libraries()
+        with _free_lock():
+            self._restored = list(limits), _before if _open else [ask() for ask, _ in libraries]
+            _set([number], [number] * len(libraries))
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        with _free_lock():
+            _set(*self._restored)
+
+    def __repr__(self) -> str:
+        return f"<threads: {self.number}>"
+
+
+def _set(cores: list[int], numbers: list[int]) -> None:
+    global _before
+    limits[:] = cores
+    if _open:
+        _before = numbers  # for when the last block closes
+    else:
+        for (_, use), number in zip(_libraries(), numbers, strict=True):
+            use(number)
 
 
 class one_blas_thread:  # noqa: N801 - used like a function, and faster than one made of a generator

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from glassformer.errors import ConfigError
-from glassformer.settings import (
+from glassformer.setting import (
     Setting,
     check_count,
     check_known,

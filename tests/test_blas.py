@@ -7,8 +7,11 @@ import threading
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from glassformer import threads
-from glassformer.threads import one_blas_thread
+import glassformer as gf
+from glassformer import blas
+from glassformer.blas import one_blas_thread
+from glassformer.engines.cpu.cores import cores
+from glassformer.errors import ConfigError
 
 
 def blas_threads():
@@ -18,11 +21,11 @@ def blas_threads():
 @pytest.fixture(autouse=True)
 def two_threads():
     """A BLAS with two threads."""
-    threads._libraries.cache_clear()  # another test may have loaded one since they were counted
+    blas._libraries.cache_clear()  # another test may have loaded one since they were counted
     with threadpool_limits(2, user_api="blas"):
         assert set(blas_threads()) == {2}
         yield
-    threads._begin_anew()  # with a lock that is free: what is broken off may have taken it for good
+    blas._begin_anew()  # with a lock that is free: what is broken off may have taken it for good
 
 
 def test_blas_has_one_thread_inside_and_as_many_as_before_afterwards():
@@ -35,6 +38,24 @@ def test_blas_has_one_thread_inside_and_as_many_as_before_afterwards():
     with pytest.raises(ZeroDivisionError), one_blas_thread():
         1 / 0  # noqa: B018
     assert set(blas_threads()) == {2}
+
+
+def test_the_number_of_threads_is_set_for_good_or_for_a_block():
+    before = cores()
+    with gf.threads(1):
+        assert (set(blas_threads()), cores()) == ({1}, 1)
+        gf.threads(3)
+        assert (set(blas_threads()), cores()) == ({3}, 3)
+        with one_blas_thread(), gf.threads(4):
+            assert (set(blas_threads()), cores()) == ({1}, 4)
+        assert set(blas_threads()) == {3}
+        with one_blas_thread():
+            gf.threads(2)
+        assert set(blas_threads()) == {2}
+    assert (set(blas_threads()), cores()) == ({2}, before)
+    for wrong in (0, 1.5, None):
+        with pytest.raises(ConfigError, match="number of threads"):
+            gf.threads(wrong)
 
 
 def test_blocks_of_two_threads_that_overlap_leave_it_as_it_was():
@@ -81,7 +102,7 @@ def test_a_child_does_not_wait_for_blocks_of_threads_that_stayed_behind():
     with one_blas_thread():
         child = os.fork()
         if child == 0:
-            right = set(blas_threads()) == {2} and not threads._open
+            right = set(blas_threads()) == {2} and not blas._open
             with one_blas_thread():
                 right = right and set(blas_threads()) == {1}
             os._exit(0 if right else 1)
@@ -95,7 +116,7 @@ def interrupted_at(moment):
 
     def trace(frame, event, _):
         nonlocal passed
-        if frame.f_code.co_filename != threads.__file__:
+        if frame.f_code.co_filename != blas.__file__:
             return None
         frame.f_trace_opcodes = True
         if event in ("call", "opcode"):
@@ -122,15 +143,15 @@ def test_an_interruption_between_any_two_instructions_leaves_blas_as_it_was():
     moment = 1
     while interrupted_at(moment):
         assert set(blas_threads()) == {2}, f"after {moment} instructions"
-        assert not threads._open
-        assert not threads._before
+        assert not blas._open
+        assert not blas._before
         moment += 1
     assert moment > 50  # there were many
 
 
 def test_a_lock_that_an_interruption_left_taken_holds_up_no_other_thread(monkeypatch):
-    monkeypatch.setattr(threads, "PATIENCE", 0.01)
-    threads._lock.acquire()  # and nobody is left who would release it
+    monkeypatch.setattr(blas, "PATIENCE", 0.01)
+    blas._lock.acquire()  # and nobody is left who would release it
     seen = []
 
     def other():
