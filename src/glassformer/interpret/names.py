@@ -20,6 +20,7 @@ from ..errors import ConfigError, did_you_mean
 from ..layers.stack import RematInputs
 from ..tree import named_leaves
 from .tracing import Call, ShapeDtype
+from .transformer_lens import our_name
 
 RETURNED = -1
 LOGITS, VECTORS, SCORES, MASK = "logits", "vectors", "scores", "mask"
@@ -157,10 +158,11 @@ def full_mask(call: Call) -> Array:
     return np.ones(shape, dtype=bool) if mask is None else np.broadcast_to(mask, shape)
 
 
-def check_name(name: str, known: Any) -> None:
+def check_name(name: str, known: Any, what: str = "value") -> None:
     """Refuse the name of a value that a run does not have."""
     if name not in known:
-        raise ConfigError(f"there is no value {name!r} in this run", hint=did_you_mean(name, known))
+        hint = our_name(str(name), known) or did_you_mean(str(name), known)
+        raise ConfigError(f"there is no {what} {name!r} in this run", hint=hint)
 
 
 def find_places(calls: list[Call]) -> dict[int, Address]:

@@ -21,7 +21,7 @@ from typing import Any, overload
 import numpy as np
 
 from ..arrays import Array, Tree
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError
 from ..execution import Execution
 from ..models import Batch, Model
 from ..setting import check_known
@@ -324,11 +324,7 @@ def sorted_changes(start: Run, changes: tuple[Change, ...]) -> tuple[list[Change
     """Tell changes of parameters and of the batch from those of values."""
     given = {*flatten(start.params), *(name for name, part in start.batch._asdict().items() if part is not None)}
     for change in changes:
-        if change.name not in given and change.name not in start.addresses:
-            raise ConfigError(
-                f"there is no value or parameter {change.name!r} in this run",
-                hint=did_you_mean(change.name, {*given, *start.addresses}),
-            )
+        check_name(change.name, {*given, *start.addresses}, "value or parameter")
         if change.backward:
             raise ConfigError(f"{change.word} is about a gradient", hint="pass it to gradients()")
         if change.config not in (None, start.model.config):

@@ -1,0 +1,60 @@
+"""The names that TransformerLens gives to values, beside ours; N is the number of a block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from typing import NamedTuple
+
+
+class OurName(NamedTuple):
+    """What a value of TransformerLens is here: the first of the names that a run has, and how it differs."""
+
+    names: tuple[str, ...]
+    note: str = ""
+
+
+SCALE = "1 / scale"
+SIDE_BY_SIDE = "heads side by side: (B, T, H · C)"
+
+NAMES = {
+    "hook_embed": OurName(("embedding.tokens",)),
+    "hook_pos_embed": OurName(("embedding.positions",), "the same for all examples: (T, D)"),
+    "blocks.N.hook_resid_pre": OurName(("blocks.N-1", "embedding")),
+    "blocks.N.ln1.hook_scale": OurName(("blocks.N.attention_norm.rstd", "blocks.N.attention_norm.rrms"), SCALE),
+    "blocks.N.ln1.hook_normalized": OurName(("blocks.N.attention_norm",)),
+    "blocks.N.attn.hook_q": OurName(("blocks.N.attention.query",), SIDE_BY_SIDE),
+    "blocks.N.attn.hook_k": OurName(("blocks.N.attention.key",), SIDE_BY_SIDE),
+    "blocks.N.attn.hook_v": OurName(("blocks.N.attention.attend.v",), "(B, H, T, C)"),
+    "blocks.N.attn.hook_rot_q": OurName(("blocks.N.attention.attend.q",), "(B, H, T, C)"),
+    "blocks.N.attn.hook_rot_k": OurName(("blocks.N.attention.attend.k",), "(B, H, T, C)"),
+    "blocks.N.attn.hook_attn_scores": OurName(("blocks.N.attention.attend.scores",), "before the mask"),
+    "blocks.N.attn.hook_pattern": OurName(("blocks.N.attention.attend.weights",)),
+    "blocks.N.attn.hook_z": OurName(("blocks.N.attention.output.x",), SIDE_BY_SIDE),
+    "blocks.N.attn.hook_result": OurName(
+        ("blocks.N.attention.output.x",),
+        "times the parameter `blocks.N.attention.output.w`: the C channels of a head with its C rows",
+    ),
+    "blocks.N.hook_attn_out": OurName(("blocks.N.attention",)),
+    "blocks.N.hook_resid_mid": OurName(("blocks.N.feed_forward_norm.x",)),
+    "blocks.N.ln2.hook_scale": OurName(("blocks.N.feed_forward_norm.rstd", "blocks.N.feed_forward_norm.rrms"), SCALE),
+    "blocks.N.ln2.hook_normalized": OurName(("blocks.N.feed_forward_norm",)),
+    "blocks.N.mlp.hook_pre": OurName(("blocks.N.feed_forward.gate", "blocks.N.feed_forward.up")),
+    "blocks.N.mlp.hook_pre_linear": OurName(("blocks.N.feed_forward.up",)),
+    "blocks.N.mlp.hook_post": OurName(("blocks.N.feed_forward.activation",)),
+    "blocks.N.hook_mlp_out": OurName(("blocks.N.feed_forward",)),
+    "blocks.N.hook_resid_post": OurName(("blocks.N",)),
+    "ln_final.hook_scale": OurName(("final_norm.rstd", "final_norm.rrms"), SCALE),
+    "ln_final.hook_normalized": OurName(("final_norm",)),
+}
+
+
+def our_name(name: str, known: Container[str]) -> str | None:
+    """Return a sentence with our name for a value that TransformerLens calls `name`, None where there is none."""
+    block = re.match(r"blocks\.(\d+)\.", name)
+    number = int(block[1]) if block else 0
+    ours = NAMES.get(re.sub(r"^blocks\.\d+\.", "blocks.N.", name), OurName(()))
+    names = [own.replace("N-1", str(number - 1)).replace(".N", f".{number}") for own in ours.names]
+    note = f" ({ours.note.replace('.N.', f'.{number}.')})" if ours.note else ""
+    found = [own for own in names if own in known]
+    return f"TransformerLens' {name} is {found[0]} here{note}" if found else None
