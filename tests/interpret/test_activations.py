@@ -22,7 +22,7 @@ def test_a_pass_ends_where_it_is_told(decoder):
     model, params, batch = decoder
     whole = watch(model, params, batch)
     early = watch(model, params, batch, until="blocks.0")
-    assert "blocks.0.attention.attend.weights" in early
+    assert "blocks.0.attention.attend.weights" in early._ipython_key_completions_()
     np.testing.assert_array_equal(early["blocks.0"], whole["blocks.0"])
     with pytest.raises(ConfigError, match=r"blocks\.1 was not kept"):
         early["blocks.1"]

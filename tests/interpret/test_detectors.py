@@ -5,7 +5,7 @@ import pytest
 
 from glassformer import Batch, Encoder, EncoderConfig
 from glassformer.errors import LengthError
-from glassformer.interpret import detect_heads, head_scores, put, repeated_tokens, watch
+from glassformer.interpret import HeadScores, detect_heads, head_scores, put, repeated_tokens, watch
 
 
 def run_with(model, params, weights, name):
@@ -121,3 +121,9 @@ def test_heads_of_one_layer_score_as_among_all(encoder_decoder):
         assert {one.layer for one in last[kind].named(threshold=0)} == {1}
     assert last["encoder"].scores == {}  # it has one layer
     assert "0 heads" in repr(last["encoder"])
+
+
+def test_heads_are_named_by_multiples_of_chance():
+    scores = {"induction": np.array([[0.23, 0.1]]), "previous token": np.array([[0.23, 0.6]])}
+    found = HeadScores(scores, {"induction": 0.016, "previous token": 0.12})
+    assert [one[:3] for one in found.named()] == [("previous token", 0, 1), ("induction", 0, 0)]

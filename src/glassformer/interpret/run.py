@@ -57,6 +57,9 @@ class NamedValues(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self.known)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self.known)
+
     def _repr_html_(self) -> str:
         return html_of(repr(self).strip("<>"), self)
 
