@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from .execution import Execution
     from .generation.answer import Classification
     from .layers import register_block, register_norm, register_positions
-    from .loading import load
+    from .loading import load, params
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
-    from .models.accounting import costs
     from .ops import register_activation, register_op
     from .runs.replay import replay
+    from .runs.settings import settings
     from .text import register_tokenizer
     from .trained_model import TrainedModel
     from .training.curvature import gradient_noise_scale, hvp, per_example_gradients
@@ -71,11 +71,11 @@ _HOMES = {
     "execution": ("Execution",),
     "generation.answer": ("Classification",),
     "layers": ("register_block", "register_norm", "register_positions"),
-    "loading": ("load",),
-    "models.accounting": ("costs",),
+    "loading": ("load", "params"),
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
     "ops": ("register_activation", "register_op"),
     "runs.replay": ("replay",),
+    "runs.settings": ("settings",),
     "trained_model": ("TrainedModel",),
     "weights.foreign": ("Foreign",),
     "weights.registry": ("pull",),
@@ -88,11 +88,11 @@ _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "PRESETS", "Batch", "Classification", "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderDecoder",
     "EncoderDecoderConfig", "Execution", "Exploration", "Foreign", "GlassformerError", "Loop", "Model",
-    "RotaryScaling", "TrainedModel", "TransformerConfig", "build", "config_from_dict", "costs", "data", "errors",
+    "RotaryScaling", "TrainedModel", "TransformerConfig", "build", "config_from_dict", "data", "errors",
     "explore", "from_arrays", "generation", "gradient_noise_scale", "hvp", "interpret", "layers", "load", "ops",
-    "per_example_gradients", "plots", "preset", "proofs", "pull", "register_activation", "register_block",
+    "params", "per_example_gradients", "plots", "preset", "proofs", "pull", "register_activation", "register_block",
     "register_norm", "register_op", "register_positions", "register_tokenizer", "replay", "resume", "save",
-    "set_engine", "task", "threads", "train", "training", "tree", "use_engine",
+    "set_engine", "settings", "task", "threads", "train", "training", "tree", "use_engine",
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
+from glassformer.errors import ConfigError
 from glassformer.execution import Execution, separated
 from glassformer.layers.stack import Stack
 from glassformer.models.accounting import activation_bytes, costs, flops_per_token, kv_cache_bytes, parameters_by_part
@@ -180,3 +181,13 @@ def test_a_window_is_of_the_own_text_not_of_the_source():
     config = gf.EncoderDecoderConfig(**{**SIZES, "context": 64}, encoder_layers=3)
     fewer = flops_per_token(config, 40) - flops_per_token(config.replace(window=4), 40)
     assert fewer == 4 * (2 * (40 - 4) + 3 * (40 - 7)) * config.width
+
+
+def test_costs_are_shown_as_tables():
+    found = gf.params(gf.build("gpt2"), length=100)
+    assert found == gf.params("gpt2", length=100) == costs(gf.preset("gpt2"), length=100)
+    for shown in (repr(found), found._repr_html_()):
+        assert "124,439,808" in shown
+        assert "KV cache" in shown
+    with pytest.raises(ConfigError, match="is no model"):
+        gf.params(5)

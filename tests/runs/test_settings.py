@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+import glassformer as gf
 from glassformer.data import TASKS
 from glassformer.errors import ConfigError
 from glassformer.runs.settings import OF_DATA, default_task, groups_of, split_settings
@@ -96,3 +97,14 @@ def test_a_setting_of_another_task_is_named_with_it():
 )
 def test_a_mistaken_name_is_answered_with_what_was_meant(name, meant):
     assert meant in hint_for(name)
+
+
+def test_settings_are_a_table_from_python_too():
+    config = gf.preset("gpt2", layers=2)
+    for topic in (config, gf.build(config)):
+        found = {row.name: row for row in gf.settings(topic)}
+        assert (found["layers"].value, found["layers"].group) == (2, "model (decoder)")
+    assert [row.name for row in gf.settings("recipe")] == [one.name for one in groups_of("recipe")[0].settings]
+    assert "must be given" in repr(gf.settings("decoder"))
+    with pytest.raises(ConfigError, match="nothing to set"):
+        gf.settings(5)

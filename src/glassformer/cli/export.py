@@ -7,13 +7,14 @@ import click
 
 from ..errors import ConfigError
 from ..loading import read_model
+from ..models.accounting import bytes_text
 from ..setting import check_known
 from ..text.published import TOKENIZER
 from ..trained_model import FORMATS
 from ..weights.export import export_folder
 from ..weights.gguf import SUFFIX, TYPES, export_gguf
 from .options import PATH, json_option, model_argument
-from .output import bytes_text, log, print_json
+from .output import log, print_json
 
 
 @click.command()

@@ -24,9 +24,10 @@ from ..interpret import (
 )
 from ..interpret.batched import MEMORY, bytes_at_once
 from ..interpret.reading import label, labels_of, read_labels
+from ..models.accounting import bytes_text
 from ..progress.display import ShowCount
 from ..trained_model import TrainedModel
-from .output import bytes_text, shorten, signed, visible
+from .output import shorten, signed, visible
 
 WIDTH = 24
 

@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from ..models import PRESETS
+from ..models.accounting import bytes_text
 from ..weights.registry import REGISTRY, cache_folder, resolve, size_of
 from ..weights.registry import pull as fetch
 from .options import PATH, json_option
-from .output import bytes_text, log, print_json, print_table
+from .output import log, print_json, print_table
 
 
 @click.command()

@@ -69,27 +69,6 @@ def bordered(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: st
     return table
 
 
-def bytes_text(size: float) -> str:
-    """Write a memory size the way people read it: 1.5 GiB."""
-    return _scaled(size, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
-
-
-def count_text(number: float) -> str:
-    """Write a large count the way people read it: 124.4 M."""
-    return _scaled(number, 1000, ("", "k", "M", "B", "T"))
-
-
-def flops_text(number: float) -> str:
-    """Write an amount of arithmetic the way people read it: 284.8 MFLOP, 349.3 GFLOP."""
-    return _scaled(number, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))
-
-
-def _scaled(number: float, base: int, units: Sequence[str]) -> str:
-    power = max(power for power in range(len(units)) if power == 0 or abs(number) >= base**power)
-    places = 1 if power else 0
-    return f"{number / base**power:,.{places}f} {units[power]}".rstrip()
-
-
 def visible(text: str) -> str:
     """Return `text` with white space made visible: spaces as ␣, line ends and unprintable characters as escapes."""
     escaped = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -72,10 +72,7 @@ def settings(topic: str | None, source: str | None, lora: bool, json: bool) -> N
             raise ConfigError("--from needs a task", hint="name one: glassformer settings text --from MODEL")
         _overview(json=json)
         return
-    if source is not None:
-        groups = _of_fine_tuning(topic, source, lora=lora)
-    else:
-        groups = _of_file(topic) if topic.endswith(".py") else groups_of(topic)
+    groups = groups_of(topic) if source is None else _of_fine_tuning(topic, source, lora=lora)
     if json:
         print_json({group.title: [_fields(one) for one in group.settings] for group in groups})
         return
@@ -99,19 +96,6 @@ def _of_fine_tuning(task: str, source: str, *, lora: bool) -> "list[Group]":
 
     check_known("there is no task", task, TASKS)
     return fine_tuning_groups(task, source, load_config(source), adapters=lora)
-
-
-def _of_file(file: str) -> "list[Group]":
-    """Return the settings of the tasks in a file; of several tasks, each under its name."""
-    from ..data import import_file
-    from ..runs.settings import groups_of
-
-    tasks = import_file(file).tasks
-    if not tasks:
-        raise ConfigError(f"{file} holds no task", hint="mark a function with @gf.task")
-    if len(tasks) == 1:
-        return groups_of(tasks[0])
-    return [group._replace(title=f"{task}: {group.title}") for task in tasks for group in groups_of(task)]
 
 
 def _overview(*, json: bool) -> None:

@@ -1,16 +1,26 @@
 """What a model costs, before anything is allocated: parameters, arithmetic and memory."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
+from ..errors import ConfigError
 from ..execution import PLAIN, Execution
+from ..setting import check_known
 from ..tree import named_leaves
 from . import build
 
+ITEMSIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+MEMORY = ("weights", "gradients", "optimizer", "activations", "training", "kv_cache")
+"""What takes memory, as `Costs` calls it."""
+Printed = tuple[str, Sequence[str], Sequence[tuple[str, ...]]]
+"""The title, the columns and the rows of a table; a column of numbers begins with ">"."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Costs:
     """What a model costs to hold, to run and to train on `batch` sequences of `length` tokens.
 
@@ -18,6 +28,8 @@ class Costs:
     multiplication in a matrix product; an encoder-decoder reads a source as long as its target.
     """
 
+    config: TransformerConfig
+    dtype: str
     parts: dict[str, int]  # parameters of each part
     parameters: int
     estimate: int  # 12 · L · D², the rule of thumb for the blocks
@@ -36,21 +48,58 @@ class Costs:
         """Memory while training: weights, gradients, optimizer and activations."""
         return self.weights + self.gradients + self.optimizer + self.activations
 
+    def tables(self) -> tuple[Printed, Printed]:
+        """Return the parameters of each part, and what running and training need, as they are printed."""
+        c = self.config
+        parts = [(name, f"{number:,}", f"{number / self.parameters:.1%}") for name, number in self.parts.items()]
+        parts += [
+            ("total", f"{self.parameters:,}", count_text(self.parameters)),
+            ("12 · L · D² (blocks only)", f"{self.estimate:,}", f"{self.estimate / self.parameters:.1%}"),
+        ]
+        labels = {"optimizer": "optimizer (Adam, float32)", "training": "training in all", "kv_cache": "KV cache"}
+        needs = [
+            ("forward pass, per token", flops_text(self.flops_forward)),
+            ("training, per token", flops_text(self.flops_training)),
+            *((labels.get(name, name), bytes_text(getattr(self, name))) for name in MEMORY),
+        ]
+        title = f"{c.architecture}, layers {c.layers:,}, width {c.width:,}, heads {c.heads:,}"
+        below = f"batch {self.batch:,}, length {self.length:,}, {self.dtype}"
+        return (title, ("part", ">parameters", ">share"), parts), (below, ("for", ">needs"), needs)
+
+    def __repr__(self) -> str:
+        lines = []
+        for title, _, rows in self.tables():
+            lines += [title, *(f"  {name:<28}{'  '.join(f'{cell:>18}' for cell in cells)}" for name, *cells in rows)]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        show = import_module("glassformer.interpret.show")  # a higher room
+        tables = ((title, [name.removeprefix(">") for name in names], rows) for title, names, rows in self.tables())
+        return "".join(show.table_html(*table) for table in tables)
+
 
 def costs(
     config: TransformerConfig,
     *,
     batch: int = 1,
     length: int | None = None,
-    itemsize: int = 4,
+    dtype: str = "float32",
     execution: Execution = PLAIN,
 ) -> Costs:
-    """Count everything for a config; numbers take `itemsize` bytes."""
-    length = config.context if length is None else length
+    """Count everything for a config; `dtype` is that of weights and activations."""
+    check_known("there is no dtype", dtype, ITEMSIZES)
+    if length is not None and length > config.context:
+        raise ConfigError(
+            f"the length is {length:,} but this model reads at most {config.context:,} tokens",
+            hint="choose a shorter length",
+        )
+    length, itemsize = config.context if length is None else length, ITEMSIZES[dtype]
     parts = parameters_by_part(config)
     parameters = sum(parts.values())
     flops = flops_per_token(config, length)
     return Costs(
+        config=config,
+        dtype=dtype,
         parts=parts,
         parameters=parameters,
         estimate=12 * _depth(config) * config.width**2,
@@ -126,6 +175,30 @@ def _keys_seen(config: TransformerConfig, length: int, *, causal: bool) -> int:
 
 def _depth(config: TransformerConfig) -> int:
     return config.layers + (config.encoder_depth if isinstance(config, EncoderDecoderConfig) else 0)
+
+
+# --- as people read it ------------------------------------------------------------------------------------------------
+
+
+def bytes_text(size: float) -> str:
+    """Write a memory size the way people read it: 1.5 GiB."""
+    return _scaled(size, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+
+
+def count_text(number: float) -> str:
+    """Write a large count the way people read it: 124.4 M."""
+    return _scaled(number, 1000, ("", "k", "M", "B", "T"))
+
+
+def flops_text(number: float) -> str:
+    """Write an amount of arithmetic the way people read it: 284.8 MFLOP, 349.3 GFLOP."""
+    return _scaled(number, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))
+
+
+def _scaled(number: float, base: int, units: Sequence[str]) -> str:
+    power = max(power for power in range(len(units)) if power == 0 or abs(number) >= base**power)
+    places = 1 if power else 0
+    return f"{number / base**power:,.{places}f} {units[power]}".rstrip()
 
 
 # --- the record of a forward pass -------------------------------------------------------------------------------------

@@ -6,13 +6,13 @@ import inspect
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import MISSING, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import registry
-from ..config import CONFIGS, choices
-from ..data import TASKS, Task, build_task
+from ..config import CONFIGS, TransformerConfig, choices
+from ..data import TASKS, Task, build_task, import_file
 from ..errors import ConfigError, GlassformerError, did_you_mean, nearest, typed
 from ..execution import AMONG_MODEL_SETTINGS, PRECISIONS, Execution
 from ..generation.sampling import Sampling
@@ -22,6 +22,9 @@ from ..setting import Setting, check_known, described, setting_names
 from ..training.lora import LoRA
 from ..training.optimizers import OPTIMIZERS
 from ..training.recipe import KEEP, SCHEDULES, Recipe
+
+if TYPE_CHECKING:
+    from ..interpret.show import Table
 
 FROM_DATA = ("vocab", "context", "head", "classes", "segments", "source_vocab")
 """Settings of a model that follow from the data, whatever the preset."""
@@ -65,6 +68,37 @@ class Group(NamedTuple):
     title: str
     how: str
     settings: list[Setting]
+
+
+class SettingRow(NamedTuple):
+    """One setting, its group, and the value that it has unless another one is given."""
+
+    group: str
+    name: str
+    value: Any
+    takes: str
+    meaning: str
+
+
+def settings(topic: Any) -> "Table":
+    """Return every setting of a task, a preset, a config or a group as a table: its value, choices and meaning.
+
+    topic   the name of a task or a preset; encoder, decoder or encoder-decoder; recipe, model, lora or sampling; a
+            Python file with tasks; or a config or a model, which has values of its own
+
+    >>> import glassformer as gf
+    >>> next(row for row in gf.settings("recipe") if row.name == "clip").meaning
+    'largest global norm of the gradients (0 or none: never clip)'
+    """
+    from ..interpret.show import Table  # loads much that commands do without
+
+    return Table(
+        SettingRow(
+            group.title, one.name, "must be given" if one.default is MISSING else one.default, one.takes, one.meaning
+        )
+        for group in groups_of(topic)
+        for one in group.settings
+    )
 
 
 def split_settings(task_name: str, settings: Mapping[str, Any]) -> tuple[dict, dict, dict]:
@@ -176,11 +210,16 @@ def with_defaults(settings: list[Setting], defaults: Mapping[str, Any]) -> list[
     return [replace(one, default=defaults[one.name]) if one.name in defaults else one for one in settings]
 
 
-def groups_of(topic: str) -> list[Group]:
-    """Return the settings of a task, a preset, an architecture, or a topic, by its name."""
+def groups_of(topic: Any) -> list[Group]:
+    """Return the settings of a task, a preset, an architecture, a topic or a file, by its name; or of a config."""
+    set_model = "params PRESET --set NAME=VALUE, train TASK --set NAME=VALUE"
+    config = getattr(topic, "config", topic)
+    if isinstance(config, TransformerConfig):
+        return [Group(f"model ({config.architecture})", set_model, model_settings(config.architecture, vars(config)))]
+    if str(topic).endswith(".py"):
+        return _file_groups(topic)
     if topic in TASKS:
         return task_groups(topic)
-    set_model = "params PRESET --set NAME=VALUE, train TASK --set NAME=VALUE"
     if topic in PRESETS:
         given = {name: value for name, value in PRESETS[topic].items() if name != "architecture"}
         architecture = PRESETS[topic]["architecture"]
@@ -200,6 +239,16 @@ def groups_of(topic: str) -> list[Group]:
         return [Group("adapters", "train TASK --from MODEL --lora --set NAME=VALUE", own)]
     drawn = with_defaults(described(Sampling), {"temperature": TEMPERATURE})
     return [Group("sampling", "generate MODEL --NAME VALUE, with - in the place of _", drawn)]
+
+
+def _file_groups(file: str) -> list[Group]:
+    """Return the settings of the tasks in a file; of several tasks, each under its name."""
+    tasks = import_file(file).tasks
+    if not tasks:
+        raise ConfigError(f"{file} holds no task", hint="mark a function with @gf.task")
+    if len(tasks) == 1:
+        return groups_of(tasks[0])
+    return [group._replace(title=f"{task}: {group.title}") for task in tasks for group in groups_of(task)]
 
 
 TOPICS = {
