@@ -316,27 +316,27 @@ class TrainedModel:
 
     # --- looking inside ----------------------------------------------------------------------------------------------
 
-    def batch(self, text: str, answer: str | None = None) -> Batch:
-        """Return a text as a batch of one, with the special tokens that the model was trained with.
+    def batch(self, text: str | Sequence[str], answer: str | Sequence[str] | None = None) -> Batch:
+        """Return a text, or several padded at the end, with the special tokens that the model was trained with.
 
         A model that answers has its own answer behind the text, unless another one is given. Of a classifier, `answer`
         is the right class, which a loss needs.
 
         >>> import glassformer as gf
-        >>> gf.train(None, "majority", steps=1, show=False).batch("0012").tokens
-        array([[0, 0, 1, 2]])
+        >>> gf.train(None, "majority", steps=1, show=False).batch(["0012", "21"])
+        Batch(tokens (2, 4), mask (2, 4))
         """
         return _room("interpret.reading").batch_of(self, text, answer)
 
-    def watch(self, text: str = "") -> Any:
-        """Return the `interpret.Run` of the model on a text: every intermediate value, by its dotted name.
+    def watch(self, text: str | Sequence[str] = "", **settings: Any) -> Any:
+        """Return the `interpret.Run` of the model on a text, or several; settings as in `interpret.watch`.
 
         >>> import glassformer as gf
-        >>> run = gf.train(None, "majority", steps=1, show=False).watch("0012")
-        >>> run.logits.shape
-        (1, 3)
+        >>> run = gf.train(None, "majority", steps=1, show=False).watch(["0012", "21"])
+        >>> run.logits.shape, run.tokens[1]
+        ((2, 3), ['2', '1', '', ''])
         """
-        return _room("interpret.reading").watch_text(self, text)
+        return _room("interpret.reading").watch_texts(self, text, **settings)
 
     def explore(self, text: str | None = None, *, show: bool = True) -> Any:
         """Explore the model as it reads a text: in a notebook as a page below the cell, else in the browser.

@@ -9,7 +9,7 @@ import pytest
 from glassformer.cli.look import PAGE_VIEWS
 from glassformer.cli.look_views import VIEWS
 from glassformer.interpret import attribute
-from glassformer.interpret.reading import label, logit_of
+from glassformer.interpret.reading import logit_of
 from glassformer.loading import read_model
 from pages import read_page, write_dot
 from runs import command, tiny_session
@@ -63,7 +63,7 @@ def test_every_view_of_every_architecture(task, view, folders):
 def test_the_numbers_are_those_of_python(folders):
     subject = read_model(str(folders["majority"]))
     run = subject.watch("00112220")
-    target = logit_of(subject, run, "2", "0", -1)
+    target = logit_of(run, "2", "0", -1)
     expected = attribute(run, target)
     found = json.loads(look(folders["majority"], "00112220", "attribution", "--token", "2", "--against", "0", "--json"))
     assert found["logit"] == pytest.approx(expected.value)
@@ -75,16 +75,16 @@ def test_the_last_row_of_the_lens_is_the_prediction(folders):
     subject = read_model(str(folders["text"]))
     run = subject.watch("the loop")
     assert found["rows"][-1]["rank"] == 1
-    assert found["target"] == label(subject, int(np.argmax(run.logits[0, -1])))
+    assert found["target"] == run.label(int(np.argmax(run.logits[0, -1])))
 
 
 def test_an_encoder_decoder_explains_the_first_token_that_it_writes(folders):
     subject = read_model(str(folders["dates"]))
     run = subject.watch(INPUTS["dates"][0])
     found = json.loads(look(folders["dates"], INPUTS["dates"][0], "--json"))
-    assert found["target"] == label(subject, int(np.argmax(run.logits[0, 0])))
+    assert found["target"] == run.label(int(np.argmax(run.logits[0, 0])))
     last = json.loads(look(folders["dates"], INPUTS["dates"][0], "--position", "-1", "--json"))
-    assert last["target"] == label(subject, int(np.argmax(run.logits[0, -1])))
+    assert last["target"] == run.label(int(np.argmax(run.logits[0, -1])))
 
 
 def test_blocks_and_heads_are_counted_from_0(folders):
@@ -110,7 +110,7 @@ def test_a_long_view_reports_its_progress(folders, monkeypatch):
         (["11110222", "lens", "--position", "99"], "a classifier predicts once"),
         (["11110222", "patching"], "patching needs a second text"),
         (["11110222", "lens", "--token", "7"], "there is no class '7'"),
-        (["11110222", "lens", "--token", "#9"], "no token #9"),
+        (["11110222", "lens", "--token", "#9"], "there is no logit 9"),
         (["11110222", "ablation", "--way", "nothing"], "nothing"),
         ([""], "nothing to read"),
     ],

@@ -94,7 +94,7 @@ def test_the_likeliest_token_is_taken_apart_unless_one_is_named(explorer):
         ("lens", {"first": 8}, LengthError, "there is no position 8"),
         ("lens", {"first": "2"}, ConfigError, "first is '2'"),
         ("lens", {"token": 5}, ConfigError, "token is 5"),
-        ("lens", {"token": "#100000"}, TokenError, "the model has no token #100000"),
+        ("lens", {"token": "#100000"}, TokenError, "there is no logit 100000"),
         ("lens", {"layer": 1}, ConfigError, "unknown part 'layer'"),
         ("attribution", {"position": 8}, LengthError, "there is no position 8"),
         ("attribution", {"against": ""}, TokenError, "is 0 tokens"),

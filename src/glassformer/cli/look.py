@@ -9,7 +9,7 @@ from ..config import EncoderDecoderConfig
 from ..errors import ConfigError, DataError, did_you_mean
 from ..files import write_new
 from ..interpret import Logit
-from ..interpret.reading import label, logit_of
+from ..interpret.reading import logit_of
 from ..interpret.run import has_no_head
 from ..loading import read_model
 from ..progress.display import DELAY, waiting
@@ -87,11 +87,11 @@ def look(
         # The last token of an encoder-decoder's answer would be its end.
         usual = 0 if isinstance(subject.config, EncoderDecoderConfig) else -1
         position = usual if given["position"] is None else given["position"]
-        target = logit_of(subject, run, given["token"], given["against"], position)
+        target = logit_of(run, given["token"], given["against"], position)
         found = VIEWS[view](Question(subject, run, target, source, given["way"] or "zero", show))
-    facts = {"model": model, "view": view, "target": label(subject, target.token), **found.facts}
-    above = "" if target.against is None else f" above {label(subject, target.against)!r}"
-    title = found.title.format(target=repr(label(subject, target.token)) + above)
+    facts = {"model": model, "view": view, "target": run.label(target.token), **found.facts}
+    above = "" if target.against is None else f" above {run.label(target.against)!r}"
+    title = found.title.format(target=repr(run.label(target.token)) + above)
     if figure is not None:
         from ..plots import save
 

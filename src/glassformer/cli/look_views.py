@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +19,9 @@ from ..interpret import (
     lens,
     neuron_attribution,
     patch_stream,
-    trace,
 )
 from ..interpret.batched import MEMORY, bytes_at_once
-from ..interpret.reading import label, labels_of, read_labels
+from ..interpret.trace import trace_of
 from ..models.accounting import bytes_text
 from ..progress.display import ShowCount
 from ..trained_model import TrainedModel
@@ -65,7 +63,7 @@ def view_lens(asked: Question) -> Found:
     rows: list[tuple[str, ...]] = []
     records: list[dict[str, Any]] = []
     for n, point in enumerate(seen.points):
-        says = [(label(subject, i), float(p)) for i, p in zip(ids[n].reshape(-1), odds[n].reshape(-1), strict=True)]
+        says = [(run.label(int(i)), float(p)) for i, p in zip(ids[n].reshape(-1), odds[n].reshape(-1), strict=True)]
         chance, rank = float(chances[n].reshape(-1)[0]), int(ranks[n].reshape(-1)[0])
         shown = "  ".join(f"{_word(word)} {_share(p)}" for word, p in says)
         rows.append((point.label, shown, _share(chance), f"{rank + 1:,}"))
@@ -75,10 +73,9 @@ def view_lens(asked: Question) -> Found:
         from ..plots.predictions import MOST_POSITIONS, lens_map
 
         if subject.is_classifier:
-            return lens_map(seen, ["the text"], partial(label, subject), title=title)
+            return lens_map(seen, title=title)
         last = slice(-MOST_POSITIONS, None)  # more would not be drawn
-        words = read_labels(subject, run)[last]
-        return lens_map(lens(run, positions=last), words, partial(label, subject), title=title)
+        return lens_map(lens(run, positions=last), title=title)
 
     columns = ("after", "predicts", ">p", ">rank")
     return Found("What each layer would predict, beside {target}", columns, rows, records, draw)
@@ -130,7 +127,7 @@ def view_patching(asked: Question) -> Found:
     note = _note(run, total)
     found = patch_stream(run, source, asked.target, progress=lambda done, total: asked.show(done, total, note))
     share = found.share
-    words = read_labels(asked.subject, source)
+    words = source.tokens[0]
     records = [
         {
             "point": label,
@@ -165,7 +162,7 @@ def view_gradients(asked: Question) -> Found:
     flows = gradient_flow(found)[::-1]
     records = [flow._asdict() for flow in flows]
     rows = [(flow.name, f"{flow.leaving:.3g}", f"{flow.through:.3g}", _share(flow.share)) for flow in flows]
-    words = read_labels(asked.subject, asked.run)
+    words = asked.run.tokens[0]
     notes: list[str] = []
     facts: dict[str, Any] = {}
     if len(words) == asked.run.batch.tokens.shape[1] and "embedding" in asked.run:
@@ -183,7 +180,7 @@ def view_gradients(asked: Question) -> Found:
 
 def view_heads(asked: Question) -> Found:
     """Show what each head looks at."""
-    seen = trace(asked.subject.model, asked.run.params, asked.run.batch, labels=labels_of(asked.subject))
+    seen = trace_of(asked.run)
     records: list[dict[str, Any]] = [
         {"attention": kind, **row, "layer": n // found.score.shape[1], "head": n % found.score.shape[1]}
         for kind, found in ((kind, head_statistics(seen, kind)) for kind in seen.kinds)

@@ -1,5 +1,8 @@
 """Looking inside: what a model did with an example, as arrays that can be read, compared and drawn.
 
+run = model.watch("The capital of France is")     # a model that has a tokenizer; tables then show tokens
+attribute(run, Logit(" Paris", against=" Rome"))
+
 seen = trace(model, params, batch)
 seen.attention["decoder"]                 # (L, H, T, S): who looked at whom, in every layer and head
 head_statistics(seen, "decoder").kinds    # what kind of head each one is
@@ -44,6 +47,7 @@ from .flow import gradient_flow
 from .formula import Formula, Link, Operand
 from .fourier import Fourier, fourier, fourier_basis
 from .gradients import Gradients, Logit, Loss, Sum, gradients
+from .labels import NUMBERS, Labels, token_labels
 from .lens import Lens, lens, train_lens, tuned_lens
 from .neurons import exciting_inputs
 from .packed import unpacked
@@ -64,7 +68,7 @@ from .show import show
 from .statistics import HeadStatistics, LayerStatistics, head_statistics, layer_statistics
 from .steering import steering_vector
 from .stream import token_rows
-from .trace import NUMBERS, Labels, Trace, full_and_causal, token_labels, trace, trace_each
+from .trace import Trace, full_and_causal, trace, trace_each
 from .update import Update, update
 from .where import Where
 

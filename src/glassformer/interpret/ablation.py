@@ -50,12 +50,14 @@ class Ablation:
 
     parts     which part was silenced
     loss      (parts,) by how much the loss grew; None for a batch without targets
+    labels    what tables call the chosen logits
     logits    (parts, targets) by how much the chosen logits grew
     bytes     the memory that the variants took at once
     """
 
     parts: list[Ablated]
     targets: tuple[Logit, ...]
+    labels: tuple[str, ...]
     loss: Array | None
     logits: Array
     bytes: int
@@ -71,8 +73,7 @@ class Ablation:
 
     def _repr_html_(self) -> str:
         rows = [[*list(row.values())[:-1], *row["logits"]] for row in self.rows()]
-        logits = [target.label for target in self.targets]
-        columns = ("without", "layer", "head", "neuron", "loss", *logits)
+        columns = ("without", "layer", "head", "neuron", "loss", *self.labels)
         return table_html(f"what changes without each of {len(rows)} parts", columns, rows)
 
 
@@ -113,7 +114,7 @@ def ablate(
     parts: Sequence[Ablated],
     way: str = "zero",
     *,
-    targets: Sequence[Logit] = (),
+    targets: Logit | Sequence[Logit] = (),
     data: Run | Sequence[Run] | None = None,
     order: Sequence[int] | None = None,
     memory: int = MEMORY,
@@ -121,13 +122,14 @@ def ablate(
 ) -> Ablation:
     """Silence parts one at a time and measure what follows.
 
-    targets    logits to measure beside the loss
+    targets    a logit, or several, to measure beside the loss
     data       what "mean" averages over, or "resample" takes from: the run itself unless given
     order      for "resample": which example of the data each example gets; the next one unless given
     memory     bytes that the variants may take at once; progress is told after each lot of them
     """
     if not parts:
         raise ConfigError("there is no part to silence", hint="registered blocks may keep theirs under other names")
+    targets = [targets] if isinstance(targets, Logit) else targets
     has_loss = run.batch.targets is not None
     answers: list[Answer] = [*([LOSS] if has_loss else []), *targets]
     if not answers:
@@ -137,6 +139,7 @@ def ablate(
     return Ablation(
         parts=list(parts),
         targets=tuple(targets),
+        labels=tuple(target.label(run) for target in targets),
         loss=effect[:, 0] if has_loss else None,
         logits=effect[:, int(has_loss) :],
         bytes=bytes_at_once(run, len(parts), memory),

@@ -26,15 +26,14 @@ from typing import IO, Any
 import numpy as np
 
 from ..arrays import Array
-from ..data.examples import stack
 from ..errors import ConfigError, DataError
 from ..files import replacing
-from ..models import Batch
 from ..trained_model import TrainedModel
 from .batched import Progress
 from .names import check_name
 from .reading import batch_of
-from .run import Kept, NamedValues, watch
+from .run import Kept, watch
+from .show import NamedValues
 from .stream import real_tokens, token_rows
 from .where import is_of_source
 
@@ -93,7 +92,7 @@ def activations(
         }
         kept = None
         while some := list(islice(rest, batch_size)):
-            batch = _padded([batch_of(model, text) for text in some])
+            batch = batch_of(model, some)._replace(targets=None)
             kept = kept.again(batch) if kept else watch(model.model, model.params, batch, names=names)
             for name, rows in _vectors(kept, names).items():
                 columns[name].append(rows + done if name == EXAMPLES else rows)
@@ -124,18 +123,6 @@ def _vectors(kept: Kept, names: Sequence[str]) -> dict[str, Array]:
                 hint="choose values with one vector per token, all of the source or all of the target",
             )
     return {**found, EXAMPLES: examples, POSITIONS: positions}
-
-
-def _padded(batches: Sequence[Batch]) -> Batch:
-    """Return batches of one example each as one batch, with masks and without targets."""
-
-    def joined(name: str) -> tuple[Array | None, Array | None]:
-        parts = [getattr(batch, name) for batch in batches]
-        return (None, None) if parts[0] is None else stack([np.asarray(part)[0] for part in parts])
-
-    (tokens, mask), (source, source_mask), (segments, _) = map(joined, ("tokens", "source", "segments"))
-    assert tokens is not None
-    return Batch(tokens, None, mask, source, source_mask, segments)
 
 
 class _Column:

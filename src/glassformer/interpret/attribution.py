@@ -21,7 +21,7 @@ from ..errors import ConfigError
 from ..models import Encoder
 from ..tree import flatten
 from .changes import stop
-from .gradients import Gradients, Logit, gradients
+from .gradients import Gradients, Logit, check_question, gradients
 from .packed import unpacked
 from .run import Run
 from .show import table_html
@@ -46,9 +46,10 @@ class Contribution(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """A logit, or a difference of two, and the parts that sum to it."""
+    """A logit, or a difference of two, and the parts that sum to it; `label` is what tables call it."""
 
     target: Logit
+    label: str
     value: float
     parts: list[Contribution]
 
@@ -59,8 +60,7 @@ class Attribution:
     def _repr_html_(self) -> str:
         rows = [list(row.values()) for row in self.rows()]
         kinds = ", ".join(f"{kind.replace('_', '-')} {value:+.4g}" for kind, value in self.by_kind().items())
-        title = f"what adds to {self.value:.4g}, the logit of {self.target.token}"
-        title += "" if self.target.against is None else f" above {self.target.against}"
+        title = f"what adds to {self.value:.4g}: {self.label}"
         return table_html(title, ("part", "kind", "layer", "head", "adds"), rows, [f"all together: {kinds}"])
 
     def by_kind(self) -> dict[str, float]:
@@ -71,6 +71,7 @@ class Attribution:
 
 def attribute(run: Run, target: Logit) -> Attribution:
     """Take a logit, or how far it is above another, apart into what every part adds to it."""
+    check_question(run, target)
     value, grads = target.value(run), _direct_gradients(run, target)
     parts = [*_embeddings(run, grads), *_sublayers(run, grads), *_biases(run, grads)]
     total = sum(part.value for part in parts)
@@ -81,7 +82,7 @@ def attribute(run: Run, target: Logit) -> Attribution:
             f"the parts sum to {total:.6g}, the logit is {value:.6g}: something on the direct path bends it",
             hint="registered norms, blocks and positions must be linear there, with LayerNorm's or RMSNorm's root",
         )
-    return Attribution(target, value, parts)
+    return Attribution(target, target.label(run), value, parts)
 
 
 def neuron_attribution(run: Run, target: Logit) -> dict[str, Array]:

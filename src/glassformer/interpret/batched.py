@@ -50,7 +50,7 @@ def batched_interventions(
     plain = run.plain or run
     inputs, given = sorted_changes(plain, run.changes)
     # The parameters and the batch of a changed run; what it freezes stays as it was before any change.
-    start = watch(run.model, run.params, run.batch, keep=run.keeps) if inputs else plain
+    start = watch(run.model, run.params, run.batch, keep=run.keeps, labels=run.labels) if inputs else plain
     others, _ = sorted_changes(start, tuple(change for own in variants for change in own))
     if others:  # they concern all examples
         raise ConfigError(

@@ -147,7 +147,7 @@ class Cards:
             return self.run, self.found or gradients(self.run, self.of)
         start = self.run.plain or self.run
         params = tree_map(lambda leaf: unpacked(leaf).astype(np.float64), start.params)
-        run = watch(start.model, params, start.batch, keep=self.run.keeps).changed(*self.run.changes)
+        run = watch(start.model, params, start.batch, keep=start.keeps, labels=start.labels).changed(*self.run.changes)
         return run, gradients(run, self.of)
 
     # --- values ------------------------------------------------------------------------------------------------------

@@ -104,6 +104,15 @@ class Change:
         return value[index] if self.whole else value
 
 
+def check_changes(changes: Sequence[Any]) -> None:
+    """Refuse what is no change."""
+    for change in changes:
+        if not isinstance(change, Change) or not isinstance(change.name, str):
+            raise ConfigError(
+                f"{change!r:.80} is no change", hint='make one: zero("blocks.0.attention"), put, add, scale, take, …'
+            )
+
+
 def put(name: str, value: Array | float, **where: Selection) -> Change:
     """Put a number, or an array that broadcasts to the entries, in their place."""
     return Change(name, 0.0, value, Where(**where))

@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Tree
-from ..errors import ConfigError, LengthError, TokenError, did_you_mean
+from ..errors import ConfigError, LengthError, did_you_mean
 from ..tree import flatten
 from .block_checkpoints import PARAMS, RecomputedBlocks, unpack
-from .changes import Change, add_gradient, exchanged
+from .changes import Change, add_gradient, check_changes, exchanged
+from .labels import NUMBERS, check_token
 from .losses import loss_gradient, mean_loss
 from .names import RETURNED, Address, check_name
 from .pairing import Pairs, argument_name, gradient_of, gradient_place, pairs, record_of
-from .run import NamedValues, Run, thawed
+from .run import Run, check_run, thawed
+from .show import NamedValues
 from .tracing import Call, ShapeDtype, TracingEngine, block_of, is_block, run_traced
 
 NORMS = ("layer_norm", "rms_norm")
@@ -30,6 +32,10 @@ NORMS = ("layer_norm", "rms_norm")
 @dataclass(frozen=True)
 class Loss:
     """The mean cross-entropy of the batch."""
+
+    def label(self, run: Run) -> str:
+        """Return what tables call it."""
+        return "loss"
 
     def value(self, run: Run) -> Any:
         """Return the number itself."""
@@ -42,17 +48,30 @@ class Loss:
 
 @dataclass(frozen=True)
 class Logit:
-    """One logit, or by how much it is above another: of a token at a position, or of a class."""
+    """One logit, or by how much it is above another: of a token at a position, or of a class.
 
-    token: int
+        Logit(7, against=3)      Logit(" Paris", against=" Rome")      texts where the run has a tokenizer
+
+    A negative position counts from the end of the example, its padding left out.
+    """
+
+    token: int | str
     position: int = -1
     example: int = 0
-    against: int | None = None
+    against: int | str | None = None
 
-    @property
-    def label(self) -> str:
-        """How a table calls it."""
-        return f"logit of {self.token}" + ("" if self.against is None else f" − logit of {self.against}")
+    def __post_init__(self) -> None:
+        for token in (self.token, 0 if self.against is None else self.against):
+            check_token(token)
+        for number in (self.position, self.example):
+            if not isinstance(number, int | np.integer):
+                raise ConfigError(f"{number!r} is no number of a position or an example", hint="give a whole number")
+
+    def label(self, run: Run) -> str:
+        """Return what tables call it."""
+        chosen = [self.token] if self.against is None else [self.token, self.against]
+        names = [str(one) if run.labels == NUMBERS else repr(run.label(one)) for one in chosen]
+        return " − ".join(f"logit of {name}" for name in names)
 
     def seed(self, run: Run) -> tuple[Array, list[Change]]:
         """Return the gradient of the logits: 1 at the one, −1 at the other."""
@@ -67,16 +86,20 @@ class Logit:
         minus = 0 if self.against is None else run.logits[self.place(run, self.against)]
         return run.logits[self.place(run, self.token)] - minus
 
-    def place(self, run: Run, token: int) -> tuple[int, ...]:
+    def place(self, run: Run, token: int | str) -> tuple[int, ...]:
         """Return where the logit of a token stands."""
-        examples, *positions, tokens = run.logits.shape
-        if not 0 <= token < tokens:
-            raise TokenError(f"there is no logit {token}", hint=f"the model has {tokens}, from 0 to {tokens - 1}")
+        number, mask = run.token_id(token), run.batch.mask
+        examples, *positions, _ = run.logits.shape
         if not -examples <= self.example < examples:
             raise LengthError(f"there is no example {self.example}", hint=f"the batch has {examples}")
-        if positions and not -positions[0] <= self.position < positions[0]:
-            raise LengthError(f"there is no position {self.position}", hint=f"the run has {positions[0]}")
-        return (self.example, self.position, token) if positions else (self.example, token)
+        if not positions:
+            return self.example, number
+        places = np.arange(positions[0])
+        if mask is not None and self.position < 0:
+            places = places[np.asarray(mask)[self.example]]
+        if not -len(places) <= self.position < len(places):
+            raise LengthError(f"there is no position {self.position}", hint=f"the example has {len(places)}")
+        return self.example, int(places[self.position]), number
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +125,16 @@ class Sum:
 
 Target = Loss | Logit | Sum
 LOSS = Loss()
+
+
+def check_question(run: Any, of: Any) -> None:
+    """Refuse what is no run, and what is nothing to ask of one."""
+    check_run(run)
+    if not isinstance(of, Target):
+        raise ConfigError(
+            f"{of!r:.80} is nothing to ask of a run",
+            hint='ask for Loss(), Logit(" Paris") or Sum("blocks.0", direction)',
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -172,8 +205,11 @@ class Gradients(NamedValues):
         return flatten(self.call(block).outputs[1])[own]
 
 
-def gradients(run: Run, of: Target = LOSS, changes: Sequence[Change] = ()) -> Gradients:
+def gradients(run: Run, of: Target = LOSS, changes: Change | Sequence[Change] = ()) -> Gradients:
     """Run the layers backward from the loss, or from another target, with changes of gradients on the way."""
+    check_question(run, of)
+    changes = [changes] if isinstance(changes, Change) else changes
+    check_changes(changes)
     dlogits, seeds = of.seed(run)
     for change in changes:
         check_name(change.name, run)

@@ -7,7 +7,7 @@ the last point it reads what it always reads: there the lens shows the model's o
 
     seen = lens(run, positions=-1)
     seen.top(3)                     the three tokens that each point would have said
-    seen.ranks(7), seen.probabilities(7)
+    seen.ranks(" Paris"), seen.probabilities(7)       by their texts, where the run has a tokenizer, or ids
 
 The tuned lens has an affine map before the head at every point, which learns to say what the model will:
 
@@ -34,6 +34,7 @@ from ..ops.linear import LinearSaved
 from ..setting import check_known
 from ..training import Optimizer
 from .batched import Progress
+from .gradients import Logit
 from .names import LOGITS
 from .probes import descend
 from .run import Run
@@ -48,11 +49,15 @@ PIECE = 64
 
 @dataclass(frozen=True, eq=False)
 class Lens:
-    """What the head reads at points of the stream: logits (N, B, T, V), or (N, B, classes)."""
+    """What the head reads at points of the stream: logits (N, B, T, V), or (N, B, classes).
+
+    positions   (B, T) their numbers; None: all
+    """
 
     run: Run
     points: list[Point]
     logits: Array
+    positions: Array | None = None
 
     def probabilities(self, tokens: Any) -> Array:
         """Return the probability of chosen tokens at every point, (N, B, T): one token, or one for each position."""
@@ -75,12 +80,15 @@ class Lens:
     def _repr_html_(self) -> str:
         ids, odds = self.top(min(3, self.logits.shape[-1]))
         rows: list[list[Any]] = []
+        # The last position that is no padding.
+        last = Logit(0).place(self.run, 0)[1] if self.positions is None and ids.ndim == 4 else -1
         for point, own, shares in zip(self.points, ids[:, 0], odds[:, 0], strict=True):
-            last = zip(own.reshape(-1, own.shape[-1])[-1], shares.reshape(-1, own.shape[-1])[-1], strict=True)
-            says = "  ".join(f"{token} {100 * share:.1f} %" for token, share in last)
+            tokens, chances = (x.reshape(-1, x.shape[-1])[last] for x in (own, shares))
+            says = "  ".join(f"{self.run.label(n)} {100 * p:.1f} %" for n, p in zip(tokens, chances, strict=True))
             rows.append([point.label, says, Map(shares[..., 0], 1.0)])
         columns = ("after", "says at the end", "how surely, by position")
-        return table_html(f"the head at {len(rows)} points of the stream", columns, rows)
+        notes = [] if len(self.run.logits) == 1 else [f"the first of {len(self.run.logits)} examples"]
+        return table_html(f"the head at {len(rows)} points of the stream", columns, rows, notes)
 
     @cached_property
     def _totals(self) -> Array:
@@ -93,10 +101,10 @@ class Lens:
     def _ids(self, tokens: Any) -> Array:
         """Return tokens, or classes, in the shape of the positions; refuse those that the model has no logit for."""
         ids, size = np.asarray(tokens), self.logits.shape[-1]
+        if ids.dtype.kind == "U":
+            ids = np.array([self.run.token_id(str(token)) for token in ids.flat], dtype=np.int64).reshape(ids.shape)
         if ids.dtype.kind not in "iu":
-            raise TokenError(
-                f"the tokens are {tokens!r}", hint="give numbers of tokens; a tokenizer turns text into them"
-            )
+            raise TokenError(f"the tokens are {tokens!r:.80}", hint="give ids or texts of tokens")
         wrong = ids[(ids < 0) | (ids >= size)]
         if wrong.size:
             raise TokenError(f"there is no logit {wrong.flat[0]}", hint=f"the model has {size}, from 0 to {size - 1}")
@@ -112,19 +120,21 @@ class Lens:
 def lens(run: Run, *, at: Sequence[str] | None = None, positions: Any = None) -> Lens:
     """Read the stream of a run by its head, at all points, or at those named in `at`.
 
-    `positions` are the ones to look at, all unless given; a point takes as much memory as their logits.
+    `positions` are the ones to look at, all unless given; a point takes as much memory as their logits. A negative
+    number counts from the end of each example, its padding left out.
     """
     chosen = chosen_points(run, at)
-    index = _index(run, positions)
+    numbers = _numbers(run, positions)
+    index: Any = slice(None) if numbers is None else (np.arange(len(run.logits))[:, None], numbers)
     if is_classifier(run):
         return Lens(run, chosen, np.stack([read_point(run, run[point.name]) for point in chosen]))
     # All positions of all points as one sequence: the head, often the largest matrix of all, is gone through once.
-    x = np.stack([run[point.name][:, index] for point in chosen])  # (N, B, T, D)
+    x = np.stack([run[point.name][index] for point in chosen])  # (N, B, T, D)
     logits = read_point(run, x.reshape(1, -1, x.shape[-1])).reshape(*x.shape[:3], -1)
     # Products of other shapes may differ in the last digit: what the model said is known already.
     said = [number for number, point in enumerate(chosen) if point == points(run)[-1]]
-    logits[said] = run.logits[:, index]
-    return Lens(run, chosen, logits)
+    logits[said] = run.logits[index]
+    return Lens(run, chosen, logits, numbers)
 
 
 def chosen_points(run: Run, at: Sequence[str] | None) -> list[Point]:
@@ -133,6 +143,7 @@ def chosen_points(run: Run, at: Sequence[str] | None) -> list[Point]:
     if at is None:
         return every
     known = {key: point for point in every for key in point}
+    at = [at] if isinstance(at, str) else at
     for name in at:
         check_known("there is no point of the stream", name, known)
     return [known[name] for name in at]
@@ -144,13 +155,17 @@ def read_point(run: Run, x: Array) -> Array:
     return logits
 
 
-def _index(run: Run, positions: Any) -> Array | slice:
-    """Return the numbers of positions."""
+def _numbers(run: Run, positions: Any) -> Array | None:
+    """Return the numbers of positions, (B, T); None for all."""
     if positions is None:
-        return slice(None)
+        return None
     if is_classifier(run):
         raise ConfigError("a classifier speaks of the sequence, not of positions", hint="leave positions out")
-    return Where(position=positions).index(LOGITS, run.logits.shape, run.heads)[1].reshape(-1)
+    examples, given = range(len(run.logits)), np.atleast_1d(positions)
+    if given.dtype.kind == "i" and np.any(given < 0):  # from the end of each example, its padding left out
+        return np.array([[Logit(0, int(n), example).place(run, 0)[1] for n in given] for example in examples])
+    numbers = Where(position=positions).index(LOGITS, run.logits.shape, run.heads)[1].reshape(-1)
+    return np.broadcast_to(numbers, (len(examples), len(numbers)))
 
 
 def _taken(values: Array, ids: Array) -> Array:

@@ -8,7 +8,7 @@ token. What a neuron stands for is most easily seen in the tokens, of many, on w
     found.window(7, 0, batches, before=4)   the tokens that led to the first of them
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError
 from ..models import Batch, EncoderDecoder, Model
 from .batched import Progress
+from .labels import NUMBERS, Labels
 from .run import Run, watch
 from .show import table_html
 from .stream import neurons_of, real_tokens
@@ -31,6 +32,7 @@ class ExcitingInputs:
     batches, examples, positions    where that token stands
     share       (F,) of all tokens on which the neuron is above zero
     of_source   whether the tokens are those of the source
+    label       what a token is called
     """
 
     values: Array
@@ -40,6 +42,7 @@ class ExcitingInputs:
     positions: Array
     share: Array
     of_source: bool = False
+    label: Callable[[int], str] = str
 
     def window(self, neuron: int, rank: int, data: Sequence[Batch], *, before: int = 8, after: int = 0) -> Array:
         """Return the tokens around one of the inputs of a neuron."""
@@ -51,7 +54,7 @@ class ExcitingInputs:
 
     def _repr_html_(self) -> str:
         rows = [
-            [n, float(self.share[n]), *(f"{token}: {value:.3g}" for token, value in zip(own, values, strict=True))]
+            [n, float(self.share[n]), *(f"{self.label(i)}: {x:.3g}" for i, x in zip(own, values, strict=True))]
             for n, (own, values) in enumerate(zip(self.tokens, self.values, strict=True))
         ]
         columns = ("neuron", "above zero on", *(f"token {n + 1}" for n in range(self.tokens.shape[1])))
@@ -67,8 +70,12 @@ def exciting_inputs(
     count: int = 5,
     stack: str | None = None,
     progress: Progress | None = None,
+    labels: Labels = NUMBERS,
 ) -> ExcitingInputs:
-    """Return for every neuron of a feed-forward layer the tokens of the data on which it is largest."""
+    """Return for every neuron of a feed-forward layer the tokens of the data on which it is largest.
+
+    labels   how to call the tokens, such as `model.watch(text).labels`
+    """
     if count < 1:
         raise ConfigError(f"count is {count}", hint="ask for at least one input")
     batches = list(data)
@@ -92,7 +99,9 @@ def exciting_inputs(
     assert best is not None
     token, number_of, example, position = (best[..., n].astype(np.int64) for n in range(1, 5))
     of_source = stack == "encoder" and isinstance(model, EncoderDecoder)
-    return ExcitingInputs(best[..., 0], token, number_of, example, position, np.asarray(above) / seen, of_source)
+    label = (labels.source or labels.tokens) if of_source else labels.tokens
+    share = np.asarray(above) / seen
+    return ExcitingInputs(best[..., 0], token, number_of, example, position, share, of_source, label)
 
 
 def _values(run: Run, layer: int, stack: str | None) -> tuple[Array, Array]:

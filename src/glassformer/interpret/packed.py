@@ -8,7 +8,10 @@ import numpy as np
 
 from ..arrays import Array, Tree, widen
 from ..quantized import Quantized
-from ..tree import map_named, tree_map
+from ..tree import flatten, map_named, tree_map
+
+COPIED = 1 << 28
+"""Bytes of parameters up to which a run has copies of its own."""
 
 
 def unpacked(params: Tree) -> Tree:
@@ -32,6 +35,16 @@ def as_stored(params: Tree) -> Tree:
         return leaf if isinstance(leaf, Quantized) or "blocks." in name else _plain(leaf)
 
     return map_named(stored, params)
+
+
+def owned(params: Tree) -> Tree:
+    """Return copies of parameters, so that a run stays as it was when the model learns on.
+
+    Large ones, and read-only arrays, are shared.
+    """
+    if sum(leaf.nbytes for leaf in flatten(params).values()) > COPIED:
+        return params
+    return tree_map(lambda leaf: np.array(leaf) if leaf.flags.writeable else leaf, params)
 
 
 def _plain(leaf: Any) -> Array:

@@ -38,13 +38,14 @@ from ..setting import check_known
 from ..tree import flatten
 from .batched import MEMORY, Progress, batched_interventions, bytes_at_once
 from .changes import Change, freeze, take
-from .gradients import Logit, Loss, gradients
+from .gradients import Logit, Loss, check_question, gradients
+from .labels import CLS, NUMBERS
 from .names import LOGITS, check_name
 from .packed import unpacked
-from .run import Run
+from .run import Run, check_run
 from .show import Map, table_html
 from .stream import ATTENTIONS, KINDS, chosen_stack, points, sublayers
-from .where import Selection
+from .where import Selection, is_of_source
 
 Answer = Logit | Loss
 """What is measured: a logit, a difference of two, or the loss."""
@@ -56,6 +57,8 @@ class Patching:
 
     rows       what was patched: points of the stream, or sublayers
     columns    "position" or "head"
+    words      the tokens at the positions, where the run knows them
+    label      what tables call the answer
     effect     (rows, columns) the change of the answer
     estimate   the same by gradients, or None where none were asked for
     run, source   the answers of the two
@@ -64,6 +67,8 @@ class Patching:
 
     rows: list[str]
     columns: str
+    words: list[str] | None
+    label: str
     effect: Array
     estimate: Array | None
     run: float
@@ -84,8 +89,9 @@ class Patching:
         rows: list[list[Any]] = []
         for name, own in zip(self.rows, self.effect, strict=True):
             best = int(np.abs(own).argmax())
-            rows.append([name, Map(own, largest), float(own[best]), f"{self.columns} {best}"])
-        title = f"from {self.run:.4g} to {self.source:.4g}: what each value of the source does"
+            word = "" if self.words is None else f" {self.words[best]!r}"
+            rows.append([name, Map(own, largest), float(own[best]), f"{self.columns} {best}{word}"])
+        title = f"{self.label}, from {self.run:.4g} to {self.source:.4g}: what each value of the source does"
         return table_html(title, ("patched", f"effect by {self.columns}", "largest", "at"), rows)
 
 
@@ -136,15 +142,25 @@ def patch(
         raise ConfigError("there is no value to patch", hint="registered blocks may keep theirs under other names")
     changes = [take(name, source, **where) for name, where in places]
     (before,), effect = effects(run, changes, [of], memory=memory, progress=progress)
+    effect = effect.reshape(len(rows), -1)
     return Patching(
         rows=rows,
         columns=columns,
-        effect=effect.reshape(len(rows), -1),
+        words=_words(run, effect.shape[1], places[0][0]) if columns == "position" else None,
+        label=of.label(run),
+        effect=effect,
         estimate=_estimate(run, source, of, changes).reshape(len(rows), -1) if estimate else None,
         run=float(before),
         source=answer(of, source),
         bytes=bytes_at_once(run, len(changes), memory),
     )
+
+
+def _words(run: Run, count: int, name: str) -> list[str] | None:
+    """Return the tokens at the positions of a value, where they are known and the same for all examples."""
+    if run.labels == NUMBERS or len(run.logits) > 1 or is_of_source(name):
+        return None
+    return [CLS] * (count - len(run.tokens[0])) + run.tokens[0]  # a learned vector may stand before them
 
 
 def effects(
@@ -162,11 +178,13 @@ def effects(
 
 def answer(of: Answer, run: Run, logits: Array | None = None) -> float:
     """Return a logit, a difference of two, or the loss, of a run, or of the same with other logits."""
+    check_question(run, of)
     return float(of.value(run if logits is None else replace(run, logits=logits)))
 
 
 def check_alike(run: Run, source: Run) -> None:
     """Refuse runs between which values cannot be exchanged."""
+    check_run(source)
     if run.model.config != source.model.config:
         raise ConfigError("the two runs are of different models", hint="watch one model on both prompts")
     mine, theirs = (flatten((one.plain or one).params) for one in (run, source))

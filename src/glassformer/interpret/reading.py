@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from .. import ops
 from ..arrays import check_length
-from ..config import EncoderConfig, EncoderDecoderConfig
+from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from ..data import Task
-from ..errors import ConfigError, GlassformerError, TokenError, WeightsError, did_you_mean
+from ..data.examples import stack
+from ..errors import ConfigError, GlassformerError, LengthError, WeightsError
 from ..generation.answer import example
-from ..generation.texts import generate
+from ..generation.texts import encode_prompts, generate
 from ..models import Batch
+from ..setting import texts_of
 from ..text import PublishedTokenizer
 from ..trained_model import TrainedModel
 from .gradients import Logit
+from .labels import Labels, id_of, token_labels
 from .packed import unpacked
 from .run import Run, watch
-from .trace import Labels, token_labels
 
 EXAMPLE = "The capital of France is"
 """What a published model reads by default."""
@@ -25,13 +30,37 @@ ANSWER = 32
 """Tokens of an encoder-decoder's answer that are shown at most."""
 
 
-def watch_text(model: TrainedModel, text: str) -> Run:
-    """Watch a model read a text."""
-    return watch(model.model, unpacked(model.params), batch_of(model, text))
+def watch_texts(model: TrainedModel, texts: str | Sequence[str], **settings: Any) -> Run:
+    """Watch a model read a text, or several."""
+    return watch(model.model, unpacked(model.params), batch_of(model, texts), labels=labels_of(model), **settings)
 
 
-def batch_of(model: TrainedModel, text: str, answer: str | None = None) -> Batch:
-    """Return a text as a batch of one, with a loss where there can be one; see `TrainedModel.batch`."""
+def batch_of(model: TrainedModel, texts: str | Sequence[str], answer: str | Sequence[str] | None = None) -> Batch:
+    """Return texts as a batch, with a loss where there can be one; see `TrainedModel.batch`."""
+    if isinstance(texts, str):
+        return _one(model, texts, *([None] if answer is None else texts_of([answer])))
+    given = texts_of(texts)
+    said = [None] * len(given) if answer is None else texts_of([answer] if isinstance(answer, str) else answer)
+    if not given or len(said) != len(given):
+        raise LengthError(f"there are {len(given)} texts and {len(said)} answers", hint="give as many, at least one")
+    return _padded([_one(model, *pair) for pair in zip(given, said, strict=True)])
+
+
+def _padded(rows: list[Batch]) -> Batch:
+    """Return batches of one example each as one batch, padded at the end, with masks."""
+
+    def joined(name: str, pad: int = 0) -> tuple[Any, Any]:
+        parts = [np.asarray(getattr(row, name)) for row in rows if getattr(row, name) is not None]
+        if not parts or parts[0].ndim == 1:  # the class of each
+            return (np.concatenate(parts) if parts else None), None
+        return stack([part[0] for part in parts], pad=pad)
+
+    (tokens, mask), (source, source_mask) = joined("tokens"), joined("source")
+    return Batch(tokens, joined("targets", ops.IGNORE)[0], mask, source, source_mask, joined("segments")[0])
+
+
+def _one(model: TrainedModel, text: str, answer: str | None = None) -> Batch:
+    """Return one text as a batch of one."""
     if model.inputs is not None:
         if text or (answer is not None and not model.is_classifier):
             raise ConfigError(f"{model.title} reads the batch that it was given, and no text", hint="give another")
@@ -91,6 +120,8 @@ def _answered(model: TrainedModel, text: str, answer: str) -> Batch:
 
 def _published(model: TrainedModel, text: str) -> Batch:
     """Return a typed input as a batch of one; an encoder-decoder's own answer to it stands behind its start token."""
+    if isinstance(model.config, DecoderConfig):
+        return Batch(encode_prompts(model, [text])[0][0][None])
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise WeightsError(f"{model.title} has no tokenizer to read text with", hint="get its tokenizer.json as well")
@@ -119,44 +150,17 @@ def labels_of(model: TrainedModel) -> Labels:
         tokens=str if writes is None else token_labels(writes),
         source=None if reads is None else token_labels(reads),
         classes=model.labels.__getitem__ if model.labels else str,
+        tokenizer=writes,
     )
 
 
-def label(model: TrainedModel, number: int) -> str:
-    """Return the name of a token that the model predicts, or of a class."""
-    labels = labels_of(model)
-    return ((labels.classes if model.is_classifier else labels.tokens) or str)(int(number))
-
-
-def token_id(model: TrainedModel, word: str) -> int:
+def token_id(model: TrainedModel, token: int | str) -> int:
     """Return the id of one token, or the number of one class, by its text or as #id."""
     size = getattr(model.config, "classes", None) if model.is_classifier else model.config.vocab
-    assert size is not None
-    if word.startswith("#") and word[1:].isascii() and word[1:].isdigit():
-        if int(word[1:]) >= size:
-            raise TokenError(f"the model has no token {word}", hint=f"it has {size:,}, from #0 to #{size - 1}")
-        return int(word[1:])
-    if model.is_classifier:
-        names = {label(model, number): number for number in range(size)}
-        if word not in names:
-            raise TokenError(f"there is no class {word!r}", hint=did_you_mean(word, names))
-        return names[word]
-    if model.answer_tokenizer is None:
-        raise ConfigError(f"{model.title} has no tokenizer to read {word!r} with", hint="name the token as #id")
-    ids = np.asarray(model.answer_tokenizer.encode(word)).reshape(-1)
-    if len(ids) != 1:
-        pieces = ", ".join(f"{label(model, i)!r} #{int(i)}" for i in ids)
-        raise TokenError(f"{word!r} is {len(ids)} tokens: {pieces}", hint="name one of them; a space may belong to it")
-    return int(ids[0])
+    return id_of(labels_of(model), token, size or 0, is_class=model.is_classifier)
 
 
-def logit_of(model: TrainedModel, run: Run, token: str | None, against: str | None, position: int) -> Logit:
+def logit_of(run: Run, token: str | None, against: str | None, position: int) -> Logit:
     """Return the logit that is asked about: the likeliest one unless a token is named."""
-    row = run.logits[0] if model.is_classifier else run.logits[0, Logit(0, position).place(run, 0)[1]]
-    chosen = int(np.argmax(row)) if token is None else token_id(model, token)
-    return Logit(chosen, position, against=None if against is None else token_id(model, against))
-
-
-def read_labels(model: TrainedModel, run: Run) -> list[str]:
-    """Return the names of the tokens whose positions the head predicts from."""
-    return [labels_of(model).tokens(int(number)) for number in np.asarray(run.batch.tokens)[0]]
+    chosen = int(np.argmax(run.logits[Logit(0, position).place(run, 0)[:-1]])) if token is None else run.token_id(token)
+    return Logit(chosen, position, against=None if against is None else run.token_id(against))

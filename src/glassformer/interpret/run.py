@@ -12,7 +12,7 @@ ops and layers ran on other numbers. Calls before the first change have nothing 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -25,43 +25,18 @@ from ..errors import ConfigError
 from ..execution import Execution
 from ..models import Batch, Model
 from ..setting import check_known
-from ..tree import flatten, rebuilt, tree_map
+from ..tree import flatten, rebuilt
 from .block_checkpoints import RecomputedBlocks, unpack
-from .changes import ALL, Change, Intervention, Placed
+from .changes import ALL, Change, Intervention, Placed, check_changes
+from .labels import NUMBERS, Labels, id_of
 from .losses import mean_loss
 from .names import LOGITS, RETURNED, VECTORS, Address, Addresses, check_name, find_addresses, value_at
-from .packed import as_stored, unpacked
-from .show import html_of
+from .packed import as_stored, owned, unpacked
+from .show import NamedValues
 from .tracing import Call, ShapeDtype, TracingEngine, run_traced
 
 EVERYTHING, BLOCK_CHECKPOINTS = KEPT = ("everything", "block_checkpoints")
 """What a run may keep."""
-COPIED = 1 << 28
-"""Bytes of parameters up to which a run has copies of its own."""
-
-
-class NamedValues(Mapping[str, Array]):
-    """Arrays by the names of values; notebooks show them as a table."""
-
-    @property
-    def known(self) -> Mapping[str, Any]:
-        """Everything that has a name."""
-        raise NotImplementedError
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.known
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.known)
-
-    def __len__(self) -> int:
-        return len(self.known)
-
-    def _ipython_key_completions_(self) -> list[str]:
-        return list(self.known)
-
-    def _repr_html_(self) -> str:
-        return html_of(repr(self).strip("<>"), self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,6 +48,7 @@ class Run(NamedValues):
     plain     the run without changes; None if this is one
     originals what was there before, by the address of each change
     inside    what is inside the blocks, for a run that keeps block checkpoints; None for one that keeps everything
+    labels    how to call the ids
     """
 
     model: Model
@@ -87,6 +63,7 @@ class Run(NamedValues):
     plain: Run | None = None
     originals: Mapping[Address, Array] = field(default_factory=dict)
     inside: RecomputedBlocks | None = None
+    labels: Labels = NUMBERS
 
     def __getitem__(self, name: str) -> Array:
         value = self.spec(name)
@@ -125,6 +102,23 @@ class Run(NamedValues):
     def heads(self) -> int:
         """Heads of attention."""
         return int(self.model.config.heads)
+
+    @cached_property
+    def tokens(self) -> list[list[str]]:
+        """What the tokens of each example are called; padding is empty."""
+        ids = np.asarray(self.batch.tokens)
+        real = np.ones(ids.shape, dtype=bool) if self.batch.mask is None else np.asarray(self.batch.mask)
+        return [[self.labels.tokens(int(i)) if is_real else "" for i, is_real in zip(*row, strict=True)]
+                for row in zip(ids, real, strict=True)]  # fmt: skip
+
+    def token_id(self, token: int | str) -> int:
+        """Return the id of a token, or of a class, that the run predicts: by itself, by its text, or as #id."""
+        return id_of(self.labels, token, self.logits.shape[-1], is_class=self.logits.ndim == 2)
+
+    def label(self, token: int | str) -> str:
+        """Return what a token, or a class, that the run predicts is called."""
+        number = self.token_id(token)
+        return (self.labels.tokens if self.logits.ndim == 3 else self.labels.classes or str)(number)
 
     @cached_property
     def loss(self) -> float:
@@ -199,7 +193,7 @@ class Kept(NamedValues):
 
 
 @overload
-def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING) -> Run: ...
+def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING, labels: Labels = NUMBERS) -> Run: ...
 @overload
 def watch(
     model: Model, params: Tree, batch: Batch, *, names: Sequence[str] | None, until: str | None = None
@@ -210,20 +204,29 @@ def watch(model: Model, params: Tree, batch: Batch, *, until: str) -> Kept: ...
 
 def watch(
     model: Model,
-    params: Tree,
-    batch: Batch,
+    params: Tree | None = None,
+    batch: Batch | None = None,
     *,
     keep: str = EVERYTHING,
+    labels: Labels = NUMBERS,
     names: Sequence[str] | None = None,
     until: str | None = None,
 ) -> Run | Kept:
     """Run a model on a batch with one axis of examples, and keep every value, or those asked for.
 
-    keep    "everything", or "block_checkpoints": only what enters and leaves each block. What is inside is computed
-            again, bit for bit, when it is asked for: this takes time, and little memory, for long texts
-    names   the only values to keep; the pass ends with the last of them
-    until   the value with which the pass ends
+    keep     "everything", or "block_checkpoints": only what enters and leaves each block. What is inside is computed
+             again, bit for bit, when it is asked for: this takes time, and little memory, for long texts
+    labels   how to call the ids; `model.watch(text)` of a model that has a tokenizer shows tokens
+    names    the only values to keep; the pass ends with the last of them
+    until    the value with which the pass ends
     """
+    given: tuple[Any, ...] = (model, params, batch)
+    if params is None or batch is None or not (isinstance(given[0], Model) and isinstance(given[2], Batch)):
+        kinds = ", ".join(type(one).__name__ for one in given if one is not None)
+        raise ConfigError(
+            f"watch takes a model, its parameters and a Batch; it was given {kinds}",
+            hint='model.watch("a text") for a model of gf.load or gf.train; else watch(model, params, Batch(tokens))',
+        )
     check_known("a run cannot keep", keep, KEPT)
     if np.ndim(batch.tokens) != 2:
         raise ConfigError(
@@ -234,31 +237,21 @@ def watch(
     model = replace(model, execution=Execution(remat=frees))  # type: ignore[type-var]
     if batch.source is batch.tokens and batch.source is not None:
         batch = batch._replace(source=np.array(batch.source))  # two values, told apart by their arrays
-    params = as_stored(params) if frees else _own(unpacked(params))
+    params = as_stored(params) if frees else owned(unpacked(params))
     if not few:
-        return _watched(model, params, batch)
+        return _watched(model, params, batch, labels)
     # The calls of a pass do not depend on sizes: one token of one example tells the address of each name.
     short = (None if part is None else np.asarray(part)[:1, :1] for part in batch._replace(targets=None))
-    return _kept(model, params, batch, names, until, _watched(model, params, Batch(*short)).addresses)
+    return _kept(model, params, batch, names, until, _watched(model, params, Batch(*short), labels).addresses)
 
 
-def _own(params: Tree) -> Tree:
-    """Return copies of parameters, so that a run stays as it was when the model learns on.
-
-    Large ones, and read-only arrays, are shared.
-    """
-    if sum(leaf.nbytes for leaf in flatten(params).values()) > COPIED:
-        return params
-    return tree_map(lambda leaf: np.array(leaf) if leaf.flags.writeable else leaf, params)
-
-
-def _watched(model: Model, params: Tree, batch: Batch) -> Run:
+def _watched(model: Model, params: Tree, batch: Batch, labels: Labels) -> Run:
     engine = _engine(model)
     logits, record = run_traced(read, model, params, batch, engine=engine)
     addresses = find_addresses(engine.calls, record, params, logits, VECTORS if has_no_head(model) else LOGITS)
     _lock(engine.calls, addresses)
     inside = RecomputedBlocks(engine) if engine.frees else None
-    return Run(model, params, batch, logits, record, engine.calls, addresses, inside=inside)
+    return Run(model, params, batch, logits, record, engine.calls, addresses, inside=inside, labels=labels)
 
 
 class _LastValueError(Exception):
@@ -315,6 +308,15 @@ def read(model: Model, params: Tree, batch: Batch) -> tuple[Array, Tree]:
     return model.predict(params, batch)
 
 
+def check_run(run: object) -> None:
+    """Refuse what is no run."""
+    if not isinstance(run, Run):
+        raise ConfigError(
+            f"this is no run but a {type(run).__name__}",
+            hint="watch a model first: model.watch(text), or watch(model, params, batch)",
+        )
+
+
 def has_no_head(model: Model) -> bool:
     """Tell whether a model makes vectors and predicts nothing."""
     return getattr(model.config, "head", None) == "none"
@@ -326,6 +328,7 @@ def has_no_head(model: Model) -> bool:
 def sorted_changes(start: Run, changes: tuple[Change, ...]) -> tuple[list[Change], list[Change]]:
     """Tell changes of parameters and of the batch from those of values."""
     given = {*flatten(start.params), *(name for name, part in start.batch._asdict().items() if part is not None)}
+    check_changes(changes)
     for change in changes:
         check_name(change.name, {*given, *start.addresses}, "value or parameter")
         if change.backward:
@@ -356,7 +359,8 @@ def _with_inputs(start: Run, changes: list[Change]) -> tuple[Run, tuple[Change, 
         where[change.name] = _input(own, before, start)
         if np.array_equal(before, where[change.name]):
             no_effect.append(change)
-    return _watched(start.model, rebuilt(start.params, leaves), Batch(**parts)), tuple(no_effect)
+    run = _watched(start.model, rebuilt(start.params, leaves), Batch(**parts), start.labels)
+    return run, tuple(no_effect)
 
 
 def _input(change: Change, before: Array, start: Run) -> Array:

@@ -10,7 +10,7 @@ zero: it reads the same on a light page and on a dark one. Arrays larger than th
 import base64
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import islice
 from typing import Any, NamedTuple
@@ -31,6 +31,30 @@ _STYLE = (
     "border-collapse:collapse;font-size:12px;font-family:ui-monospace,monospace",
     "padding:2px 10px;text-align:left;vertical-align:middle;white-space:nowrap;background:none",
 )
+
+
+class NamedValues(Mapping[str, Array]):
+    """Arrays by the names of values; notebooks show them as a table."""
+
+    @property
+    def known(self) -> Mapping[str, Any]:
+        """Everything that has a name."""
+        raise NotImplementedError
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.known)
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self.known)
+
+    def _repr_html_(self) -> str:
+        return html_of(repr(self).strip("<>"), self)
 
 
 class Shown:

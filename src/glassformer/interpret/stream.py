@@ -15,7 +15,7 @@ from ..errors import ConfigError, LengthError
 from ..layers import Stack
 from ..models import Encoder, EncoderDecoder
 from ..setting import check_known
-from .run import Kept, Run
+from .run import Kept, Run, check_run
 from .where import is_of_source
 
 KINDS = {"attention": "query", "cross_attention": "query", "feed_forward": "up"}
@@ -47,6 +47,7 @@ class Point(NamedTuple):
 
 def stacks(run: Run) -> dict[str, str]:
     """Return the stacks of a model by name, each with the name its blocks go by."""
+    check_run(run)
     if isinstance(run.model, EncoderDecoder):
         return {"encoder": "encoder.blocks", "decoder": "decoder.blocks"}
     return {"encoder" if isinstance(run.model, Encoder) else "decoder": "blocks"}

@@ -1,8 +1,7 @@
 """What a model did with one example, part by part, with padding removed."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -10,31 +9,11 @@ from .. import ops
 from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError, did_you_mean
 from ..models import Batch, Model
-from ..text.tokenizer import Tokenizer
 from ..tree import flatten
+from .labels import CLS, NUMBERS, Labels
 from .run import Run, has_no_head, watch
 from .show import html_of
 from .stream import points, real_tokens, stacks, sublayers
-
-CLS = "[CLS]"
-"""The label of the learned vector that an encoder may put before a sequence."""
-
-
-class Labels(NamedTuple):
-    """How to call the ids of a model.
-
-    tokens    what an encoder or a decoder reads and predicts
-    source    what the encoder of an encoder-decoder reads; None: as `tokens`
-    classes   what an encoder predicts; None: the number
-    """
-
-    tokens: Callable[[int], str] = str
-    source: Callable[[int], str] | None = None
-    classes: Callable[[int], str] | None = None
-
-
-NUMBERS = Labels()
-"""Every id is called by its number."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +87,11 @@ def trace(model: Model, params: Tree, batch: Batch, *, example: int = 0, labels:
 
 def trace_each(model: Model, params: Tree, batch: Batch, *, labels: Labels = NUMBERS) -> list[Trace]:
     """Run a whole batch at once and return the trace of every example."""
-    run = watch(model, params, flat_batch(batch))
-    return [trace_of(run, number, labels=labels) for number in range(len(run.logits))]
+    run = watch(model, params, flat_batch(batch), labels=labels)
+    return [trace_of(run, number) for number in range(len(run.logits))]
 
 
-def trace_of(run: Run, example: int = 0, *, labels: Labels = NUMBERS) -> Trace:
+def trace_of(run: Run, example: int = 0) -> Trace:
     """Return what a run did with one of its examples, padding left out."""
     two = len(stacks(run)) == 2
     maps: dict[str, tuple[list[str], str, str]] = {}  # by kind: the attentions, whose tokens look and are looked at
@@ -129,7 +108,7 @@ def trace_of(run: Run, example: int = 0, *, labels: Labels = NUMBERS) -> Trace:
         first = stream.shape[1] - len(tokens)  # a learned vector stands before the tokens
         ids[stack] = np.pad(tokens, (first, 0), constant_values=-1)
         real[stack] = np.flatnonzero(np.pad(kept, (first, 0), constant_values=True))
-        label = (labels.source or labels.tokens) if of_source else labels.tokens
+        label = (run.labels.source or run.labels.tokens) if of_source else run.labels.tokens
         names[stack] = [CLS if i == -1 else label(int(i)) for i in ids[stack][real[stack]]]
     grids: dict[str, Any] = {kind: np.ix_(real[queries], real[keys]) for kind, (_, queries, keys) in maps.items()}
     rows: Any = real[list(stacks(run))[-1]] if run.logits.ndim == 3 else ...
@@ -174,15 +153,3 @@ def flat_batch(batch: Batch) -> Batch:
     """Return the batch with exactly one axis of examples."""
     axes = np.ndim(batch.tokens) - 1
     return Batch(*(None if part is None else part.reshape(-1, *part.shape[axes:]) for part in batch))
-
-
-def token_labels(tokenizer: Tokenizer) -> Callable[[int], str]:
-    """Return a function from an id to its text, or to "#id" where the id alone is no text (part of a character)."""
-
-    def label(number: int) -> str:
-        text = tokenizer.decode([int(number)])
-        # Bytes that are only part of a character decode to one of two stand-ins.
-        is_part = any(letter == "\N{REPLACEMENT CHARACTER}" or 0xD800 <= ord(letter) <= 0xDFFF for letter in text)
-        return f"#{int(number)}" if is_part or not text else text
-
-    return label

@@ -150,7 +150,11 @@ def _most_specialized(statistics: HeadStatistics) -> list[tuple[int, int]]:
 
 @styled
 def patching_map(found: Patching, labels: Sequence[str] | None = None, *, title: str = "Patched") -> Figure:
-    """Draw what every patched value does to the answer, the last point on top; `labels` name positions."""
+    """Draw what every patched value does to the answer, the last point on top.
+
+    `labels` name positions, as the run does unless given.
+    """
+    labels = found.words if labels is None else labels
     effect = found.effect[::-1]
     rows, columns = effect.shape
     width = float(np.clip(0.45 * columns + 2.8, 4.6, 16))
@@ -165,7 +169,7 @@ def patching_map(found: Patching, labels: Sequence[str] | None = None, *, title:
         style.token_ticks(ax.xaxis, visible_all(labels, 8), room=width - 2.6)
     ax.set_yticks(range(rows), found.rows[::-1])
     style.bare(ax, found.columns)
-    style.color_bar(figure, ax, image, f"change of the answer, from {found.run:.3g} towards {found.source:.3g}")
+    style.color_bar(figure, ax, image, f"change of the {found.label}, from {found.run:.3g} towards {found.source:.3g}")
     row, column = np.unravel_index(int(np.abs(effect).argmax()), effect.shape)
     words = f"heat map of {rows} by {columns} values. The largest effect, {effect[row, column]:.3g}, is that of "
     return style.titled(figure, title, f"{words}{found.rows[::-1][row]} at {found.columns} {column}.")

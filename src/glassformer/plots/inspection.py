@@ -106,25 +106,23 @@ def _answer(model: Model, params: Tree, batch: Batch, example: int, labels: Labe
     one = Batch(*(None if part is None else np.asarray(part)[example][None] for part in flat_batch(batch)))
     if one.tokens.shape[-1] > LONGEST or (isinstance(model, Encoder) and model.config.head == "none"):
         return
-    run = interpret.watch(model, params, one)
+    run = interpret.watch(model, params, one, labels=labels)
     if run.logits.ndim == 2:
-        words, label = ["all"], labels.classes or str
         target = Logit(int(np.argmax(run.logits[0])))
         seen = interpret.lens(run)
     else:
         mask = run.batch.mask
         real = np.arange(run.logits.shape[1]) if mask is None else np.flatnonzero(np.asarray(mask)[0])
         real = real[-MOST_POSITIONS:]  # more would not be drawn
-        words, label = [labels.tokens(int(i)) for i in np.asarray(one.tokens)[0, real]], labels.tokens
         target = Logit(int(np.argmax(run.logits[0, real[-1]])), int(real[-1]))
         seen = interpret.lens(run, positions=real)
-    yield "lens", partial(lens_map, seen, words, label)
+    yield "lens", partial(lens_map, seen)
     try:
         parts = interpret.attribute(run, target).rows()
     except ConfigError:  # something on the direct path is not linear
         return
     names = [part["name"] if part["head"] is None else f"{part['name']}, head={part['head']}" for part in parts]
-    title = f"What adds to the logit of “{visible(label(target.token))}”"
+    title = f"What adds to the logit of “{visible(run.label(target.token))}”"
     yield "attribution", partial(signed_bars, names, np.array([part["value"] for part in parts]), title=title)
 
 

@@ -125,16 +125,21 @@ def prediction_table(
 @styled
 def lens_map(
     seen: Lens,
-    inputs: Sequence[str],
-    label: Label = str,
+    inputs: Sequence[str] | None = None,
+    label: Label | None = None,
     *,
     example: int = 0,
     title: str = "What each layer would say",
 ) -> Figure:
     """Write the likeliest token at every point of the stream, the last one on top, above every position that was read.
 
-    `inputs` names the positions of the lens, or is one word for a classifier. The last 24 positions are shown.
+    `inputs` names the positions of the lens, or is one word for a classifier; `label` names tokens. Unless given, the
+    run names both. The last 24 positions are shown.
     """
+    label = label or seen.run.label
+    if inputs is None:
+        words = ["the text"] if seen.logits.ndim == 3 else seen.run.tokens[example]
+        inputs = words if seen.positions is None else [words[n] for n in seen.positions[example]]
     chosen = [n for n, point in enumerate(seen.points) if " " not in point.label.removeprefix("block ")]
     chosen = list(range(len(seen.points))) if len(seen.points) <= MOST_ROWS else chosen
     ids, odds = (part[chosen[::-1], example].reshape(len(chosen), -1) for part in seen.top(1))

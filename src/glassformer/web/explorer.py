@@ -147,7 +147,8 @@ class Explorer:
             self.session(replace(state, steps=state.steps[:count]))
         before = self.session(replace(state, steps=tuple(earlier)))
         after = before.step(last)
-        run = watch(before.run.model, after.params, before.run.batch, keep=before.run.keeps)
+        old = before.run
+        run = watch(old.model, after.params, old.batch, keep=old.keeps, labels=old.labels)
         return RunSession(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})
 
     def _watched(self, opened: Opened, state: PageState) -> Run:

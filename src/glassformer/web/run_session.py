@@ -124,7 +124,8 @@ class Opened:
     def watch_batch(self, batch: Batch, params: Tree | None = None) -> Run:
         """Run the model on a batch, and record everything."""
         keep = self.keeps(batch)
-        return watch(self.model.model, self.ready(keep) if params is None else params, batch, keep=keep)
+        own = self.ready(keep) if params is None else params
+        return watch(self.model.model, own, batch, keep=keep, labels=labels_of(self.model))
 
     def keeps(self, batch: Batch) -> str:
         """Return what a run over a batch keeps."""

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...errors import ConfigError, LengthError, did_you_mean
 from ...interpret import Run, head_scores, score_scale
+from ...interpret.labels import CLS
 from ...interpret.statistics import attention_statistics
 from ...interpret.stream import stacks, sublayers
-from ...interpret.trace import CLS
 from ..explorer import Opened, RunSession
 from ..router import route
 from .runs import tokens_of

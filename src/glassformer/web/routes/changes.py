@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 
 from ...errors import ConfigError
 from ...interpret import Run
-from ...interpret.reading import label as label_of
 from ...interpret.run import has_no_head
 from ...interpret.stream import sublayers
 from ..explorer import Opened, RunSession
@@ -78,9 +76,8 @@ def outcome(session: RunSession, position: int = -1) -> dict[str, Any]:
     ranks = [np.argsort(-p, kind="stable") for p in (before, after)]
     chosen = list(dict.fromkeys(int(n) for order in reversed(ranks) for n in order[:TOP]))
     places = [np.argsort(order) + 1 for order in ranks]  # the rank of each token
-    label = partial(label_of, session.opened.model)
     rows = [
-        {"id": n, "label": label(n), "before": float(before[n]), "after": float(after[n]),
+        {"id": n, "label": session.run.label(n), "before": float(before[n]), "after": float(after[n]),
          "rank_before": int(places[0][n]), "rank_after": int(places[1][n])}
         for n in chosen
     ]  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 from ...errors import ConfigError, LengthError
 from ...interpret import Lens, Logit, attribute, lens
 from ...interpret.lens import chosen_points
-from ...interpret.reading import label, logit_of, token_id
+from ...interpret.reading import logit_of
 from ...interpret.run import has_no_head
 from ..explorer import RunSession
 from ..jobs import Job, Work
@@ -35,7 +35,7 @@ def lens_of(
     """
     _check_head(session)
     run, model = session.run, session.opened.model
-    number = None if token is None else token_id(model, token)
+    number = None if token is None else run.token_id(token)
     names = [p.name for p in chosen_points(run, None) if between or " " not in p.label.removeprefix("block ")]
     parts: list[Any] = [None]
     if not model.is_classifier:
@@ -49,26 +49,25 @@ def lens_of(
 def attribution(session: RunSession, token: Token = None, against: Token = None, position: int = -1) -> Work:
     """Begin to take a logit apart; the likeliest one unless a token is named, or how far it is above another."""
     _check_head(session)
-    target = logit_of(session.opened.model, session.run, token, against, position)
+    target = logit_of(session.run, token, against, position)
     target.value(session.run)  # what does not exist is refused at once
     return lambda job: _parts(job, session, target)
 
 
 def _read(job: Job, session: RunSession, names: list[str], token: int | None, parts: list[Any]) -> dict[str, Any]:
     """Read the points at all positions, part by part."""
-    model = session.opened.model
     columns: list[dict[str, Any]] = []
     labels: dict[int, str] = {}
     shown: dict[str, Any] = {
         "points": [point._asdict() for point in chosen_points(session.run, names)],
-        "token": None if token is None else {"id": token, "label": label(model, token)},
+        "token": None if token is None else {"id": token, "label": session.run.label(token)},
     }
     for number, part in enumerate(parts):
         job.show(number, len(parts), "reading the stream", {**shown, "columns": columns, "labels": labels})
         found = lens(session.run, at=names, positions=part)
         columns = [*_columns(found, token, part), *columns]
         labels = {
-            n: label(model, n) for n in {n for column in columns for cell in column["cells"] for n in cell["ids"]}
+            n: session.run.label(n) for n in {n for column in columns for cell in column["cells"] for n in cell["ids"]}
         }
     return {**shown, "columns": columns, "labels": labels}
 
@@ -107,7 +106,7 @@ def _parts(job: Job, session: RunSession, target: Logit) -> dict[str, Any]:
     model = session.opened.model
     named = {"token": target.token, "against": target.against}
     return {
-        **{word: None if n is None else {"id": n, "label": label(model, n)} for word, n in named.items()},
+        **{word: None if n is None else {"id": n, "label": session.run.label(n)} for word, n in named.items()},
         "position": None
         if model.is_classifier
         else target.place(session.run, target.token)[1] % session.run.logits.shape[1],

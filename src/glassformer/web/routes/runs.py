@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ import numpy as np
 from ...interpret import Logit, Loss, Run
 from ...interpret.names import RETURNED
 from ...interpret.reading import answers as answers_apart
-from ...interpret.reading import example_text, labels_of
-from ...interpret.reading import label as label_of
+from ...interpret.reading import example_text
 from ...interpret.run import has_no_head
 from ...interpret.stream import stacks
 from ...interpret.where import BATCH, axes_of, is_of_source
@@ -115,7 +113,7 @@ def tokens_of(opened: Opened, shown: Run, part: str) -> list[dict[str, Any]] | N
     given = getattr(shown.batch, part)
     if given is None:
         return None
-    labels = labels_of(opened.model)
+    labels = shown.labels
     call = labels.source if part == "source" and labels.source is not None else labels.tokens
     return [{"id": int(number), "label": call(int(number))} for number in np.asarray(given)[0]]
 
@@ -124,7 +122,7 @@ def likeliest(opened: Opened, shown: Run, count: int = TOP) -> list[dict[str, An
     """Return the likeliest next tokens, or classes, at the last position."""
     p = probabilities(shown)
     order = np.argsort(-p, kind="stable")[:count]
-    return [{"id": int(n), "label": label_of(opened.model, int(n)), "probability": float(p[n])} for n in order]
+    return [{"id": int(n), "label": shown.label(int(n)), "probability": float(p[n])} for n in order]
 
 
 def said_of(session: RunSession) -> dict[str, Any]:
@@ -132,10 +130,9 @@ def said_of(session: RunSession) -> dict[str, Any]:
     of = session.of
     if isinstance(of, Loss):
         return {"kind": "loss", "title": "the loss", "value": float(of.value(session.run))}
-    label = partial(label_of, session.opened.model)
     if isinstance(of, Logit):
-        against = "" if of.against is None else f" above {label(of.against)!r}"
-        title = f"the logit of {label(of.token)!r}{against}"
+        against = "" if of.against is None else f" above {session.run.label(of.against)!r}"
+        title = f"the logit of {session.run.label(of.token)!r}{against}"
         return {"kind": "logit", "title": title, "value": float(of.value(session.run)), "token": of.token,
                 "against": of.against, "position": of.position}  # fmt: skip
     asked = session.state.of

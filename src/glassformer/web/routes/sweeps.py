@@ -11,7 +11,6 @@ from ...interpret import Logit, Loss, ablate_heads, bytes_at_once, patch_stream
 from ...interpret.batched import bytes_of
 from ...interpret.names import VECTORS
 from ...interpret.patching import Answer, answer
-from ...interpret.reading import labels_of
 from ...interpret.stream import ATTENTIONS, chosen_stack, points, stacks, sublayers
 from ..explorer import RunSession
 from ..jobs import Job, Work
@@ -98,7 +97,7 @@ def _stream(job: Job, session: RunSession, of: Answer, other: str, stack: str) -
     places = points(session.run, stack)
     batch = session.run.batch
     read = batch.source if stack == "encoder" and "decoder" in stacks(session.run) else batch.tokens
-    labels = labels_of(session.opened.model)
+    labels = session.run.labels
     call = labels.source if read is batch.source and labels.source is not None else labels.tokens
     words = [call(int(number)) for number in np.asarray(read)[0]]
     width = found.effect.shape[1]
