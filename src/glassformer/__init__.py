@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from .text import register_tokenizer
     from .trained_model import TrainedModel
     from .training.curvature import gradient_noise_scale, hvp, per_example_gradients
+    from .training.optimizers import register_optimizer
+    from .training.recipe import register_loss, register_schedule
     from .weights.foreign import Foreign
     from .weights.registry import pull
 
@@ -81,6 +83,8 @@ _HOMES = {
     "weights.registry": ("pull",),
     "text": ("register_tokenizer",),
     "training.curvature": ("gradient_noise_scale", "hvp", "per_example_gradients"),
+    "training.optimizers": ("register_optimizer",),
+    "training.recipe": ("register_loss", "register_schedule"),
 }  # fmt: skip
 _MODULES = ("data", "errors", "generation", "interpret", "layers", "ops", "plots", "proofs", "training", "tree")
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
@@ -91,8 +95,9 @@ __all__ = [
     "RotaryScaling", "TrainedModel", "TransformerConfig", "build", "config_from_dict", "data", "errors",
     "explore", "from_arrays", "generation", "gradient_noise_scale", "hvp", "interpret", "layers", "load", "ops",
     "params", "per_example_gradients", "plots", "preset", "proofs", "pull", "register_activation", "register_block",
-    "register_norm", "register_op", "register_positions", "register_tokenizer", "replay", "resume", "save",
-    "set_engine", "settings", "task", "threads", "train", "training", "tree", "use_engine",
+    "register_loss", "register_norm", "register_op", "register_optimizer", "register_positions", "register_schedule",
+    "register_tokenizer", "replay", "resume", "save", "set_engine", "settings", "task", "threads", "train", "training",
+    "tree", "use_engine",
 ]  # fmt: skip
 
 

@@ -3,7 +3,8 @@
     register("activation", "square", (square, square_backward))
 
 The functions to call are `register_op`, `register_activation`, `register_norm`, `register_positions`,
-`register_block`, `register_tokenizer` and `task` of the package, which check what they are given and put it here.
+`register_block`, `register_tokenizer`, `register_optimizer`, `register_schedule`, `register_loss` and `task` of the
+package, which check what they are given and put it here.
 """
 
 import contextlib
@@ -41,11 +42,16 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
     "op": (),
     "tokenizer": ("chars", "bytes", "words", "bpe", "tokenizer.json"),
     "task": tuple(SUMMARIES),
+    "optimizer": ("sgd", "adam", "adamw", "lion", "muon"),
+    "schedule": ("constant", "cosine", "linear", "inverse_sqrt"),
+    "loss": ("cross_entropy",),
 }
 """What may be chosen without anybody's doing."""
 
 PARTS = {"activation": "forward, backward", "norm": "make", "positions": "make", "block": "block"}
 """What the config of a model chooses by name, and users may register; and what is registered under the name."""
+OF_RECIPE = {"optimizer": "cls", "schedule": "function", "loss": "forward, backward"}
+"""The same for a recipe."""
 
 _own: dict[str, dict[str, Any]] = {family: {} for family in BUILT_IN}
 _origins: dict[tuple[str, str], Path] = {}  # the file that a part came from, where one was read
@@ -107,12 +113,13 @@ def find(family: str, name: str) -> Any:
 
 
 def check_stored(settings: Any, place: Path, kind: type[GlassformerError], *tokenizers: Any) -> None:
-    """Refuse a stored model with a part that was registered where it was made, but is not here."""
-    chosen = [(part, settings.get(part)) for part in PARTS] if isinstance(settings, dict) else []
+    """Refuse a stored model or recipe with a part that was registered where it was made, but is not here."""
+    parts = PARTS | OF_RECIPE
+    chosen = [(part, settings.get(part)) for part in parts] if isinstance(settings, dict) else []
     chosen += [("tokenizer", stored.get("kind")) for stored in tokenizers if isinstance(stored, dict)]
     for family, name in chosen:
         if isinstance(name, str) and name.isidentifier() and name not in (*known(family), "file"):
-            how = f'("{name}", {PARTS[family]})' if family in PARTS else "(cls)"
+            how = f'("{name}", {parts[family]})' if family in parts else "(cls)"
             in_a_file = "commands know it if it is in a file and the run was trained with --task FILE"
             raise kind(
                 f"{place} has the {family} {name!r}, which is not built in: Python code registered it, but not here",

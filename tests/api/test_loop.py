@@ -1,12 +1,14 @@
 """A loop of one's own around the steps: it can be left, goes on where it was, and gives the threads back."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import glassformer as gf
-from glassformer import blas
-from glassformer.errors import ConfigError
+from glassformer import blas, registry
+from glassformer.errors import CheckpointError, ConfigError
 from runs import TINY, assert_same_bits
 
 SMALL = {**TINY["majority"], "steps": 6, "eval_every": 2}
@@ -148,3 +150,78 @@ def test_what_cannot_be_frozen_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="in 1 of 2 blocks"):
         gf.Loop(None, "majority", **{**SMALL, "layers": 2}, freeze="blocks.0", execution=execution)
     assert not (tmp_path / "run").exists()
+
+
+@dataclass(frozen=True)
+class SignDescent(gf.training.Optimizer):
+    """Every number moves by lr."""
+
+    def slots(self, name, p):
+        return ()
+
+    def move(self, name, p, g, memory, *scalars):
+        return p - scalars[0] * p.__array_namespace__().sign(g), {}
+
+
+def halving(step):
+    return 0.5**step
+
+
+def squared(logits, targets):
+    """Half of the squared distance between the logits and the one-hot targets, in the mean over those that count."""
+    xp = logits.__array_namespace__()
+    counted = (targets != gf.ops.IGNORE)[..., None]
+    away = counted * (logits - (targets[..., None] == xp.arange(logits.shape[-1])))
+    return (away * away).sum() / (2 * counted.sum()), (away, counted.sum())
+
+
+def squared_backward(dloss, saved):
+    away, count = saved
+    return (dloss / count * away).astype(away.dtype)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "cpu", "jax"])
+def test_an_optimizer_a_schedule_and_a_loss_of_ones_own(engine):
+    recipe = {"optimizer": SignDescent, "schedule": halving, "loss": (squared, squared_backward)}
+    with gf.use_engine(engine):
+        loop = gf.Loop(None, "majority", **{**SMALL, "lr": 0.01}, warmup=0, keep="last", **recipe)
+        before, data, model = loop.now.params, loop.session.task, loop.now.model
+        first, *rest = list(loop)
+    logits, _ = model.predict(before, data.train.batch(0, loop.session.run.recipe.batch, 0))
+    targets = data.train.batch(0, loop.session.run.recipe.batch, 0).targets
+    assert np.isclose(first.loss, squared(logits, targets)[0], rtol=1e-4)
+    assert [record.lr for record in (first, *rest)] == [0.01 * 0.5**step for step in range(6)]
+    moved = gf.tree.flatten(loop.now.params)["classifier.w"] - gf.tree.flatten(before)["classifier.w"]
+    assert np.abs(moved).max() < 0.0201
+    held, _ = model.predict(loop.now.params, next(data.held_out.batches(10_000)))
+    expected, _ = squared(np.asarray(held), next(data.held_out.batches(10_000)).targets)
+    assert np.isclose(rest[-1].evaluation.loss, expected, rtol=1e-4)
+
+
+def test_gradients_of_a_loss_of_ones_own_are_those_of_cross_entropy_where_it_is_the_same():
+    pair = gf.ops.cross_entropy, gf.ops.cross_entropy_backward
+    gf.register_loss("the_same", *pair)
+    one, other = (gf.train(None, "majority", **SMALL, **own, show=False) for own in ({}, {"loss": "the_same"}))
+    assert_same_bits(one.params, other.params)
+
+
+def test_parts_of_a_recipe_that_cannot_be_used_are_refused(tmp_path):
+    for name, value, message in [
+        ("optimizer", gf.training.AdamW(), "no class of optimizers"),
+        ("schedule", 3, "cannot be called"),
+        ("loss", squared, "a pair of functions"),
+        ("loss", "focal", "there is no loss 'focal'"),
+        ("schedule", lambda step: 1.0, "the name of a part"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            gf.Loop(None, "majority", **{**SMALL, name: value})
+    with pytest.raises(ConfigError, match="squared has no label_smoothing"):
+        gf.Loop(None, "majority", **SMALL, loss=(squared, squared_backward), label_smoothing=0.1)
+
+
+def test_a_run_names_the_part_that_is_not_registered_here(tmp_path, monkeypatch):
+    gf.train(None, "majority", **SMALL, schedule=halving, out=tmp_path / "run", show=False)
+    assert len(gf.resume(tmp_path / "run", steps=8, show=False).history) == 8
+    monkeypatch.delitem(registry._own["schedule"], "halving")
+    with pytest.raises(CheckpointError, match=r"gf.register_schedule\(\"halving\", function\)"):
+        gf.load(tmp_path / "run")

@@ -34,9 +34,12 @@ from ..runs.start import create_run, resume_session
 from ..trained_model import TrainedModel, class_labels
 from ..training import History, StepRecord
 from ..training.lora import LoRA
-from ..training.recipe import Recipe, changed_recipe
+from ..training.optimizers import register_optimizer
+from ..training.recipe import Recipe, changed_recipe, register_loss, register_schedule
 from ..tree import flatten, tree_map
 from .tasks import known, named_data, sorted_for, tuning_task
+
+REGISTER: dict[str, Any] = {"optimizer": register_optimizer, "schedule": register_schedule, "loss": register_loss}
 
 
 class Loop:
@@ -77,7 +80,7 @@ class Loop:
         execution: Execution | None = None,
         **settings: Any,
     ) -> None:
-        changes = settings if steps is None else {**settings, "steps": steps}
+        changes = {**_by_name(settings), **({} if steps is None else {"steps": steps})}
         built = model.model if isinstance(model, TrainedModel) else model if isinstance(model, Model) else None
         if built is not None:
             changes = {**_host_settings(built.execution, execution), **changes}
@@ -295,6 +298,22 @@ def _plain(params: Tree) -> Tree:
                 hint='load the model with weights="float32"',
             )
     return tree_map(lambda array: np.array(widen(np.asarray(array)), order="C"), params)
+
+
+def _by_name(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with the name of an optimizer, schedule or loss that is given itself, and so is registered."""
+    named = dict(settings)
+    for family, register in REGISTER.items():
+        given = settings.get(family)
+        parts = given if isinstance(given, tuple) else (given,)
+        if given is None or isinstance(given, str):
+            continue
+        if len(parts) != 1 + (family == "loss"):
+            fact = f"{family} is {given!r:.80}"
+            raise ConfigError(fact, hint="a loss is a pair of functions (forward, backward), the others are one")
+        named[family] = getattr(parts[0], "__name__", type(parts[0]).__name__)
+        register(named[family], *parts)
+    return named
 
 
 def _lora(asked: LoRA | int | None) -> LoRA | None:

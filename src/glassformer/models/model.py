@@ -121,14 +121,21 @@ class Model(Layer):
         smoothing: float = 0.0,
         class_weights: Array | None = None,
         dloss: Array | float = 1.0,
+        pair: tuple[Callable[..., Any], Callable[..., Any]] | None = None,
     ) -> tuple[Array, Tree]:
         """Return the mean cross-entropy of a batch and its gradient for every parameter, by the same names.
 
-        The gradients are `dloss` times as large: half precision needs them away from zero.
+        The gradients are `dloss` times as large: half precision needs them away from zero. A `pair` of functions is
+        another loss and its backward: see `register_loss`.
         """
         logits, saved = self.predict(params, batch, key=key)
-        loss, loss_saved = ops.cross_entropy(logits, _targets(batch), smoothing=smoothing, class_weights=class_weights)
-        dlogits = ops.cross_entropy_backward(dloss, loss_saved, smoothing=smoothing)
+        targets, weights = _targets(batch), class_weights
+        if pair is None:
+            loss, loss_saved = ops.cross_entropy(logits, targets, smoothing=smoothing, class_weights=weights)
+            dlogits = ops.cross_entropy_backward(dloss, loss_saved, smoothing=smoothing)
+        else:
+            loss, loss_saved = pair[0](logits, targets)
+            dlogits = pair[1](dloss, loss_saved)
         del logits, loss_saved
         saved = _consumable(saved)  # by this name alone, so that what was read is free
         return loss, self.backward(params, saved, dlogits)

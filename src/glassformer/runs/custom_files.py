@@ -18,7 +18,8 @@ from ..config import TransformerConfig
 from ..data import TASKS, CustomFile, Task, files_of, import_file
 from ..errors import CheckpointError, DataError
 from ..files import sha256_of, write_text
-from ..registry import PARTS
+from ..registry import OF_RECIPE, PARTS
+from ..training.recipe import Recipe
 from .folder import CONFIG
 
 _warned: set[tuple[Path, str]] = set()
@@ -34,11 +35,12 @@ ask: Callable[[str], bool] = decline
 """Asks the user a question; the command line replaces it."""
 
 
-def custom_files_of(task: Task, config: TransformerConfig) -> tuple[CustomFile, ...]:
+def custom_files_of(task: Task, config: TransformerConfig, recipe: Recipe) -> tuple[CustomFile, ...]:
     """Return the files that a run must import before it can be built."""
     tokenizers = [known.kind for known in (task.tokenizer, task.target_tokenizer) if known is not None]
     of_model = [(family, getattr(config, family)) for family in PARTS]
-    return files_of([("task", task.name), *of_model, *(("tokenizer", kind) for kind in tokenizers)])
+    of_recipe = [(family, getattr(recipe, family)) for family in OF_RECIPE]
+    return files_of([("task", task.name), *of_model, *of_recipe, *(("tokenizer", kind) for kind in tokenizers)])
 
 
 def load_custom_files(content: dict[str, Any], folder: Path) -> tuple[CustomFile, ...]:

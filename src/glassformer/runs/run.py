@@ -257,7 +257,8 @@ def open_run(folder: str | Path) -> Run:
     content = read_config(folder)
     with naming_damage(folder / CONFIG):
         own = load_custom_files(content, folder)
-        check_stored(content["model"], folder, CheckpointError, content["tokenizer"], content["target_tokenizer"])
+        chosen = {**content["recipe"], **content["model"]}
+        check_stored(chosen, folder, CheckpointError, content["tokenizer"], content["target_tokenizer"])
         # Settings of execution may stand beside those of the model.
         given = {name: value for name, value in content.get("jax", {}).items() if value != getattr(PLAIN, name, None)}
         return Run(

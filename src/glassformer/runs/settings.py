@@ -20,8 +20,7 @@ from ..generation.texts import TEMPERATURE
 from ..models import PRESETS
 from ..setting import Setting, check_known, described, setting_names
 from ..training.lora import LoRA
-from ..training.optimizers import OPTIMIZERS
-from ..training.recipe import KEEP, SCHEDULES, Recipe
+from ..training.recipe import KEEP, Recipe
 
 if TYPE_CHECKING:
     from ..interpret.show import Table
@@ -201,7 +200,7 @@ def model_settings(architecture: str, given: Mapping[str, Any] | None = None) ->
 
 def recipe_settings() -> list[Setting]:
     """Return the settings of a recipe; the seed has an option of its own."""
-    known = described(Recipe, {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "keep": KEEP})
+    known = described(Recipe, {**{family: registry.known(family) for family in registry.OF_RECIPE}, "keep": KEEP})
     return [setting for setting in known if setting.name != "seed"]
 
 

@@ -61,7 +61,7 @@ def create_run(plan: Plan, folder: Path, *, numbered: bool = False) -> Run:
     run, (tokenizer, target) = plan.run, tokenizers_of(plan.task)
     check_freeze(run.recipe.freeze, run.model, scan=run.execution.scan)
     record = replace(run.provenance, data=data_provenance(run.task_name, run.task_options.get("data")))
-    own = custom_files_of(plan.task, run.config)
+    own = custom_files_of(plan.task, run.config, run.recipe)
     run = replace(run, folder=folder, tokenizer=tokenizer, target_tokenizer=target, own=own, provenance=record)
     with first_before_others("run folder") as first:
         if first:

@@ -46,20 +46,21 @@ def evaluate(
     metric: str = "none",
     batch: int | None = None,
     groups: Sequence[str] = (),
-    score: Score | None = None,
+    scored: Score | None = None,
+    pair: tuple[Callable[..., Any], ...] | None = None,
 ) -> Evaluation:
     """Measure a model on all of `data`, dropout off, in batches of as many examples as memory suggests unless given.
 
     A greedily written answer is right exactly when the model, reading the right answer, ranks every next token of it
-    first; so one forward pass decides about it. `score` tells the loss of a batch and which examples are right, in
-    the place of the model's own forward pass.
+    first; so one forward pass decides about it. `scored` tells the loss of a batch and which examples are right, in
+    the place of the model's own forward pass, and `pair` is a loss in the place of cross-entropy.
     """
-    score = partial(_score, model) if score is None else score
+    found = partial(score, model, pair) if scored is None else scored
     total, targets = 0.0, 0
     right: list[Any] = []
     examples = 0
     for rows in data.batches(rows_at_once(model, data) if batch is None else batch):
-        loss, marks = score(params, rows)
+        loss, marks = found(params, rows)
         counted = count_targets(rows)
         total += float(loss) * counted
         targets += counted
@@ -74,9 +75,10 @@ def evaluate(
     return Evaluation(loss, targets, examples, float(all_marks.mean()), by_group)
 
 
-def _score(model: Model, params: Tree, rows: Batch) -> tuple[Array, Array]:
+def score(model: Model, pair: tuple[Callable[..., Any], ...] | None, params: Tree, rows: Batch) -> tuple[Array, Array]:
+    """Return the loss of a batch, and which of its examples are right, (B,)."""
     logits, _ = model.predict(params, rows)
-    loss, _ = ops.cross_entropy(logits, rows.targets)
+    loss, _ = (ops.cross_entropy if pair is None else pair[0])(logits, rows.targets)
     return loss, right_answers(logits, rows.targets)
 
 

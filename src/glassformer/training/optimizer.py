@@ -38,7 +38,7 @@ class Optimizer(ABC):
     Parameters of half precision move, and are remembered, in float32. Scalars never widen an array.
     """
 
-    default_lr: ClassVar[float]
+    default_lr: ClassVar[float] = 1e-3
 
     @abstractmethod
     def slots(self, name: str, p: Array) -> tuple[str, ...]:

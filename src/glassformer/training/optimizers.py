@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .. import ops
+from .. import ops, registry
 from ..arrays import Array, Tree, cast, namespace, widen
 from ..errors import ConfigError
 from ..setting import check_known, from_settings
@@ -247,6 +247,15 @@ def _shrink(settings: Any, name: str, p: Array, lr: Array) -> Any:
 METHODS = ("slots", "move", "init", "update", "is_bounded", "check_state")
 """What a training calls of an optimizer."""
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW, "lion": Lion, "muon": Muon}
+
+
+def register_optimizer(name: str, cls: Any) -> None:
+    """Let recipes choose your own class of optimizers by a name: optimizer="name"."""
+    if not isinstance(cls, type) or not issubclass(cls, Optimizer):
+        hint = "pass a class derived from gf.training.Optimizer, which writes slots and move"
+        raise ConfigError(f"{cls!r:.80} is no class of optimizers", hint=hint)
+    registry.register("optimizer", name, cls)
+    OPTIMIZERS[name] = cls
 
 
 def make_optimizer(name: str, **settings: Any) -> Optimizer:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
 
+from .. import registry
 from ..arrays import namespace
 from ..errors import ConfigError
 from ..setting import check_known, from_settings
@@ -22,7 +23,7 @@ AFTER = 0.1
 """The share of the peak learning rate at which a run goes on behind the end of a schedule that came down to nothing."""
 
 KEEP = ("best", "last")
-SCHEDULES = ("constant", "cosine", "linear", "inverse_sqrt")
+SCHEDULES = registry.BUILT_IN["schedule"]
 
 OF_ONE_OPTIMIZER = ("momentum", "beta1", "beta2")
 """Settings that mean something to some optimizers only."""
@@ -57,7 +58,8 @@ class Recipe:
     decay_steps       the step at which cosine and linear are down at the floor (none: steps); from there on they stay
                       at the floor, or at a tenth of the peak where that is 0
     clip              largest global norm of the gradients (0 or none: never clip)
-    label_smoothing   share of the target that is spread over all tokens
+    loss              what is minimized, in training and evaluation
+    label_smoothing   of cross_entropy: share of the target that is spread over all tokens
     eval_every        steps between evaluations
     save_every        steps between checkpoints (none: as eval_every)
     ema               decay of a moving average of the parameters, which is then what counts (none: off)
@@ -83,6 +85,7 @@ class Recipe:
     floor: float = 0.0
     decay_steps: int | None = None
     clip: float | None = 1.0
+    loss: str = "cross_entropy"
     label_smoothing: float = 0.0
     eval_every: int = 250
     save_every: int | None = None
@@ -113,6 +116,9 @@ class Recipe:
         if self.ema is not None and not 0 <= self.ema < 1:
             raise ConfigError(f"ema is {self.ema}", hint="use a decay from 0 to below 1, such as 0.999")
         check_known("keep is", self.keep, KEEP)
+        check_known("there is no loss", self.loss, registry.known("loss"))
+        if self.label_smoothing and self.loss != "cross_entropy":
+            raise ConfigError(f"{self.loss} has no label_smoothing", hint="set label_smoothing to 0, or leave out loss")
         self.build_optimizer()
         self.build_schedule()
 
@@ -151,6 +157,12 @@ class Recipe:
             settings[name] = value
         return make_optimizer(self.optimizer, **settings)
 
+    def loss_settings(self) -> dict[str, Any]:
+        """Return what `loss_and_grads` of a model takes to compute this loss."""
+        if self.loss == "cross_entropy":
+            return {"smoothing": self.label_smoothing}
+        return {"pair": registry.find("loss", self.loss)}
+
     @property
     def decayed(self) -> int:
         """The step at which the schedule is down."""
@@ -181,12 +193,38 @@ class Recipe:
             return f"its learning rate is constant and stays at {self.lr:.4g}"
         if self.schedule == "inverse_sqrt":
             return "its learning rate has no planned end and goes on falling with 1/√step"
+        if self.schedule not in SCHEDULES:
+            return f"its learning rate goes on as {self.schedule} says"
         if self.steps == end:
             return f"its {self.schedule} schedule ends there, as planned"
         if self.steps < end:
             return f"its {self.schedule} schedule was to come down at step {end:,} and is broken off before"
         share = f"its floor, {self.floor:g} of the peak" if self.floor else "a tenth of the peak, for its floor is 0"
         return f"its {self.schedule} schedule ends at step {end:,}; from there on the rate is {rate}, {share}"
+
+
+def register_schedule(name: str, function: Callable[[int], float]) -> None:
+    """Let recipes choose your own schedule by a name: from a step, counted from 0, to a share of the learning rate."""
+    _check_callable(function)
+    registry.register("schedule", name, function)
+
+
+def register_loss(name: str, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
+    """Let recipes choose your own loss by a name, as a pair of functions.
+
+        loss, saved = forward(logits, targets)      the mean over all targets that are not -100
+        dlogits = backward(dloss, saved)
+
+    Write them with the namespace of their arrays, `logits.__array_namespace__()`, and the engine jax runs them too.
+    """
+    _check_callable(forward, backward)
+    registry.register("loss", name, (forward, backward))
+
+
+def _check_callable(*functions: Any) -> None:
+    for function in functions:
+        if not callable(function):
+            raise ConfigError(f"{function!r:.80} cannot be called", hint="pass a function")
 
 
 @dataclass(frozen=True)
@@ -199,6 +237,7 @@ class Schedule:
         linear         lr = peak · min(rising, floor + (1 − floor) · (1 − progress))
         cosine         lr = peak · min(rising, floor + (1 − floor) · (1 + cos(π · progress)) / 2)
         inverse_sqrt   lr = peak · min(rising, max(floor, √((warmup + 1) / (step + 1))))
+        registered     lr = peak · min(rising, max(floor, function(step)))
 
     The first step already moves, `warmup` steps stay below the peak, and `floor` is a fraction of the peak. From step =
     total on, linear and cosine stay at the floor, or at `after`, a fraction too, where one is given.
@@ -212,7 +251,7 @@ class Schedule:
     after: float | None = None
 
     def __post_init__(self) -> None:
-        check_known("there is no schedule", self.kind, SCHEDULES)
+        check_known("there is no schedule", self.kind, registry.known("schedule"))
         if not 0 <= self.peak < float("inf"):
             raise ConfigError(f"the peak learning rate is {self.peak}", hint="use zero or a positive number")
         if self.warmup < 0:
@@ -240,6 +279,8 @@ class Schedule:
         elif self.kind == "inverse_sqrt":
             falling = xp.sqrt((self.warmup + 1) / xp.maximum(step + 1, self.warmup + 1))
             fraction = xp.minimum(rising, xp.maximum(self.floor, falling))
+        elif self.kind not in SCHEDULES:
+            fraction = xp.minimum(rising, xp.maximum(self.floor, registry.find("schedule", self.kind)(step)))
         else:
             assert self.total is not None
             progress = xp.clip((step - self.warmup) / (self.total - self.warmup), 0.0, 1.0)

@@ -109,7 +109,7 @@ class Trainer:
 
     def loss_and_grads(self, params: Tree, batch: Batch, key: Array | None) -> tuple[Array, Tree]:
         """Return the loss and the gradients of a batch, or of a part of it."""
-        return self.model.loss_and_grads(params, batch, key=key, smoothing=self.recipe.label_smoothing)
+        return self.model.loss_and_grads(params, batch, key=key, **self.recipe.loss_settings())
 
     def moved(self, state: TrainingState, grads: Tree, lr: float, loss: float, norm: float) -> Taken:
         """Return the state after the optimizer's step, if all of it is finite."""
@@ -141,7 +141,7 @@ class Trainer:
 
     def evaluate(self, params: Tree, data: Dataset, **settings: Any) -> Evaluation:
         """Measure parameters on all of `data`: see `evaluate`."""
-        return evaluate(self.model, params, data, **settings)
+        return evaluate(self.model, params, data, pair=self.recipe.loss_settings().get("pair"), **settings)
 
 
 def drops(model: Model) -> bool:

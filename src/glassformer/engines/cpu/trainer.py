@@ -75,8 +75,8 @@ class InPlaceTrainer(Trainer):
 
     def loss_and_grads(self, params: Tree, batch: Batch, key: Array | None) -> tuple[Array, Tree]:
         """Return the loss and the gradients of a batch, computed in shards."""
-        settings: dict[str, Any] = {"key": key, "smoothing": self.recipe.label_smoothing}
-        return loss_and_grads(self.model, params, batch, shards=self.recipe.shards or 1, **settings)
+        settings = self.recipe.loss_settings()
+        return loss_and_grads(self.model, params, batch, shards=self.recipe.shards or 1, key=key, **settings)
 
 
 @replaces(Optimizer.update, Adam, AdamW)
@@ -137,7 +137,7 @@ def suitable_shards(config: TransformerConfig, batch: int) -> int:
 
 
 def loss_and_grads(
-    model: Model, params: Tree, batch: Batch, *, shards: int, key: Array | None = None, smoothing: float = 0.0
+    model: Model, params: Tree, batch: Batch, *, shards: int, key: Array | None = None, **settings: Any
 ) -> tuple[Array, Tree]:
     """Return what `model.loss_and_grads` does, computed in `shards` parts at the same time.
 
@@ -145,13 +145,13 @@ def loss_and_grads(
     """
     shards = min(shards, len(batch.tokens)) if batch.tokens.ndim > 1 else 1
     if shards < 2:
-        return model.loss_and_grads(params, batch, key=key, smoothing=smoothing)
+        return model.loss_and_grads(params, batch, key=key, **settings)
     cuts = [len(batch.tokens) * number // shards for number in range(shards + 1)]
     parts = [Batch(*(None if x is None else x[start:stop] for x in batch)) for start, stop in pairwise(cuts)]
 
     def task(number: int) -> tuple[Any, Tree]:
         own = None if key is None else ops.fold_key(key, number)
-        return model.loss_and_grads(params, parts[number], key=own, smoothing=smoothing)
+        return model.loss_and_grads(params, parts[number], key=own, **settings)
 
     results = each([partial(task, number) for number in range(shards)])
     shares: list[float] = target_shares(np.array([count_targets(part) for part in parts])).tolist()

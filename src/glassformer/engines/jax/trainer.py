@@ -23,7 +23,7 @@ from ...execution import Execution
 from ...mesh.rules import check_execution, parse_rules
 from ...mesh.sharding import fetch, fetch_for, unstack_blocks
 from ...models import Batch, Model, build
-from ...training.evaluate import Evaluation, evaluate, right_answers, rows_at_once
+from ...training.evaluate import Evaluation, evaluate, rows_at_once, score
 from ...training.gradients import all_finite, clip, global_norm, target_shares
 from ...training.lora import EVERYTHING, trainable
 from ...training.optimizers import EMA
@@ -170,7 +170,7 @@ class JaxTrainer(Trainer):
     def _gradients(self, trees: dict[str, Tree], base: Tree, batch: Batch, key: Array | None) -> tuple[Array, Tree]:
         """Return the loss and the gradients of all microbatches together, one after the other in a loop."""
         scale = 1.0 if self.scaling is None else trees["scaling"]["scale"]
-        settings: dict[str, Any] = {"smoothing": self.recipe.label_smoothing, "dloss": scale}
+        settings: dict[str, Any] = {**self.recipe.loss_settings(), "dloss": scale}
         parts = self.recipe.accumulate
         params = self.placement.outside_blocks(self.placement.working, self._effective(trees["params"], base))
 
@@ -228,18 +228,16 @@ class JaxTrainer(Trainer):
         """Measure parameters on all of `data`, as `evaluate` does, on the devices; they are put there if need be."""
         rows = -(-rows_at_once(self.model, data) // self.placement.replicas) * self.placement.replicas
 
-        def score(params: Tree, batch: Batch) -> tuple[Array, Array]:
+        def fetched(params: Tree, batch: Batch) -> tuple[Array, Array]:
             loss, right = fetch(self._compiled_score(params, self.placement.padded(batch, rows, data.longest)))
             return loss, right[: len(batch.tokens)]
 
-        return evaluate(self.model, self.put_params(params), data, batch=rows, score=score, **settings)
+        return evaluate(self.model, self.put_params(params), data, batch=rows, scored=fetched, **settings)
 
     def _score(self, params: Tree, batch: Batch) -> tuple[Array, Array]:
         with self._traced():
             params = self.placement.outside_blocks(self.placement.working, params)
-            logits, _ = self.model.predict(params, batch)
-            loss, _ = ops.cross_entropy(logits, batch.targets)
-            return loss, right_answers(logits, batch.targets)
+            return score(self.model, self.recipe.loss_settings().get("pair"), params, batch)
 
 
 @dataclass(frozen=True)
