@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import pydoc
+import re
 
 import numpy as np
 import pytest
@@ -267,3 +269,13 @@ def test_a_dict_that_is_no_config_is_refused():
         "rotary_scaling has no setting 'factr'",
         "did you mean 'factor'",
     )
+
+
+@pytest.mark.parametrize("config", CONFIGS.values())
+def test_help_names_every_setting_with_its_choices(config):
+    text = pydoc.plain(pydoc.render_doc(config))
+    for field in dataclasses.fields(config):
+        words = choices().get(field.name, ())
+        explained = re.search(rf"^ \|  {field.name}  +(.*)$", text, flags=re.MULTILINE)
+        assert explained is not None, field.name
+        assert [word for word in words if word not in explained[1]] == []

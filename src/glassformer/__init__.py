@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .execution import Execution
     from .generation.answer import Classification
     from .layers import register_block, register_norm, register_positions
-    from .loading import load, params
+    from .loading import load
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
     from .ops import register_activation, register_op
     from .runs.replay import replay
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .training.curvature import gradient_noise_scale, hvp, per_example_gradients
     from .training.optimizers import register_optimizer
     from .training.recipe import register_loss, register_schedule
+    from .weights.costs import params
     from .weights.foreign import Foreign
     from .weights.registry import pull
 
@@ -73,12 +74,13 @@ _HOMES = {
     "execution": ("Execution",),
     "generation.answer": ("Classification",),
     "layers": ("register_block", "register_norm", "register_positions"),
-    "loading": ("load", "params"),
+    "loading": ("load",),
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
     "ops": ("register_activation", "register_op"),
     "runs.replay": ("replay",),
     "runs.settings": ("settings",),
     "trained_model": ("TrainedModel",),
+    "weights.costs": ("params",),
     "weights.foreign": ("Foreign",),
     "weights.registry": ("pull",),
     "text": ("register_tokenizer",),

@@ -93,7 +93,7 @@ class TransformerConfig:
     final_norm           one more norm after the last block (none: if norm_position is pre)
     positions            how the model knows where a token stands: learned, sinusoidal, rotary, alibi, relative, none
     rotary_base          of rotary positions: the larger, the slower they turn
-    rotary_pairing       of rotary positions: whether feature i turns with i + half or with its neighbor
+    rotary_pairing       of rotary positions: halves: feature i turns with i + half; interleaved: with its neighbor
     rotary_channels      of rotary positions: how many channels of a head turn, as in Pythia (none: all)
     rotary_scaling       of rotary positions: turn slower, as Llama 3 does to read further: {"factor": 8, …}
     relative_buckets     of relative positions: how many distances are told apart, as in T5

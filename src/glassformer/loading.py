@@ -6,7 +6,6 @@ smollm2, minilm       fetched by `glassformer pull`
 hf:org/name           a model of the Hugging Face hub
 """
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,32 +14,19 @@ import numpy as np
 
 from . import dispatch
 from .arrays import Tree
-from .config import EncoderConfig, TransformerConfig, config_from_dict
+from .config import EncoderConfig, TransformerConfig
 from .data import Task, build_task
-from .errors import ConfigError, WeightsError, did_you_mean
+from .errors import ConfigError, WeightsError
 from .generation.storage import AS_STORED
-from .models import PRESETS, preset
-from .models.accounting import Costs, costs
 from .runs.custom_files import check_task, granted
 from .runs.run import open_run, read_model
 from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
 from .text.published import TOKENIZER
 from .trained_model import TrainedModel
 from .tree import tree_map
-from .weights.places import HUB, is_run, locate, open_published
-from .weights.registry import REGISTRY
+from .weights.places import is_run, locate, open_published
 
-__all__ = [
-    "is_run",
-    "load",
-    "load_config",
-    "load_tokenizer",
-    "locate",
-    "params",
-    "read_config",
-    "read_model",
-    "task_of",
-]
+__all__ = ["is_run", "load", "load_config", "load_tokenizer", "locate", "read_model", "task_of"]
 
 
 def load(path: str | Path, *, weights: str | None = None, trust: bool = False) -> TrainedModel:
@@ -78,56 +64,15 @@ def load_config(path: str | Path) -> TransformerConfig:
     if is_run(place):
         return open_run(place).config
     if place.is_dir():
-        from .weights.folder import read_config as read_published_config
+        from .weights.folder import read_config
         from .weights.saved import is_saved, read_saved_config
 
-        return read_saved_config(place) if is_saved(place) else read_published_config(place)
+        return read_saved_config(place) if is_saved(place) else read_config(place)
     if place.suffix == ".gguf":
         from .weights.gguf import read_parts
 
         return read_parts(place)[1]
     return open_published(place).config
-
-
-def params(model: Any, *, batch: int = 1, length: int | None = None, dtype: str = "float32") -> Costs:
-    """Count the parameters, arithmetic and memory of a model, before anything is allocated.
-
-    model           a model, a config, the name of a preset, a JSON file with a config, or a path or name as for `load`
-    batch, length   the sequences at a time and the tokens of each (None: the whole context)
-    dtype           of weights and activations: float64, float32, float16 or bfloat16
-
-    >>> import glassformer as gf
-    >>> gf.params("gpt2").parameters
-    124439808
-    """
-    return costs(read_config(model), batch=batch, length=length, dtype=dtype)
-
-
-def read_config(model: Any) -> TransformerConfig:
-    """Return the config of a preset, a JSON file, or a model, by its name or itself."""
-    if not isinstance(model, str | Path):
-        config = getattr(model, "config", model)
-        if not isinstance(config, TransformerConfig):
-            raise ConfigError(f"{model!r:.80} is no model", hint="pass a model, a config, or the name of a preset")
-        return config
-    path, model = Path(model), str(model)
-    if model in PRESETS and not path.exists():
-        return preset(model)
-    known = model in REGISTRY or model.startswith(HUB)
-    if known or path.is_dir() or (path.is_file() and path.suffix not in (".json", "")):
-        return load_config(model)
-    if not path.is_file():
-        raise ConfigError(
-            f"{model!r} is neither a preset nor a file or folder",
-            hint=did_you_mean(model, PRESETS) + ' (a file holds {"architecture": "decoder", "vocab": …})',
-        )
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise ConfigError(f"{model} cannot be read as JSON: {error}", hint="check the file") from None
-    if not isinstance(settings, dict):
-        raise ConfigError(f"{model} holds no JSON object", hint='it needs {"architecture": "decoder", "vocab": …}')
-    return config_from_dict(settings)
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:

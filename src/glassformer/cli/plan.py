@@ -8,12 +8,12 @@ import click
 
 from ..errors import ConfigError, did_you_mean
 from ..execution import MeshShape, separated
-from ..loading import read_config
 from ..mesh.plan import PRECISIONS, SLOTS, Plan, better
 from ..mesh.plan import changes as changed
 from ..mesh.plan import plan as make_plan
 from ..mesh.rules import parse_rules
 from ..models.accounting import bytes_text
+from ..weights.costs import read_config
 from .devices import rules_option
 from .options import json_option, set_option
 from .output import plural, print_json, print_table

@@ -1,0 +1,57 @@
+"""What a model costs, given itself, its config, or where either is."""
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..config import TransformerConfig, config_from_dict
+from ..errors import ConfigError, did_you_mean
+from ..models import PRESETS, preset
+from ..models.accounting import Costs, costs
+
+
+def params(model: Any, *, batch: int = 1, length: int | None = None, dtype: str = "float32") -> Costs:
+    """Count the parameters, arithmetic and memory of a model, before anything is allocated.
+
+    model           a model, a config, the name of a preset, a JSON file with a config, or a path or name as for `load`
+    batch, length   the sequences at a time and the tokens of each (None: the whole context)
+    dtype           of weights and activations: float64, float32, float16 or bfloat16
+
+    >>> import glassformer as gf
+    >>> gf.params("gpt2").parameters
+    124439808
+    """
+    return costs(read_config(model), batch=batch, length=length, dtype=dtype)
+
+
+def read_config(model: Any) -> TransformerConfig:
+    """Return the config of a preset, a JSON file, or a model, by its name or itself."""
+    if not isinstance(model, str | Path):
+        config = getattr(model, "config", model)
+        if not isinstance(config, TransformerConfig):
+            raise ConfigError(f"{model!r:.80} is no model", hint="pass a model, a config, or the name of a preset")
+        return config
+    path, model = Path(model), str(model)
+    if model in PRESETS and not path.exists():
+        return preset(model)
+    from .places import HUB
+    from .registry import REGISTRY
+
+    known = model in REGISTRY or model.startswith(HUB)
+    if known or path.is_dir() or (path.is_file() and path.suffix not in (".json", "")):
+        # A higher room, which is loaded only for what is in files.
+        found: TransformerConfig = import_module("glassformer.loading").load_config(model)
+        return found
+    if not path.is_file():
+        raise ConfigError(
+            f"{model!r} is neither a preset nor a file or folder",
+            hint=did_you_mean(model, PRESETS) + ' (a file holds {"architecture": "decoder", "vocab": …})',
+        )
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"{model} cannot be read as JSON: {error}", hint="check the file") from None
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{model} holds no JSON object", hint='it needs {"architecture": "decoder", "vocab": …}')
+    return config_from_dict(settings)
