@@ -59,6 +59,7 @@ def test_vectors_of_many_texts_are_those_of_each(architecture, tmp_path):
 def test_means_and_probes_read_activations():
     model, text = tiny_model("decoder"), TEXTS["decoder"]
     found = activations(model, [text, text[:4]], ["blocks.0"])
+    assert set(activations(model, text, ["blocks.0"]).examples) == {0}
     run = model.watch(text)
     changed = run.changed(mean("blocks.0", found))
     np.testing.assert_allclose(

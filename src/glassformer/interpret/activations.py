@@ -71,7 +71,7 @@ class Activations(NamedValues):
 
 def activations(
     model: TrainedModel,
-    texts: Iterable[str],
+    texts: str | Iterable[str],
     names: Sequence[str],
     out: str | Path | None = None,
     *,
@@ -84,6 +84,7 @@ def activations(
     out        an .npz file to write them to; None: they stay in memory
     progress   told how many texts are done, and of how many: 0 where their number is not known
     """
+    texts = [texts] if isinstance(texts, str) else texts
     rest, done, total = iter(texts), 0, length_hint(texts)
     with ExitStack() as files:
         columns = {
