@@ -72,12 +72,13 @@ def test_results_show_tokens(model, run):
     of, named = Logit("x", against="y"), "logit of &#x27;x&#x27; − logit of &#x27;y&#x27;"
     assert of.value(run) == Logit(x, against=y).value(run)
     assert named in attribute(run, of)._repr_html_()
+    assert "logit of 'x' − logit of 'y'\npart " in repr(attribute(run, of))
     assert named in ablate_heads(run.changed(scale("embedding.tokens.table", 2.0)), targets=of)._repr_html_()
     seen = lens(run)
     np.testing.assert_array_equal(seen.ranks("x"), seen.ranks(x))
     np.testing.assert_array_equal(seen.probabilities(["x"] * len(TEXT)), seen.probabilities(x))
     likeliest, chance = (part[-1, 0, -1, 0] for part in seen.top(1))
-    assert f"{run.label(likeliest)} {100 * chance:.1f} %" in seen._repr_html_()
+    assert f"{run.label(likeliest)!r} {100 * chance:.1f} %" in repr(seen)
     found = patch_stream(run, model.watch(TEXT.replace("x", "y")), of)
     assert named in found._repr_html_()
     assert "position 4 &#x27;x&#x27;" in found._repr_html_()
@@ -86,7 +87,7 @@ def test_results_show_tokens(model, run):
     ]
     assert said.count("x") == 2
     excited = exciting_inputs(model.model, model.params, [run.batch], layer=0, labels=run.labels)
-    assert f"{run.label(excited.tokens[0, 0])}: " in excited._repr_html_()
+    assert f"{run.label(excited.tokens[0, 0])!r}: " in repr(excited)
 
 
 def test_runs_without_a_tokenizer_show_ids(run):

@@ -24,7 +24,7 @@ from .changes import Change, mean, resample, zero
 from .gradients import LOSS, Logit
 from .patching import Answer, effects
 from .run import Run
-from .show import table_html
+from .show import Tabled, TableParts
 from .stream import ATTENTIONS, KINDS, neurons_of, sublayers
 
 WAYS = ("zero", "mean", "resample")
@@ -44,8 +44,8 @@ class Ablated(NamedTuple):
         return {"head": self.head, "feature": self.neuron}
 
 
-@dataclass(frozen=True, eq=False)
-class Ablation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Ablation(Tabled):
     """What changed without each part.
 
     parts     which part was silenced
@@ -71,10 +71,10 @@ class Ablation:
             rows.append({**self.parts[number]._asdict(), "loss": loss, "logits": self.logits[number].tolist()})
         return rows
 
-    def _repr_html_(self) -> str:
+    def _table(self) -> TableParts:
         rows = [[*list(row.values())[:-1], *row["logits"]] for row in self.rows()]
         columns = ("without", "layer", "head", "neuron", "loss", *self.labels)
-        return table_html(f"what changes without each of {len(rows)} parts", columns, rows)
+        return f"what changes without each of {len(rows)} parts", columns, rows, []
 
 
 def ablate_heads(run: Run, way: str = "zero", **settings: Any) -> Ablation:

@@ -24,7 +24,7 @@ from .changes import stop
 from .gradients import Gradients, Logit, check_question, gradients
 from .packed import unpacked
 from .run import Run
-from .show import table_html
+from .show import Tabled, TableParts
 from .stream import ATTENTIONS, is_classifier, stacks, sublayers
 
 ROOTS = (".rstd", ".rrms")
@@ -44,8 +44,8 @@ class Contribution(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True, eq=False)
-class Attribution:
+@dataclass(frozen=True, eq=False, repr=False)
+class Attribution(Tabled):
     """A logit, or a difference of two, and the parts that sum to it; `label` is what tables call it."""
 
     target: Logit
@@ -57,11 +57,11 @@ class Attribution:
         """Return one record per part, the largest first, ready for a table or JSON."""
         return [part._asdict() for part in sorted(self.parts, key=lambda part: -abs(part.value))]
 
-    def _repr_html_(self) -> str:
+    def _table(self) -> TableParts:
         rows = [list(row.values()) for row in self.rows()]
         kinds = ", ".join(f"{kind.replace('_', '-')} {value:+.4g}" for kind, value in self.by_kind().items())
         title = f"what adds to {self.value:.4g}: {self.label}"
-        return table_html(title, ("part", "kind", "layer", "head", "adds"), rows, [f"all together: {kinds}"])
+        return title, ("part", "kind", "layer", "head", "adds"), rows, [f"all together: {kinds}"]
 
     def by_kind(self) -> dict[str, float]:
         """Return what all parts of each kind add together."""

@@ -46,6 +46,11 @@ class Loss:
         return loss_gradient(run.logits, run.targets), []
 
 
+def token_text(run: Run, token: int | str) -> str:
+    """Return a token, or a class, as tables show it: its text in quotes, or the number in a run without texts."""
+    return str(token) if run.labels == NUMBERS else repr(run.label(token))
+
+
 @dataclass(frozen=True)
 class Logit:
     """One logit, or by how much it is above another: of a token at a position, or of a class.
@@ -70,8 +75,7 @@ class Logit:
     def label(self, run: Run) -> str:
         """Return what tables call it."""
         chosen = [self.token] if self.against is None else [self.token, self.against]
-        names = [str(one) if run.labels == NUMBERS else repr(run.label(one)) for one in chosen]
-        return " − ".join(f"logit of {name}" for name in names)
+        return " − ".join(f"logit of {token_text(run, one)}" for one in chosen)
 
     def seed(self, run: Run) -> tuple[Array, list[Change]]:
         """Return the gradient of the logits: 1 at the one, −1 at the other."""

@@ -34,11 +34,11 @@ from ..ops.linear import LinearSaved
 from ..setting import check_known
 from ..training import Optimizer
 from .batched import Progress
-from .gradients import Logit
+from .gradients import Logit, token_text
 from .names import LOGITS
 from .probes import descend
 from .run import Run
-from .show import Map, html_of, table_html
+from .show import Map, Tabled, TableParts, html_of
 from .stream import Point, is_classifier, points, read_out, read_out_backward
 from .tracing import TracingEngine, run_traced
 from .where import Where
@@ -47,8 +47,8 @@ PIECE = 64
 """Logits of one piece: the largest of each piece is found first, then the largest of those."""
 
 
-@dataclass(frozen=True, eq=False)
-class Lens:
+@dataclass(frozen=True, eq=False, repr=False)
+class Lens(Tabled):
     """What the head reads at points of the stream: logits (N, B, T, V), or (N, B, classes).
 
     positions   (B, T) their numbers; None: all
@@ -77,18 +77,18 @@ class Lens:
         ids = np.stack([_largest(row, count) for row in rows]).reshape(*self.logits.shape[:-1], count)
         return ids, np.exp(np.take_along_axis(self.logits, ids, axis=-1) - self._totals[..., None])
 
-    def _repr_html_(self) -> str:
+    def _table(self) -> TableParts:
         ids, odds = self.top(min(3, self.logits.shape[-1]))
         rows: list[list[Any]] = []
         # The last position that is no padding.
         last = Logit(0).place(self.run, 0)[1] if self.positions is None and ids.ndim == 4 else -1
         for point, own, shares in zip(self.points, ids[:, 0], odds[:, 0], strict=True):
             tokens, chances = (x.reshape(-1, x.shape[-1])[last] for x in (own, shares))
-            says = "  ".join(f"{self.run.label(n)} {100 * p:.1f} %" for n, p in zip(tokens, chances, strict=True))
+            says = "  ".join(f"{token_text(self.run, n)} {100 * p:.1f} %" for n, p in zip(tokens, chances, strict=True))
             rows.append([point.label, says, Map(shares[..., 0], 1.0)])
         columns = ("after", "says at the end", "how surely, by position")
         notes = [] if len(self.run.logits) == 1 else [f"the first of {len(self.run.logits)} examples"]
-        return table_html(f"the head at {len(rows)} points of the stream", columns, rows, notes)
+        return f"the head at {len(rows)} points of the stream", columns, rows, notes
 
     @cached_property
     def _totals(self) -> Array:

@@ -19,12 +19,12 @@ from ..models import Batch, EncoderDecoder, Model
 from .batched import Progress
 from .labels import NUMBERS, Labels
 from .run import Run, watch
-from .show import table_html
+from .show import Tabled, TableParts
 from .stream import neurons_of, real_tokens
 
 
-@dataclass(frozen=True, eq=False)
-class ExcitingInputs:
+@dataclass(frozen=True, eq=False, repr=False)
+class ExcitingInputs(Tabled):
     """Where each neuron is largest, (F, count) each, the largest first; fewer where the data have fewer tokens.
 
     values      of the neuron
@@ -52,13 +52,14 @@ class ExcitingInputs:
         tokens = np.asarray(data[batch].source if self.of_source else data[batch].tokens)
         return tokens[example][max(0, position - before) : position + after + 1]
 
-    def _repr_html_(self) -> str:
+    def _table(self) -> TableParts:
+        word = str if self.label is str else lambda token: repr(self.label(token))
         rows = [
-            [n, float(self.share[n]), *(f"{self.label(i)}: {x:.3g}" for i, x in zip(own, values, strict=True))]
+            [n, float(self.share[n]), *(f"{word(i)}: {x:.3g}" for i, x in zip(own, values, strict=True))]
             for n, (own, values) in enumerate(zip(self.tokens, self.values, strict=True))
         ]
         columns = ("neuron", "above zero on", *(f"token {n + 1}" for n in range(self.tokens.shape[1])))
-        return table_html("the tokens that excite each neuron most", columns, rows)
+        return "the tokens that excite each neuron most", columns, rows, []
 
 
 def exciting_inputs(

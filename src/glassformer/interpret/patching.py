@@ -43,7 +43,7 @@ from .labels import CLS, NUMBERS
 from .names import LOGITS, check_name
 from .packed import unpacked
 from .run import Run, check_run
-from .show import Map, table_html
+from .show import Map, Tabled, TableParts
 from .stream import ATTENTIONS, KINDS, chosen_stack, points, sublayers
 from .where import Selection, is_of_source
 
@@ -51,8 +51,8 @@ Answer = Logit | Loss
 """What is measured: a logit, a difference of two, or the loss."""
 
 
-@dataclass(frozen=True, eq=False)
-class Patching:
+@dataclass(frozen=True, eq=False, repr=False)
+class Patching(Tabled):
     """What each value of the source does to the answer of a run.
 
     rows       what was patched: points of the stream, or sublayers
@@ -84,7 +84,7 @@ class Patching:
             )
         return self.effect / (self.source - self.run)
 
-    def _repr_html_(self) -> str:
+    def _table(self) -> TableParts:
         largest = float(np.abs(self.effect).max())
         rows: list[list[Any]] = []
         for name, own in zip(self.rows, self.effect, strict=True):
@@ -92,7 +92,7 @@ class Patching:
             word = "" if self.words is None else f" {self.words[best]!r}"
             rows.append([name, Map(own, largest), float(own[best]), f"{self.columns} {best}{word}"])
         title = f"{self.label}, from {self.run:.4g} to {self.source:.4g}: what each value of the source does"
-        return table_html(title, ("patched", f"effect by {self.columns}", "largest", "at"), rows)
+        return title, ("patched", f"effect by {self.columns}", "largest", "at"), rows, []
 
 
 def patch_stream(run: Run, source: Run, of: Answer, *, stack: str | None = None, **settings: Any) -> Patching:

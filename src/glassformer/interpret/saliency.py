@@ -23,7 +23,7 @@ from .changes import put
 from .gradients import Gradients, Target, gradients
 from .patching import Answer, answer
 from .run import Run
-from .show import Map, table_html
+from .show import Map, Tabled, TableParts
 
 INPUT = "embedding"
 NODES = 8
@@ -44,8 +44,8 @@ def _gradients(run: Run, of: Target | Gradients) -> Gradients:
     return of if isinstance(of, Gradients) else gradients(run, of)
 
 
-@dataclass(frozen=True, eq=False)
-class Integrated:
+@dataclass(frozen=True, eq=False, repr=False)
+class Integrated(Tabled):
     """Integrated gradients (B, T), and what they should sum to: answer(x) − answer(x₀)."""
 
     tokens: Array
@@ -57,13 +57,11 @@ class Integrated:
         """By how much the sum is off."""
         return self.difference - float(self.tokens.sum())
 
-    def _repr_html_(self) -> str:
+    def _table(self) -> TableParts:
         largest = float(np.abs(self.tokens).max())
         rows = [[f"example {n}", Map(own, largest), float(own.sum())] for n, own in enumerate(self.tokens)]
         notes = [f"they should sum to {self.difference:.6g}, and miss it by {self.missing:.2g}"]
-        return table_html(
-            f"integrated gradients, by {self.gradients:,} gradients", ("", "by token", "sum"), rows, notes
-        )
+        return f"integrated gradients, by {self.gradients:,} gradients", ("", "by token", "sum"), rows, notes
 
 
 def integrated_gradients(

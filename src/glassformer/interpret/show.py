@@ -94,22 +94,47 @@ def table_html(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
     return f"<div><b>{escape(title)}</b>{table}{lines}</div>"
 
 
+def table_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a table as lines of text, without its pictures."""
+    drawn = {n for row in rows for n, cell in enumerate(row) if isinstance(cell, Map)}
+    each = [list(columns), *([_text(cell) for cell in row] for row in rows[:ROWS])]
+    cells = [[cell for n, cell in enumerate(row) if n not in drawn] for row in each]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    return "\n".join([*(line.rstrip() for line in lines), *_left_out(len(rows))])
+
+
+TableParts = tuple[str, Sequence[str], list[list[Any]], list[str]]
+"""The title of a table, its columns, rows and notes."""
+
+
+class Tabled:
+    """A result that shows itself as a table, in notebooks and as text."""
+
+    def _table(self) -> TableParts:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        title, columns, rows, notes = self._table()
+        return "\n".join([title, table_text(columns, rows), *notes])
+
+    def _repr_html_(self) -> str:
+        return table_html(*self._table())
+
+
 class Table(list[Any]):
     """A list of named tuples that shows itself as a table."""
 
     def __repr__(self) -> str:
-        if not self:
-            return "[]"
-        cells = [list(self[0]._fields), *([_text(cell) for cell in row] for row in self[:ROWS])]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-        return "\n".join([*(line.rstrip() for line in lines), *_left_out(len(self))])
+        return table_text(self[0]._fields, self) if self else "[]"
 
     def _repr_html_(self) -> str:
         return table_html("", self[0]._fields if self else (), self)
 
 
 def _text(cell: Any) -> str:
+    if cell is None:
+        return ""
     return f"{cell:.4g}" if isinstance(cell, float | np.floating) else str(cell)
 
 
@@ -128,7 +153,7 @@ class Map(NamedTuple):
 
 def _cell(cell: Any) -> str:
     if not isinstance(cell, Map):
-        return "" if cell is None else escape(_text(cell))
+        return escape(_text(cell))
     grid = cells_of(np.asarray(cell.numbers, dtype=np.float64), cell.cells)
     source = base64.b64encode(png_of(colored(grid, cell.largest))).decode()
     height, width = (cell.size * count for count in grid.shape)
