@@ -54,6 +54,7 @@ TURNS = {"tiny": 300, "small": 10, "medium": 1, "attention": 1, **dict.fromkeys(
 """How often a row is done in one turn."""
 
 WORKER = """
+import glassformer  # before NumPy: it sets how long the threads of BLAS wait for work
 import json, sys, time
 from importlib import import_module
 def contenders(name):
