@@ -7,7 +7,7 @@ from browser import TASKS, state
 from glassformer import ops
 from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret import without_positions
-from glassformer.interpret.reading import label
+from glassformer.interpret.reading import labels_of
 from glassformer.web.router import ask
 from glassformer.web.state import read_state
 
@@ -16,8 +16,8 @@ def test_tokens_are_found_by_their_text(explorer):
     found = ask(explorer, "vocabulary", {"model": "decoder", "text": "e"})
     assert found["tokens"][0]["label"] == "e"
     assert all("e" in one["label"].casefold() for one in found["tokens"])
-    model = explorer.opened("decoder").model
-    assert [label(model, one["id"]) for one in found["tokens"]] == [one["label"] for one in found["tokens"]]
+    label = labels_of(explorer.opened("decoder").model).tokens
+    assert [label(one["id"]) for one in found["tokens"]] == [one["label"] for one in found["tokens"]]
 
 
 def test_a_token_is_found_by_its_number_and_classes_by_their_names(explorer):
