@@ -18,9 +18,11 @@ from glassformer.interpret import (
     detect_heads,
     exciting_inputs,
     fit_probe,
+    gradient_flow,
     gradients,
     head_statistics,
     integrated_gradients,
+    layer_statistics,
     lens,
     patch_stream,
     show,
@@ -55,7 +57,10 @@ def results(run, other):
     yield attribute(run, of)
     yield ablate_heads(run, targets=[of])
     yield patch_stream(run, other, of)
-    yield from detect_heads(model, params, length=3).values()
+    yield detect_heads(model, params, length=3)
+    yield layer_statistics(run)
+    yield gradient_flow(run)
+    yield batch
     yield integrated_gradients(run, of, baseline=0.9 * run["embedding"])
     yield attention_rollout(run)
     yield tuned_lens(run)

@@ -85,6 +85,7 @@ def test_there_is_one_row_per_op_and_it_is_json():
     assert all(row.ok and row.kind == "op" for row in rows)
     parsed = json.loads(json.dumps([row.as_dict() for row in rows], allow_nan=False))
     assert parsed[0].keys() == {"name", "kind", "error", "limit", "ok"}
+    assert all(rows[0].name in shown for shown in (repr(rows), rows._repr_html_()))
 
 
 def test_the_row_of_an_op_is_its_worst_case():

@@ -28,7 +28,7 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError
 from ..models import Batch, Encoder, EncoderDecoder, Model
 from .run import Run, watch
-from .show import Map, table_html
+from .show import Map, Tables, table_html
 from .stream import real_tokens, stacks, sublayers
 
 THRESHOLD = 0.4
@@ -135,7 +135,7 @@ def detect_heads(
 
 def head_scores(run: Run, *, layers: Sequence[int] | None = None) -> dict[str, HeadScores]:
     """Score every head on the data of a run; by kind of attention. `layers` are those to look at, all unless given."""
-    found: dict[str, HeadScores] = {}
+    found = Tables()
     for stack in stacks(run):
         is_source = stack == "encoder" and isinstance(run.model, EncoderDecoder)
         tokens = np.asarray(run.batch.source if is_source else run.batch.tokens)

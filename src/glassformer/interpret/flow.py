@@ -15,7 +15,8 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError
-from .gradients import Gradients
+from .gradients import Gradients, gradients
+from .run import Run
 from .show import Table
 from .stream import KINDS, sublayers
 
@@ -39,8 +40,9 @@ class Flow(NamedTuple):
     cosine: float
 
 
-def gradient_flow(found: Gradients) -> list[Flow]:
-    """Return the flow at every residual connection, from the first block to the last."""
+def gradient_flow(found: Gradients | Run) -> list[Flow]:
+    """Return the flow at every residual connection, from the first block to the last; of a run, that of its loss."""
+    found = gradients(found) if isinstance(found, Run) else found
     run = found.run
     parts = [one for one in sublayers(run) if f"{one.name}_norm" in run]
     if not parts:

@@ -123,13 +123,24 @@ class Tabled:
 
 
 class Table(list[Any]):
-    """A list of named tuples that shows itself as a table."""
+    """A list of named tuples or dataclasses that shows itself as a table."""
 
     def __repr__(self) -> str:
-        return table_text(self[0]._fields, self) if self else "[]"
+        return table_text(*self._table()) if self else "[]"
 
     def _repr_html_(self) -> str:
-        return table_html("", self[0]._fields if self else (), self)
+        return table_html("", *self._table())
+
+    def _table(self) -> tuple[list[str], list[list[Any]]]:
+        rows = [row._asdict() if hasattr(row, "_asdict") else vars(row) for row in self]
+        return list(rows[0]) if rows else [], [list(row.values()) for row in rows]
+
+
+class Tables(dict[str, Any]):
+    """Results by name that show themselves one below the other."""
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<div><b>{escape(name)}</b>{one._repr_html_()}</div>" for name, one in self.items())
 
 
 def _text(cell: Any) -> str:

@@ -8,8 +8,9 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import LengthError, ShapeError
+from .run import Run
 from .show import Table, table_html
-from .trace import Trace
+from .trace import Trace, trace_of
 
 BROAD = 0.2
 """A head whose score is below this spreads its attention too evenly to be called anything but broad."""
@@ -82,18 +83,25 @@ class HeadStatistics:
         return table_html(f"the heads of {self.kind} attention, layers and heads counted from 0", columns, rows)
 
 
-def head_statistics(seen: Trace | Sequence[Trace], kind: str | None = None) -> HeadStatistics:
-    """Describe every head of one kind of attention, over one example or several.
+def head_statistics(seen: Run | Trace | Sequence[Trace], kind: str | None = None) -> HeadStatistics:
+    """Describe every head of one kind of attention, over the examples of a run, or traces.
 
     `kind` is "encoder", "decoder" or "cross"; the first that the model has unless given.
     """
-    traces = [seen] if isinstance(seen, Trace) else list(seen)
-    if not traces:
-        raise LengthError("there is no example to describe heads by", hint="trace at least one")
+    traces = _traces(seen)
     name = traces[0].kinds[0] if kind is None else kind
     for one in traces:
         one.check_kind(name)
     return attention_statistics([(one.attention[name], one.allowed[name]) for one in traces], kind=name)
+
+
+def _traces(seen: Run | Trace | Sequence[Trace]) -> list[Trace]:
+    if isinstance(seen, Run):
+        return [trace_of(seen, number) for number in range(len(seen.logits))]
+    traces = [seen] if isinstance(seen, Trace) else list(seen)
+    if not traces:
+        raise LengthError("there is no example to describe", hint="trace at least one")
+    return traces
 
 
 def attention_statistics(examples: Sequence[tuple[Array, Array]], *, kind: str = "encoder") -> HeadStatistics:
@@ -204,12 +212,12 @@ class LayerStatistics(NamedTuple):
     change: float
 
 
-def layer_statistics(seen: Trace | Sequence[Trace], stack: str | None = None) -> list[LayerStatistics]:
-    """Describe the embedding and the output of every block of one stack, over one example or several.
+def layer_statistics(seen: Run | Trace | Sequence[Trace], stack: str | None = None) -> list[LayerStatistics]:
+    """Describe the embedding and the output of every block of one stack, over the examples of a run, or traces.
 
     `stack` is "encoder" or "decoder"; the last that the model has unless given.
     """
-    traces = [seen] if isinstance(seen, Trace) else list(seen)
+    traces = _traces(seen)
     name = list(traces[0].residual)[-1] if stack is None else stack
     return residual_statistics(np.concatenate([one.residual[name] for one in traces], axis=1))
 

@@ -4,6 +4,7 @@ import functools
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -49,6 +50,10 @@ class Batch(NamedTuple):
     def __repr__(self) -> str:
         given = {name: part for name, part in self._asdict().items() if part is not None}
         return f"Batch({', '.join(f'{name} {np.shape(part)}' for name, part in given.items())})"
+
+    def _repr_html_(self) -> str:
+        given = {name: part for name, part in self._asdict().items() if part is not None}
+        return str(import_module("glassformer.interpret.show").html_of("a batch", given))  # a higher room
 
 
 def explain_missing_params(method: Method) -> Method:

@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -195,3 +196,16 @@ class Check:
         error = self.error if math.isfinite(self.error) else None
         row = {"name": self.name, "kind": self.kind, "error": error, "limit": self.limit, "ok": self.ok}
         return row | ({"reason": self.reason} if self.reason else {})
+
+
+class Checks(list[Check]):
+    """Verdicts that show themselves as a table."""
+
+    def __repr__(self) -> str:
+        return repr(self._table())
+
+    def _repr_html_(self) -> str:
+        return str(self._table()._repr_html_())
+
+    def _table(self) -> Any:
+        return import_module("glassformer.interpret.show").Table(self)  # a higher room

@@ -10,7 +10,7 @@ import numpy as np
 from .. import dispatch
 from ..arrays import Array, Tree
 from ..tree import map_named, named_leaves
-from .case import Case, Check, LayerCase, ModelCase, OpCase
+from .case import Case, Check, Checks, LayerCase, ModelCase, OpCase
 from .gradient import EPS, derivative, error_along, mismatches, relative_error, slope_along, worst
 from .layer_cases import layer_cases
 from .model_cases import lora_cases, model_cases
@@ -59,7 +59,7 @@ def one_per_name(checks: Iterable[Check]) -> list[Check]:
         row = rows.get(name)
         if row is None or worst([check.error / check.limit]) > worst([row.error / row.limit]):
             rows[name] = replace(check, name=name)
-    return list(rows.values())
+    return Checks(rows.values())
 
 
 def prove_case(case: Case) -> Check:
