@@ -6,9 +6,11 @@ import sys
 import tomllib
 from pathlib import Path
 
-import glassformer
+import pytest
 
-PACKAGE = Path(glassformer.__file__).parent
+import glassformer as gf
+
+PACKAGE = Path(gf.__file__).parent
 PROJECT = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 FROM_OTHERS = {"orbax": "orbax-checkpoint", "PIL": "matplotlib", "llvmlite": "numba", "transformers": "torch"}
 """Modules that come with a package of another name; the reference implementation is installed by its users."""
@@ -33,3 +35,9 @@ def test_every_imported_library_is_a_dependency():
         FROM_OTHERS.get(name, name) for name in imported - sys.stdlib_module_names - {"glassformer", "IPython"}
     }  # in notebooks, which have it
     assert needed <= declared
+
+
+@pytest.mark.parametrize("module", [gf, *map(gf.__getattr__, gf._MODULES)], ids=lambda module: module.__name__)
+def test_what_completes_is_what_is_public(module):
+    assert {name for name in dir(module) if not name.startswith("__")} == set(module.__all__)
+    assert all(hasattr(module, name) for name in module.__all__)

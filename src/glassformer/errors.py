@@ -24,6 +24,7 @@ __all__ = [
     "LengthError", "ShapeError", "TokenError", "TrainingError", "WeightsError", "did_you_mean", "first_line", "nearest",
     "some", "typed",
 ]  # fmt: skip
+__dir__ = __all__.copy
 
 
 LONGEST = 100

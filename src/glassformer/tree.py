@@ -11,6 +11,12 @@ import numpy as np
 from .arrays import Array, Tree, namespace
 from .errors import ShapeError, some
 
+__all__ = [
+    "add", "check_same", "count", "flatten", "leaf", "library", "like", "map_named", "named_leaves", "rebuilt",
+    "tree_map", "unflatten", "zeros_like",
+]  # fmt: skip
+__dir__ = __all__.copy
+
 _ARRAYS = {np.ndarray}
 
 

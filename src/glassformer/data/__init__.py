@@ -12,3 +12,4 @@ __all__ = [
     "open_tokens", "write_tokens", "read_text", "pydoc_topics", "stdlib_source", "CustomFile", "files_of",
     "import_file",
 ]  # fmt: skip
+__dir__ = __all__.copy

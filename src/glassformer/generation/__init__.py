@@ -22,5 +22,6 @@ __all__ = [
     "Stream", "ask", "beam_search", "classify", "distribution", "draw", "generate",
     "generate_steps", "reply", "stream",
 ]  # fmt: skip
+__dir__ = __all__.copy
 
 snapshot(f"{__name__}.sampling", f"{__name__}.writer")  # what an engine may compute

@@ -87,3 +87,4 @@ __all__ = [
     "take", "token_labels", "token_rows", "trace", "trace_each", "train_lens", "train_probe", "transform",
     "tuned_lens", "unpacked", "update", "value_weighted_attention", "watch", "without_positions", "zero",
 ]  # fmt: skip
+__dir__ = __all__.copy

@@ -37,5 +37,6 @@ __all__ = [
     "Norm", "Parallel", "Positions", "RMSNorm", "RelativePositions", "Residual", "RotaryPositions", "Spec", "Stack",
     "TokenHead", "register_block", "register_norm", "register_positions",
 ]  # fmt: skip
+__dir__ = __all__.copy
 
 snapshot(__name__)

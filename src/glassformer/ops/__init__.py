@@ -88,5 +88,6 @@ __all__ = [
     "rotary_backward", "scale", "scale_backward", "silu", "silu_backward", "sinusoidal", "softmax", "softmax_backward",
     "split_heads", "split_heads_backward", "sum_of_squares", "take_first", "take_first_backward",
 ]  # fmt: skip
+__dir__ = __all__.copy
 
 snapshot("glassformer.arrays", __name__)

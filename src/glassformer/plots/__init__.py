@@ -23,7 +23,4 @@ __all__ = [
     "loss_curves", "patching_map", "position_heat_map", "prediction_bars", "prediction_table", "save",
     "save_themes", "signed_bars", "similarity_curve", "themed", "training_course",
 ]  # fmt: skip
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

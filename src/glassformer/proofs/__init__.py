@@ -13,3 +13,4 @@ __all__ = [
     "Check", "LayerCase", "ModelCase", "OpCase", "layer_cases", "lora_cases", "model_cases", "op_cases", "prove",
     "prove_all", "prove_case", "prove_layers", "prove_ops",
 ]  # fmt: skip
+__dir__ = __all__.copy

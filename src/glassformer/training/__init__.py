@@ -22,5 +22,6 @@ __all__ = [
     "load_checkpoint", "make_optimizer", "orthogonalized", "per_example_gradients", "save_checkpoint",
     "suitable_threads", "training_steps",
 ]  # fmt: skip
+__dir__ = __all__.copy
 
 snapshot(__name__)
