@@ -1,5 +1,6 @@
 """A loop of one's own around the steps: it can be left, goes on where it was, and gives the threads back."""
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import glassformer as gf
 from glassformer import blas, registry
-from glassformer.errors import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError, ConfigError, DataError
 from runs import TINY, assert_same_bits
 
 SMALL = {**TINY["majority"], "steps": 6, "eval_every": 2}
@@ -225,3 +226,44 @@ def test_a_run_names_the_part_that_is_not_registered_here(tmp_path, monkeypatch)
     monkeypatch.delitem(registry._own["schedule"], "halving")
     with pytest.raises(CheckpointError, match=r"gf.register_schedule\(\"halving\", function\)"):
         gf.load(tmp_path / "run")
+
+
+def drawn(count, size=8):
+    rng = np.random.default_rng(0)
+    for _ in range(count):
+        tokens = rng.integers(0, 50, (size, 9))
+        yield gf.Batch(tokens[:, :-1], tokens[:, 1:])
+
+
+@pytest.mark.parametrize("engine", ["numpy", "cpu", "jax"])
+def test_the_batches_of_a_generator_are_used_one_after_the_other(engine):
+    held = next(drawn(1))
+    with gf.use_engine(engine):
+        loop = gf.Loop(gf.build("tiny-decoder"), drawn(4), steps=5, validation=held)
+        params, model = loop.now.params, loop.now.model
+        next(iter(loop))
+        with pytest.raises(DataError, match="ended after 4 steps"):
+            list(loop)
+    assert len(loop.history) == 4
+    assert np.isclose(loop.history.loss[0], model.loss(params, next(drawn(1))), rtol=1e-4)
+    copy.deepcopy(loop.now)
+    trained = gf.train(loop.now, drawn(2), steps=2, validation=held, show=False)
+    assert len(trained.history) == 2
+
+
+def test_a_generator_that_cannot_be_used_is_refused(tmp_path):
+    model, held = gf.build("tiny-decoder"), next(drawn(1))
+    with pytest.raises(ConfigError, match="validation"):
+        gf.Loop(model, drawn(3))
+    with pytest.raises(ConfigError, match="remembers its data"):
+        gf.Loop(model, drawn(3), validation=held, out=tmp_path / "run")
+    with pytest.raises(DataError, match="8 examples instead of 4"):
+        gf.Loop(model, drawn(3), validation=held, batch=4)
+    with pytest.raises(DataError, match="cannot be trained on"):
+        gf.Loop(model, iter(["a"]), validation=held)
+
+
+def test_callbacks_get_the_record_of_each_step():
+    seen = []
+    model = gf.train(None, "majority", **SMALL, callbacks=[seen.append], show=False)
+    assert [record.step for record in seen] == model.history.step.tolist()

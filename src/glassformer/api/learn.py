@@ -3,8 +3,9 @@
 import contextlib
 import copy
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..arrays import Tree
 from ..cluster.collective import processes
@@ -15,9 +16,12 @@ from ..progress.stopwatch import Show, Stopwatch
 from ..runs.custom_files import granted
 from ..runs.session import Session
 from ..trained_model import TrainedModel
+from ..training import StepRecord
 from ..training.interruption import Terminated, heeding_termination
 from ..training.lora import LoRA
 from .loop import Loop
+
+Callback: TypeAlias = Callable[[StepRecord], object]
 
 
 def train(
@@ -32,6 +36,7 @@ def train(
     out: str | Path | None = None,
     record: bool = False,
     execution: Execution | None = None,
+    callbacks: Sequence[Callback] = (),
     show: bool = True,
     **settings: Any,
 ) -> TrainedModel:
@@ -40,7 +45,7 @@ def train(
     model        the name of a preset (`gf.PRESETS`), a config, a model that `gf.build` made, or None for the one that
                  suits the task: its parameters are drawn from the seed. Or a `TrainedModel`, to go on from there
     data         the name of a task (`gf.data.TASKS`), the path of a file or folder of text, arrays of token ids such as
-                 (tokens, targets), a Dataset, or a Task
+                 (tokens, targets), a Dataset, a Task, or a generator that gives the batch of each step
     steps        optimizer steps; None: as many as suit the task
     lora         with a trained model: freeze it, and train small matrices of this rank beside its own
     validation   arrays or a Dataset to hold out, where data is one; None: a tenth of it
@@ -48,6 +53,7 @@ def train(
     out          a folder for the run, with checkpoints: `gf.resume` and the commands continue it
     record       with `out`: keep what it takes to return to any step with `gf.replay`
     execution    how the engine jax computes it
+    callbacks    functions that are called with the record of each step
     show         a live panel in a terminal, a curve in a notebook, lines in a pipe; False: nothing
     settings     of the recipe (lr, batch, optimizer, freeze, …), of the model (width, layers, …) and of the task;
                  optimizer, schedule and loss are names, or a class, a function and a pair of functions of your own;
@@ -76,19 +82,25 @@ def train(
         execution=execution,
         **settings,
     )
-    return _trained(loop, show=show)
+    return _trained(loop, callbacks, show=show)
 
 
 def resume(
-    folder: str | Path, *, steps: int | None = None, anyway: bool = False, trust: bool = False, show: bool = True
+    folder: str | Path,
+    *,
+    steps: int | None = None,
+    anyway: bool = False,
+    trust: bool = False,
+    callbacks: Sequence[Callback] = (),
+    show: bool = True,
 ) -> TrainedModel:
     """Continue a run from its latest checkpoint to its end, bit for bit, and return the model that it keeps.
 
-    folder   a run folder, which `gf.train(…, out=folder)` or `glassformer train` wrote
-    steps    steps in all, to continue past the planned end
-    anyway   continue although data, engine, versions or recipe have changed; the run remembers it
-    trust    let the Python files that it was trained with run here
-    show     as of `gf.train`
+    folder            a run folder, which `gf.train(…, out=folder)` or `glassformer train` wrote
+    steps             steps in all, to continue past the planned end
+    anyway            continue although data, engine, versions or recipe have changed; the run remembers it
+    trust             let the Python files that it was trained with run here
+    callbacks, show   as of `gf.train`
 
     >>> import tempfile, glassformer as gf
     >>> folder = tempfile.mkdtemp() + "/majority"
@@ -102,10 +114,10 @@ def resume(
         loop = Loop.resume(folder, steps=steps, anyway=anyway)
     for note in loop.session.notes if show else ():
         log(note)
-    return _trained(loop, show=show)
+    return _trained(loop, callbacks, show=show)
 
 
-def _trained(loop: Loop, *, show: bool) -> TrainedModel:
+def _trained(loop: Loop, callbacks: Sequence[Callback], *, show: bool) -> TrainedModel:
     """Take all steps, and return the best model; what an interruption leaves is saved."""
     session, clock = loop.session, Stopwatch(loop.steps, loop.session.state.step)
     # Of several processes, SIGTERM is JAX's.
@@ -114,8 +126,9 @@ def _trained(loop: Loop, *, show: bool) -> TrainedModel:
             with _shown(session, clock) if show else contextlib.nullcontext() as tell:
                 for record in loop:
                     clock.add(record)
-                    if tell is not None:
-                        tell(record)
+                    for call in (*callbacks, tell):
+                        if call is not None:
+                            call(record)
         except KeyboardInterrupt as error:
             session.save()
             if isinstance(error, Terminated):

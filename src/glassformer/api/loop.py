@@ -11,7 +11,7 @@ from .. import dispatch
 from ..arrays import Tree, widen
 from ..config import TransformerConfig
 from ..data import Task, build_task
-from ..data.array_task import array_task
+from ..data.array_task import Stream, array_task
 from ..errors import CheckpointError, ConfigError, did_you_mean
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
@@ -81,22 +81,17 @@ class Loop:
         **settings: Any,
     ) -> None:
         changes = {**_by_name(settings), **({} if steps is None else {"steps": steps})}
+        if isinstance(data, Iterator):
+            data = Stream(data)
+            changes = {"batch": len(data), **changes}
         built = model.model if isinstance(model, TrainedModel) else model if isinstance(model, Model) else None
         if built is not None:
             changes = {**_host_settings(built.execution, execution), **changes}
         if execution is None and dispatch.current().library == "jax":
             execution = _jax_execution(built)
-        if record and out is None:
-            raise ConfigError(
-                "a training in memory is not recorded: its states are kept in the folder of the run",
-                hint='name one: gf.train(…, out="runs/mine", record=True)',
-            )
-        if validation is not None and (isinstance(data, Task) or named_data(data) is not None):
-            raise ConfigError(
-                "validation is given, but the task holds out data of its own", hint="leave validation out"
-            )
         own = None if built is None or type(built) in (Encoder, Decoder, EncoderDecoder) else built
         asked = _Asked(data, changes, seed, validation, out, execution, record, own)
+        asked.check()
         if isinstance(model, TrainedModel):
             if params is not None:
                 raise ConfigError("params are given, and a trained model has its own", hint="leave params out")
@@ -160,6 +155,18 @@ class _Asked(NamedTuple):
     execution: Execution | None
     record: bool
     own: Model | None  # one of the user's own class
+
+    def check(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.record and self.out is None:
+            raise ConfigError(
+                "a training in memory is not recorded: its states are kept in the folder of the run",
+                hint='name one: gf.train(…, out="runs/mine", record=True)',
+            )
+        if self.validation is not None and (isinstance(self.data, Task) or named_data(self.data) is not None):
+            raise ConfigError(
+                "validation is given, but the task holds out data of its own", hint="leave validation out"
+            )
 
 
 def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, TrainedModel]:

@@ -1,5 +1,6 @@
 """A task of arrays: token ids, and what is to be answered."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from ..models.model import Batch
 from ..ops.loss import IGNORE
 from ..text.symbols import WordTokenizer
 from ..text.tokenizer import Tokenizer
-from .examples import Dataset, Examples, Windows, random_split
+from .examples import Dataset, Examples, Windows, count_targets, random_split
 from .task import Architecture, Task, recipe
 
 TRAIN_SHARE = 0.9
@@ -36,6 +37,7 @@ def array_task(
         (tokens, targets)     (N, T) and (N, T): the id that should follow each token; -100 where nothing is asked
         tokens                (N, T): each row is a text, (T,): one long text, to be continued by a decoder
         Batch, Dataset        anything else, such as sources for an encoder-decoder
+        Stream                batches of an iterator
 
     architecture   of the model; None: as the arrays suggest
     validation     the same kind of data, held out; None: a tenth of `data`, chosen at random, or the end of a text
@@ -43,7 +45,7 @@ def array_task(
                    id is called by its number
     """
     train, held_out = _parts(data, validation, CONTEXT if context is None else context, seed)
-    first = train.batch(0, 1, 0)
+    first = train.first if isinstance(train, Stream) else train.batch(0, 1, 0)
     if first.targets is None:
         raise DataError("the data has no targets to learn", hint="pass (tokens, targets), or Batch(tokens, targets)")
     one_answer = np.ndim(first.targets) == 1
@@ -72,8 +74,61 @@ def array_task(
         encode_input=encode_input,
         decode_answer=(lambda ids: str(int(np.ravel(ids)[0]))) if has_classes else decode,
         summary="token ids",
-        notes=(f"{len(train):,} examples to train on, {len(held_out):,} held out",),
+        notes=(f"{_told(train)} to train on, {_told(held_out)} held out",),
     )
+
+
+class Stream:
+    """The batches of an iterator as a Dataset to train on: each is used in one step, and its size is that of the first.
+
+    They are Batches or pairs (tokens, targets). What came once cannot be asked for again.
+    """
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches, self._step = batches, -1
+        self.first = self._last = self._next(0)
+
+    def __len__(self) -> int:
+        return len(self.first.tokens)
+
+    @property
+    def count(self) -> int:
+        """How many targets the first batch has."""
+        return count_targets(self.first)
+
+    @property
+    def longest(self) -> int:
+        """How many tokens an example of the first batch has at most."""
+        return Examples(self.first).longest
+
+    def batch(self, step: int, size: int, seed: int, *, rows: Array | None = None) -> Batch:
+        """Return the batch of a step, or some `rows` of it."""
+        if step not in (self._step, self._step + 1):
+            hint = "begin a new loop with a new iterator"
+            raise DataError(f"step {step + 1} needs a batch that the iterator does not give now", hint=hint)
+        self._last = self._last if step == self._step else self._next(step)
+        if len(self._last.tokens) != size:
+            fact = f"the batch of step {step + 1} has {len(self._last.tokens)} examples instead of {size}"
+            raise DataError(fact, hint="give all batches the same number of examples, and leave out batch=…")
+        return self._last if rows is None else Examples(self._last).take(rows)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Refuse to go through all batches."""
+        raise DataError("batches of an iterator come only once", hint="evaluate on other data")
+
+    def _next(self, step: int) -> Batch:
+        given = next(self._batches, None)
+        if given is None:
+            raise DataError(f"the batches ended after {step} steps", hint=f"pass steps={step}, or an endless iterator")
+        found = _dataset(given, CONTEXT)
+        if not isinstance(found, Examples):
+            raise DataError(f"the iterator gave {given!r:.80}", hint="give a Batch, or a pair (tokens, targets)")
+        self._step = step
+        return found.rows
+
+
+def _told(data: Dataset) -> str:
+    return "a stream" if isinstance(data, Stream) else f"{len(data):,} examples"
 
 
 def _dataset(data: Any, context: int) -> Dataset:

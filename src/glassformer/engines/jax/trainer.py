@@ -67,7 +67,7 @@ class JaxTrainer(Trainer):
         self._compiled_changes = Program(self._changes)
         self._compiled_score = Program(self._score)
         self._data: Dataset | None = None
-        self._prepared: tuple[Dataset, int, Batch] | None = None
+        self._prepared: tuple[Dataset, int, Batch | Exception] | None = None
 
     def first(self, params: Tree | None = None) -> TrainingState:
         """Return the state before the first step; what is trained is drawn from the recipe's seed unless given.
@@ -131,6 +131,8 @@ class JaxTrainer(Trainer):
         recipe, prepared = self.recipe, self._prepared
         self._data, self._prepared = data, None
         if prepared is not None and prepared[0] is data and prepared[1] == step:
+            if isinstance(prepared[2], Exception):
+                raise prepared[2]
             return prepared[2]
 
         def rows(wanted: Array) -> Batch:
@@ -141,7 +143,11 @@ class JaxTrainer(Trainer):
     def _prepare(self, step: int) -> None:
         """Make the batch of the next step while the devices are still computing."""
         if self._data is not None and step < self.recipe.steps:
-            self._prepared = self._data, step, self.batch(self._data, step)
+            try:
+                batch: Batch | Exception = self.batch(self._data, step)
+            except Exception as error:  # which ends the next step: the state of this one is still on its way
+                batch = error
+            self._prepared = self._data, step, batch
 
     def is_excused(self, state: TrainingState) -> bool:
         """Tell whether a scale of gradients is still coming down: that is not the run's fault."""
