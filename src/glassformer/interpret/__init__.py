@@ -2,6 +2,7 @@
 
 run = model.watch("The capital of France is")     # a model that has a tokenizer; tables then show tokens
 attribute(run, Logit(" Paris", against=" Rome"))
+trace_of(run).labels                      # by stack, with its attention maps
 
 seen = trace(model, params, batch)
 seen.attention["decoder"]                 # (L, H, T, S): who looked at whom, in every layer and head
@@ -68,7 +69,7 @@ from .show import show
 from .statistics import HeadStatistics, LayerStatistics, head_statistics, layer_statistics
 from .steering import steering_vector
 from .stream import token_rows
-from .trace import Trace, full_and_causal, trace, trace_each
+from .trace import Trace, full_and_causal, trace, trace_each, trace_of
 from .update import Update, update
 from .where import Where
 
@@ -84,7 +85,7 @@ __all__ = [
     "neuron_attribution", "patch_heads", "patch_path", "patch_stream", "patch_sublayers", "position_table",
     "probe_points", "products", "put", "put_gradient", "repeated_tokens", "resample", "saliency", "scale",
     "scale_gradient", "score_scale", "show", "similarity_by_distance", "similarity_matrix", "steering_vector", "stop",
-    "take", "token_labels", "token_rows", "trace", "trace_each", "train_lens", "train_probe", "transform",
+    "take", "token_labels", "token_rows", "trace", "trace_each", "trace_of", "train_lens", "train_probe", "transform",
     "tuned_lens", "unpacked", "update", "value_weighted_attention", "watch", "without_positions", "zero",
 ]  # fmt: skip
 __dir__ = __all__.copy
