@@ -1,11 +1,14 @@
 """How an error reads, and what it may be caught as."""
 
+import traceback
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+import glassformer as gf
 from glassformer import errors
-from glassformer.errors import GlassformerError, did_you_mean, nearest, some, typed
+from glassformer.errors import DEBUG, GlassformerError, did_you_mean, nearest, some, typed
 
 
 def test_an_error_gives_the_fact_and_then_the_remedy():
@@ -92,3 +95,31 @@ def test_long_lists_of_names_are_cut():
 def test_words_are_quoted_as_the_shell_of_the_system_wants_them(system, word, quoted, monkeypatch):
     monkeypatch.setattr(errors, "os", SimpleNamespace(name=system))
     assert typed(word) == quoted
+
+
+def test_refused_input_has_a_short_traceback(monkeypatch):
+    model = gf.build("tiny-decoder")
+    trained = gf.TrainedModel(model, model.init(0))
+    run = gf.interpret.watch(model, trained.params, gf.Batch(np.arange(4)[None]))
+    name = "blocks.0.attention.output.x"
+    refused = [
+        lambda: run.changed(gf.interpret.zero(name, head=99)),
+        lambda: run.changed(gf.interpret.put(name, np.zeros(3))),
+        lambda: run["blocks.0.x"],
+        lambda: trained.generate("a"),
+        lambda: gf.train(None, "majority", widht=8),
+        lambda: gf.DecoderConfig(vocab=3, width=5, heads=2, layers=1, context=3),
+    ]
+
+    for call in refused:
+        assert len(lines_of(call)) <= 10
+    monkeypatch.setenv(DEBUG, "1")
+    assert len(lines_of(refused[1])) > 50
+
+
+def lines_of(call):
+    """The traceback of a call that is refused, as its caller sees it: without this function."""
+    with pytest.raises(gf.GlassformerError) as caught:
+        call()
+    error = caught.value
+    return "".join(traceback.format_exception(error.with_traceback(error.__traceback__.tb_next))).splitlines()

@@ -14,7 +14,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 from . import registry
-from .errors import ConfigError
+from .errors import ConfigError, short_traces
 from .execution import AMONG_MODEL_SETTINGS, separated
 from .setting import check_known, check_settings, from_settings
 
@@ -60,6 +60,7 @@ def _refuse_unknown(cls: type) -> type:
     cls.__doc__ = f"{cls.__doc__}\n\n    {(TransformerConfig.__doc__ or '').partition('. ')[2]}"
     init = cls.__init__  # type: ignore[misc]
 
+    @short_traces
     @functools.wraps(init)
     def checked_init(self: Any, **settings: Any) -> None:
         _check_names(cls, settings)

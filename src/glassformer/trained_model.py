@@ -1,7 +1,6 @@
 """A model as one object: its settings, its parameters, how it reads and writes text, and what it can do.
 
-Everything that loads, trains, runs, explores or exports a model passes this object on. It stands low, so that whatever
-reads weights can return it; its methods call functions of higher rooms, which are loaded when they are first used.
+It stands low, so that what reads weights can return it; its methods load functions of higher rooms at first use.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from . import dispatch
 from .arrays import Array, Tree
 from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from .data import Lexicon, Task
-from .errors import ConfigError, WeightsError
+from .errors import ConfigError, WeightsError, short_traces
 from .execution import PLAIN, Execution
 from .models import Batch, Model, build
 from .setting import check_known
@@ -46,6 +45,7 @@ class Pooling:
     normalize: bool = True
 
 
+@short_traces
 @dataclass(eq=False)
 class TrainedModel:
     """A model with its parameters, its tokenizer and its history, as `gf.train` and `gf.load` return it.

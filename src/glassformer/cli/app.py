@@ -14,7 +14,7 @@ import click
 
 import glassformer
 
-from ..errors import CheckpointError, ConfigError, DataError, GlassformerError, did_you_mean, first_line, nearest
+from ..errors import DEBUG, CheckpointError, ConfigError, DataError, GlassformerError, did_you_mean, first_line, nearest
 from ..setting import check_known
 from .options import trust_option
 
@@ -108,7 +108,6 @@ COMMANDS = {
 """Each command and its line in the help; the module of its name defines it, unless `_MODULES` names another."""
 
 PIPE_CLOSED = 141
-DEBUG = "GLASSFORMER_DEBUG"
 # Parts of the messages of Python and JAX, which have no exception classes for these.
 _NO_THREAD, _NO_DEVICE_MEMORY = "can't start new thread", "RESOURCE_EXHAUSTED"
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import Array
-from ..errors import ConfigError
+from ..errors import ConfigError, short_traces
 from ..models import Encoder
 from ..tree import flatten
 from .changes import stop
@@ -69,6 +69,7 @@ class Attribution(Tabled):
         return {kind: sum(part.value for part in self.parts if part.kind == kind) for kind in kinds}
 
 
+@short_traces
 def attribute(run: Run, target: Logit) -> Attribution:
     """Take a logit, or how far it is above another, apart into what every part adds to it."""
     check_question(run, target)
@@ -85,6 +86,7 @@ def attribute(run: Run, target: Logit) -> Attribution:
     return Attribution(target, target.label(run), value, parts)
 
 
+@short_traces
 def neuron_attribution(run: Run, target: Logit) -> dict[str, Array]:
     """Return what each neuron adds to a logit, (F,) by the name of its feed-forward layer, all positions together."""
     grads = _direct_gradients(run, target)

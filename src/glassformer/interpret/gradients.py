@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Tree
-from ..errors import ConfigError, LengthError, did_you_mean
+from ..errors import ConfigError, LengthError, did_you_mean, short_traces
 from ..tree import flatten
 from .block_checkpoints import PARAMS, RecomputedBlocks, unpack
 from .changes import Change, add_gradient, check_changes, exchanged
@@ -209,6 +209,7 @@ class Gradients(NamedValues):
         return flatten(self.call(block).outputs[1])[own]
 
 
+@short_traces
 def gradients(run: Run, of: Target = LOSS, changes: Change | Sequence[Change] = ()) -> Gradients:
     """Run the layers backward from the loss, or from another target, with changes of gradients on the way."""
     check_question(run, of)

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import Array
-from ..errors import ConfigError, LengthError
+from ..errors import ConfigError, LengthError, short_traces
 from ..models import EncoderDecoder
 from ..setting import check_known
 from ..tree import flatten
@@ -95,6 +95,7 @@ class Patching(Tabled):
         return title, ("patched", f"effect by {self.columns}", "largest", "at"), rows, []
 
 
+@short_traces
 def patch_stream(run: Run, source: Run, of: Answer, *, stack: str | None = None, **settings: Any) -> Patching:
     """Patch the stream at every point and position; settings as in `patch`."""
     found = points(run, stack)
@@ -102,6 +103,7 @@ def patch_stream(run: Run, source: Run, of: Answer, *, stack: str | None = None,
     return patch(run, source, of, variants, [point.label for point in found], "position", **settings)
 
 
+@short_traces
 def patch_sublayers(
     run: Run, source: Run, of: Answer, kind: str = "feed_forward", *, stack: str | None = None, **settings: Any
 ) -> Patching:
@@ -113,6 +115,7 @@ def patch_sublayers(
     return patch(run, source, of, variants, found, "position", **settings)
 
 
+@short_traces
 def patch_heads(run: Run, source: Run, of: Answer, **settings: Any) -> Patching:
     """Patch every head of every attention and cross-attention, at all positions; settings as in `patch`."""
     found = [one.name for one in sublayers(run, kinds=ATTENTIONS)]
@@ -243,6 +246,7 @@ def at(name: str, **where: Selection) -> Place:
     return Place(name, where)
 
 
+@short_traces
 def patch_path(
     run: Run, source: Run, sender: Place, receiver: Place, of: Answer, *, hold: str = "sublayers"
 ) -> PathEffect:

@@ -21,7 +21,7 @@ from typing import Any, overload
 import numpy as np
 
 from ..arrays import Array, Tree
-from ..errors import ConfigError
+from ..errors import ConfigError, short_traces
 from ..execution import Execution
 from ..models import Batch, Model
 from ..setting import check_known
@@ -65,6 +65,7 @@ class Run(NamedValues):
     inside: RecomputedBlocks | None = None
     labels: Labels = NUMBERS
 
+    @short_traces
     def __getitem__(self, name: str) -> Array:
         value = self.spec(name)
         number, place = self.addresses[name]
@@ -132,6 +133,7 @@ class Run(NamedValues):
             raise ConfigError("the batch has no targets", hint="a loss needs Batch(tokens, targets)")
         return self.batch.targets
 
+    @short_traces
     def changed(self, *changes: Change) -> Run:
         """Return the run as it would have been with these changes, besides those that this one has.
 

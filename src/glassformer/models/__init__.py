@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, TransformerConfig
-from ..errors import ConfigError
+from ..errors import ConfigError, short_traces
 from ..execution import PLAIN, Execution, separated
 from ..sources import snapshot
 from .decoder import Decoder
@@ -15,6 +15,7 @@ from .presets import PRESETS, preset
 __all__ = ["PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"]
 
 
+@short_traces
 def build(config: TransformerConfig | str, execution: Execution | None = None, **changes: Any) -> Model:
     """Return the model of a config, or of a preset by name, with some settings changed.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import registry
 from ..config import CONFIGS, TransformerConfig, choices
 from ..data import TASKS, Task, build_task, import_file
-from ..errors import ConfigError, GlassformerError, did_you_mean, nearest, typed
+from ..errors import ConfigError, GlassformerError, did_you_mean, nearest, short_traces, typed
 from ..execution import AMONG_MODEL_SETTINGS, PRECISIONS, Execution
 from ..generation.sampling import Sampling
 from ..generation.texts import TEMPERATURE
@@ -79,6 +79,7 @@ class SettingRow(NamedTuple):
     meaning: str
 
 
+@short_traces
 def settings(topic: Any) -> "Table":
     """Return every setting of a task, a preset, a config or a group as a table: its value, choices and meaning.
 
