@@ -12,15 +12,17 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..config import TransformerConfig
 from ..data import TASKS, CustomFile, Task, files_of, import_file
 from ..errors import CheckpointError, DataError
 from ..files import sha256_of, write_text
 from ..registry import OF_RECIPE, PARTS
-from ..training.recipe import Recipe
 from .folder import CONFIG
+
+if TYPE_CHECKING:
+    from ..training.recipe import Recipe  # commands that train nothing do without it
 
 _warned: set[tuple[Path, str]] = set()
 _grants: list[bool] = [False]  # one more for each open `granted` block
@@ -35,7 +37,7 @@ ask: Callable[[str], bool] = decline
 """Asks the user a question; the command line replaces it."""
 
 
-def custom_files_of(task: Task, config: TransformerConfig, recipe: Recipe) -> tuple[CustomFile, ...]:
+def custom_files_of(task: Task, config: TransformerConfig, recipe: "Recipe") -> tuple[CustomFile, ...]:
     """Return the files that a run must import before it can be built."""
     tokenizers = [known.kind for known in (task.tokenizer, task.target_tokenizer) if known is not None]
     of_model = [(family, getattr(config, family)) for family in PARTS]
