@@ -19,6 +19,7 @@ from .data import Lexicon, Task
 from .errors import ConfigError, WeightsError, short_traces
 from .execution import PLAIN, Execution
 from .models import Batch, Model, build
+from .models.model import Pooling as Pooling
 from .setting import check_known
 from .text import PublishedTokenizer, Tokenizer
 from .tree import count, flatten
@@ -31,18 +32,6 @@ FORMATS = ("hf", "gguf")
 def _room(name: str) -> Any:
     """Return a module of a higher room; an import statement here would point upward."""
     return import_module(f"{__package__}.{name}")
-
-
-@dataclass(frozen=True)
-class Pooling:
-    """How the vectors of a text's tokens become one vector of the text.
-
-    kind        mean: the average of all tokens; first: the vector of the first token
-    normalize   divide the vector by its length, so that a product of two is their cosine
-    """
-
-    kind: str = "mean"
-    normalize: bool = True
 
 
 @short_traces
@@ -213,7 +202,12 @@ class TrainedModel:
         return _room("generation.texts").generate(self, prompt, **settings)
 
     def stream(self, prompt: str, *, changes: Sequence[Any] = (), **settings: Any) -> Any:
-        """Return an iterator over the pieces of one answer as they come: together, the text of `generate`."""
+        """Return an iterator over the pieces of one answer as they come: together, the text of `generate`.
+
+        >>> import glassformer as gf
+        >>> "".join(gf.train(None, "counting", show=False).stream("1", temperature=0, max_new_tokens=5))
+        ' 2 3 4 5 6'
+        """
         if changes:
             return _room("interpret.steering").stream(self, prompt, changes, settings)
         return _room("generation.texts").stream(self, prompt, **settings)
@@ -286,7 +280,12 @@ class TrainedModel:
         return _room("generation.answer").ask(self, text, length=length, seed=seed)
 
     def samples(self, count: int = 3, length: int = 80) -> list[tuple[str, str]]:
-        """Return some prompts of its task, each with the model's answer."""
+        """Return some prompts of its task, each with the model's answer.
+
+        >>> import glassformer as gf
+        >>> gf.train(None, "counting", show=False).samples(1)
+        [('1', '2 3 4 5 6')]
+        """
         return _room("generation.answer").samples(self, count, length)
 
     def evaluate(self, data: Any = None, **options: Any) -> Any:

@@ -3,6 +3,7 @@
 import functools
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
@@ -54,6 +55,18 @@ class Batch(NamedTuple):
     def _repr_html_(self) -> str:
         given = {name: part for name, part in self._asdict().items() if part is not None}
         return str(import_module("glassformer.interpret.show").html_of("a batch", given))  # a higher room
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How the vectors of a text's tokens become one vector of the text.
+
+    kind        mean: the average of all tokens; first: the vector of the first token
+    normalize   divide the vector by its length, so that a product of two is their cosine
+    """
+
+    kind: str = "mean"
+    normalize: bool = True
 
 
 def explain_missing_params(method: Method) -> Method:
