@@ -267,3 +267,15 @@ def test_callbacks_get_the_record_of_each_step():
     seen = []
     model = gf.train(None, "majority", **SMALL, callbacks=[seen.append], show=False)
     assert [record.step for record in seen] == model.history.step.tolist()
+
+
+@pytest.mark.parametrize("engine", ["cpu", "jax"])
+def test_the_training_accuracy_is_that_of_the_batch_of_the_step(engine, tmp_path):
+    with gf.use_engine(engine):
+        loop = gf.Loop(None, "majority", **SMALL, keep="last", out=tmp_path / "run")
+        list(loop)
+    recipe, data = loop.session.run.recipe, loop.session.task.train
+    batch = data.batch(5, recipe.batch, recipe.seed)
+    logits, _ = loop.now.model.predict(loop.now.params, batch)
+    assert loop.history.train_accuracy.shape == (3,)
+    assert np.isclose(loop.history.train_accuracy[-1], (logits.argmax(-1) == batch.targets).mean())

@@ -17,7 +17,7 @@ LARGE = 100_000
 """Tokenizers that take more characters are kept in a file of their own."""
 RECENT = 20
 """Steps over which the training loss is averaged where one number stands for it."""
-_NUMBERS = ("loss", "lr", "grad_norm", "tokens", "seconds", "val_loss", "accuracy")
+_NUMBERS = ("loss", "lr", "grad_norm", "tokens", "seconds", "val_loss", "accuracy", "train_accuracy")
 
 
 def write_config(folder: Path, content: dict[str, Any]) -> None:

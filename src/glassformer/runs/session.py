@@ -14,7 +14,7 @@ import time
 import weakref
 import zlib
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from ..arrays import Tree
 from ..cluster.collective import agreed, meet, process, processes
 from ..cluster.watch import Watch
 from ..data import Task
+from ..data.array_task import Stream
+from ..data.examples import Examples
 from ..errors import CheckpointError, ConfigError, DataError, typed
 from ..files import explained
 from ..trained_model import TrainedModel
@@ -123,7 +125,7 @@ class Session:
         self.watch.hint = f"start all workers again; `{resume}` continues from the last checkpoint"
         self.watch.progress(self.state.step)
         self.watch.heed_interrupts()
-        ahead = training_steps(self.trainer, self.task.train, self.state, evaluate=self.evaluate, keep=self._keep)
+        ahead = training_steps(self.trainer, self.task.train, self.state, evaluate=self._judge, keep=self._keep)
         held: Any = contextlib.nullcontext()  # the first step may compile, which takes long
         try:
             while True:
@@ -218,6 +220,16 @@ class Session:
             return self.test(params)
         with self.watch.busy("evaluating"):
             return self.trainer.evaluate(params, self.task.validation, metric=self.task.metric)
+
+    def _judge(self, params: Tree) -> Evaluation:
+        """Evaluate the parameters after a step, and where accuracy is defined also on what that step learned from."""
+        found, recipe, train = self.evaluate(params), self.run.recipe, self.task.train
+        if found.accuracy is None or isinstance(train, Stream):
+            return found
+        learned = Examples(train.batch(self.state.step, recipe.batch, recipe.seed, rows=np.arange(recipe.batch)))
+        with self.watch.busy("evaluating"):
+            accuracy = self.trainer.evaluate(params, learned, metric=self.task.metric).accuracy
+        return replace(found, learned=accuracy)
 
     def test(self, params: Tree) -> Evaluation:
         """Evaluate parameters on all of the held-out data."""

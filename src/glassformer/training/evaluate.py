@@ -29,6 +29,7 @@ class Evaluation:
     loss       mean cross-entropy over every counted target
     accuracy   share of examples that are right: the likeliest class, or every token of the answer (None: not asked)
     groups     accuracy of each group of examples, such as languages
+    learned    accuracy after a step of training, on the batch of that step
     """
 
     loss: float
@@ -36,6 +37,7 @@ class Evaluation:
     examples: int
     accuracy: float | None = None
     groups: dict[str, float] = field(default_factory=dict)
+    learned: float | None = None
 
 
 def evaluate(

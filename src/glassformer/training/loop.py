@@ -58,12 +58,17 @@ class StepRecord:
             line |= {"val_loss": _finite(self.evaluation.loss), "best": self.is_best}
             if self.evaluation.accuracy is not None:
                 line["accuracy"] = self.evaluation.accuracy
+            if self.evaluation.learned is not None:
+                line["train_accuracy"] = self.evaluation.learned
         return line
 
     @classmethod
     def from_dict(cls, line: Mapping[str, Any]) -> StepRecord:
         """Return the record of a line; numbers that JSON has no word for are NaN."""
-        evaluation = Evaluation(_number(line["val_loss"]), 0, 0, line.get("accuracy")) if "val_loss" in line else None
+        evaluation = None
+        if "val_loss" in line:
+            right, learned = line.get("accuracy"), line.get("train_accuracy")
+            evaluation = Evaluation(_number(line["val_loss"]), 0, 0, right, learned=learned)
         loss, norm = _number(line["loss"]), _number(line.get("grad_norm"))
         lr, seconds, tokens = line.get("lr", math.nan), line.get("seconds", math.nan), line.get("tokens", 0)
         refused, is_best = line.get("refused", False), line.get("best", False)
@@ -82,7 +87,8 @@ class History(list[StepRecord]):
     """The records of all steps, in order.
 
         history.step, history.loss              one number for each step
-        history.val_step, history.val_loss      one for each evaluation, and history.accuracy where it was asked for
+        history.val_step, history.val_loss      one for each evaluation, and history.accuracy, history.train_accuracy
+                                                where right answers are defined
 
     >>> from glassformer.training import History
     >>> history = History.from_metrics([{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.5, "val_loss": 2.6}])
@@ -129,6 +135,11 @@ class History(list[StepRecord]):
     def accuracy(self) -> Array:
         """The share of right answers of each evaluation, (E,); NaN where it is not asked for."""
         return np.array([_number(record.evaluation.accuracy) for record in self if record.evaluation])
+
+    @property
+    def train_accuracy(self) -> Array:
+        """The share of right answers to the batch of the step before each evaluation, (E,); NaN as in `accuracy`."""
+        return np.array([_number(record.evaluation.learned) for record in self if record.evaluation])
 
     def __repr__(self) -> str:
         if not self:
