@@ -35,7 +35,7 @@ from ..tree import flatten, rebuilt
 from .changes import Change
 from .names import MASK, RETURNED
 from .packed import unpacked
-from .steering_plan import PROMPT, STACKS, Key, Labels, Plan, plan_changes, sorted_changes
+from .steering_plan import PROMPT, STACKS, CallKeys, ChangePlan, Key, plan_changes, sorted_changes
 from .stream import token_rows
 from .where import axes_of, is_of_source
 
@@ -100,7 +100,7 @@ def changed_model(model: Model, params: Tree, changes: Sequence[Change], prompt:
 class _ChangedReading:
     """Reads with changes; stands before the class of a model."""
 
-    plan: Plan
+    plan: ChangePlan
 
     def read(
         self, params: Tree, tokens: Array, cache: Cache, *, positions: Array | None = None, **settings: Any
@@ -124,11 +124,17 @@ class ChangingEngine(Engine):
     observes = True
 
     def __init__(
-        self, plan: Plan, base: Engine, params: Tree, positions: Array, padding: Array | None = None, section: int = 0
+        self,
+        plan: ChangePlan,
+        base: Engine,
+        params: Tree,
+        positions: Array,
+        padding: Array | None = None,
+        section: int = 0,
     ) -> None:
         self.plan, self.base, self.positions, self.padding = plan, base, positions, padding
         self.name, self.library = base.name, base.library
-        self.labels = Labels(params, section)
+        self.labels = CallKeys(params, section)
 
     def observe(self, function: Any, written: Callable[..., Any], arguments: tuple[Any, ...], settings: Any) -> Any:
         """Do one call: with changes, as written with changes inside, or on the other engine."""

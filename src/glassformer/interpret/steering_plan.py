@@ -40,7 +40,7 @@ Each step of the path is the name of a call, and the parameters that it reads or
 
 
 @dataclass(eq=False)
-class Plan:
+class ChangePlan:
     """Which calls are changed, and how.
 
     placed   by the key of a call: what of it is changed, by which change
@@ -60,7 +60,7 @@ class Plan:
         return {block for block, _ in self.placed}
 
 
-class Labels:
+class CallKeys:
     """Gives every call of one reading its key.
 
     section   how many stacks were run before: what stands outside of blocks is told apart by it
@@ -113,10 +113,10 @@ def sorted_changes(changes: Sequence[Change], params: Tree) -> tuple[list[Change
     return [c for c in changes if c.name in names], [c for c in changes if c.name not in names]
 
 
-def plan_changes(model: Model, params: Tree, changes: list[Change], prompt: int) -> Plan:
-    plan = Plan(model.config.heads, prompt)
+def plan_changes(model: Model, params: Tree, changes: list[Change], prompt: int) -> ChangePlan:
+    plan = ChangePlan(model.config.heads, prompt)
     known = keys_of(model)
-    blocks = list(Labels(params).blocks.values())
+    blocks = list(CallKeys(params).blocks.values())
     for change in changes:
         position = change.where.position
         if isinstance(position, str) and position not in (PROMPT, NEW):
@@ -198,7 +198,7 @@ def _is_remembered(name: str) -> bool:
 
 def _keys_of_calls(run: Run) -> dict[int, Key]:
     """Return the key of every call of a run."""
-    labels = Labels(run.params)
+    labels = CallKeys(run.params)
     keys: dict[int, Key] = {}
 
     def visit(call: Call) -> None:

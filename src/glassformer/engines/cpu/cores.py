@@ -32,7 +32,7 @@ def cores() -> int:
 
 @contextmanager
 def at_most(number: int) -> Iterator[None]:
-    """Use so many cores inside a `with` block, in this thread or task alone."""
+    """Use this many cores inside a `with` block, in this thread or task alone."""
     token = _limit.set(number)
     try:
         yield
