@@ -105,7 +105,7 @@ class TrainedModel:
             "target_tokenizer": task.target_tokenizer,
             "start_id": start,
             "end_ids": (specials[END],) if END in specials else (),
-            "labels": class_labels(task, model.config),
+            "labels": task.class_labels(model.config),
             "task_maker": lambda: task,
         }
         return cls(model, params, **{**known, **fields})  # type: ignore[arg-type]
@@ -215,9 +215,7 @@ class TrainedModel:
     def chat(self, messages: str | Sequence[dict[str, Any]], *, changes: Sequence[Any] = (), **settings: Any) -> Any:
         """Answer the last message of a conversation; see `gf.generation.reply` for the settings.
 
-            messages = [{"role": "user", "content": "What is the capital of France?"}]
-            answer = gf.load("smollm2").chat(messages, temperature=0)
-            messages.append({"role": "assistant", "content": answer.text})
+            gf.load("smollm2").chat([{"role": "user", "content": "What is the capital of France?"}]).text
 
         >>> import glassformer as gf
         >>> gf.train(None, "counting", steps=1, show=False).chat("Hello")
@@ -376,8 +374,6 @@ class TrainedModel:
         format    hf: a folder as Hugging Face publishes them; gguf: a file for llama.cpp (None: by the path)
         weights   of a GGUF file: f32 (the default), f16 or q8_0: model.export("model.gguf", weights="q8_0")
 
-            gf.train(None, "notes.txt").export("notes.gguf", weights="q8_0")
-
         >>> import tempfile, glassformer as gf
         >>> model = gf.train("gpt2", "counting", steps=1, width=16, heads=2, layers=1, feed_forward=32, show=False)
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -391,9 +387,3 @@ class TrainedModel:
         if weights is not None:
             raise ConfigError("weights is a setting of GGUF files", hint='leave it out, or set format="gguf"')
         return _room("weights.export").export_folder(self, path)
-
-
-def class_labels(task: Task, config: TransformerConfig) -> tuple[str, ...]:
-    """Return the names that a task gives to the classes of a model; none for one without classes."""
-    classes = config.classes if isinstance(config, EncoderConfig) else None
-    return tuple(task.decode_answer([number]) for number in range(classes or 0))

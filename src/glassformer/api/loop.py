@@ -31,7 +31,7 @@ from ..runs.provenance import Base
 from ..runs.run import model_of_run
 from ..runs.session import Session, start_session
 from ..runs.start import create_run, resume_session
-from ..trained_model import TrainedModel, class_labels
+from ..trained_model import TrainedModel
 from ..training import History, StepRecord
 from ..training.lora import LoRA
 from ..training.optimizers import register_optimizer
@@ -209,7 +209,7 @@ def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Sess
     run = new_run(task, _options(origin), config, recipe, of_model, asked.execution, base=begun)
     session = _session(asked, Plan(run, task, *begin), origin)
     where = "" if asked.out is None else str(asked.out)
-    labels = class_labels(task, config)
+    labels = task.class_labels(config)
     return session, replace(
         model, config=config, labels=labels, source=where, origin=origin, task_maker=lambda: task, params={}
     )

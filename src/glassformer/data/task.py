@@ -70,6 +70,10 @@ class Task:
         """The tokenizer of the answers."""
         return self.tokenizer if self.target_tokenizer is None else self.target_tokenizer
 
+    def class_labels(self, config: Any) -> tuple[str, ...]:
+        """Return the names of the classes of a model; none for one without classes."""
+        return tuple(self.decode_answer([number]) for number in range(getattr(config, "classes", None) or 0))
+
 
 def recipe(**changes: Any) -> dict[str, Any]:
     """Return the default recipe with some values changed."""

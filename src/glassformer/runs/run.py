@@ -26,7 +26,7 @@ from ..models import Model, build
 from ..quantized import FORMS
 from ..registry import check_stored
 from ..text import tokenizer_from_dict
-from ..trained_model import END, START, TrainedModel, class_labels
+from ..trained_model import END, START, TrainedModel
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from ..training.loop import StepRecord
 from ..training.lora import EVERYTHING, Adapted, LoRA, Parametrization
@@ -316,7 +316,7 @@ def model_of_run(run: Run, checkpoint: str = BEST, *, params: Tree | None = None
     labels: tuple[str, ...] = ()
     if isinstance(run.config, EncoderConfig):
         with contextlib.suppress(GlassformerError):  # its data may be gone
-            labels = class_labels(run.task(), run.config)
+            labels = run.task().class_labels(run.config)
     return TrainedModel(
         run.model,  # type: ignore[arg-type]
         run.load_params(checkpoint) if params is None else params,
