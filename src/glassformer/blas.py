@@ -58,8 +58,12 @@ def _set(cores: list[int], numbers: list[int]) -> None:
     if _open:
         _before = numbers  # for when the last block closes
     else:
-        for (_, use), number in zip(_libraries(), numbers, strict=True):
-            use(number)
+        _use(numbers)
+
+
+def _use(numbers: list[int]) -> None:
+    for (_, use), number in zip(_libraries(), numbers, strict=True):
+        use(number)
 
 
 class one_blas_thread:  # noqa: N801 - used like a function, and faster than one made of a generator
@@ -111,8 +115,7 @@ def _free_lock() -> threading.RLock:
 def _restore() -> None:
     global _before
     if _before:
-        for (_, use), number in zip(_libraries(), _before, strict=True):
-            use(number)
+        _use(_before)
         _before = []
 
 
