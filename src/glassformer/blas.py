@@ -30,8 +30,8 @@ class threads:  # noqa: N801 - used like a function
         gf.threads(1)               from now on
         with gf.threads(1): …       inside the block
 
-    One thread is best for small models, and beside other jobs: the threads of BLAS wait for each other at every
-    product, and so for a core that another job holds. The engine jax has threads of its own.
+    One thread helps beside other jobs: the threads of BLAS wait for each other at every product that they share, and
+    so for a core that another job holds. The engine jax has threads of its own.
     """
 
     def __init__(self, number: int) -> None:
