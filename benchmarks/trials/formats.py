@@ -16,7 +16,8 @@ from .mutate import spoiled_bytes, spoiled_json, spoiled_text
 SIZES = {"vocab": 24, "width": 8, "heads": 2, "layers": 1, "context": 16, "feed_forward": 8, "dropout": 0.0}
 FAMILIES = {
     "gpt2": {}, "bert-base": {}, "t5-small": {"head_width": 4}, "llama-2-7b": {"kv_heads": 1},
-    "llama-3.1-8b": {"kv_heads": 1}, "mistral-7b": {"kv_heads": 2, "window": 4}, "qwen2-0.5b": {"kv_heads": 1},
+    "llama-3.1-8b": {"kv_heads": 1, "head_width": 8}, "mistral-7b": {"kv_heads": 2, "window": 4},
+    "qwen2-0.5b": {"kv_heads": 1},
 }  # fmt: skip
 """Presets whose layouts are published, and what makes each of them small."""
 

@@ -120,8 +120,9 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
     if len(word) > LONGEST:
         return []  # comparing it would take long
     wanted, plain = _plain(word), {_plain(name): name for name in known}
-    # Half of a short word makes another word: gpu does not mean cpu.
+    # Half of a short word makes another word: gpu does not mean cpu, but bep means bpe.
     close = difflib.get_close_matches(wanted, plain, n=count, cutoff=0.74)
+    close = close or [name for name in plain if sorted(name) == sorted(wanted)]
     parts = {part for part in wanted.split("_") if len(part) > 2}
     alike = [name for name in plain if parts & {*name.split("_")} or (parts and name.startswith(wanted[:3]))]
     return [plain[name] for name in (close or alike)[:count]]

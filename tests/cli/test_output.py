@@ -10,7 +10,8 @@ import pytest
 from rich.cells import cell_len
 
 from glassformer.cli import check, runs
-from glassformer.cli.output import bytes_text, count_text, flops_text, plural, print_json, print_table, signed
+from glassformer.cli.output import plural, print_json, print_table, signed
+from glassformer.models.accounting import bytes_text, count_text, flops_text
 from glassformer.proofs import Check
 from glassformer.runs.listing import RunSummary
 from runs import command

@@ -121,7 +121,10 @@ def _answered(model: TrainedModel, text: str, answer: str) -> Batch:
 def _published(model: TrainedModel, text: str) -> Batch:
     """Return a typed input as a batch of one; an encoder-decoder's own answer to it stands behind its start token."""
     if isinstance(model.config, DecoderConfig):
-        return Batch(encode_prompts(model, [text])[0][0][None])
+        try:
+            return Batch(encode_prompts(model, [text])[0][0][None])
+        except LengthError as error:
+            raise LengthError(error.fact, hint="shorten it") from None
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise WeightsError(f"{model.title} has no tokenizer to read text with", hint="get its tokenizer.json as well")
