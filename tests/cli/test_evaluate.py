@@ -68,3 +68,18 @@ def test_a_saved_model_is_measured_as_the_run_that_it_came_from(run, tmp_path):
     assert nameless.code == 2
     assert "does not say what its model learned from" in nameless.err
     assert ".evaluate(data)" in nameless.err
+
+
+def test_a_classifier_is_shown_class_by_class(tmp_path):
+    list(tiny_session("majority", tmp_path / "run", steps=2, eval_every=2).steps())
+    found = json.loads(command("eval", tmp_path / "run", "--json").out)
+    assert found["confusion"]["labels"] == [one["label"] for one in found["classes"]] == ["0", "1", "2"]
+    assert np.trace(found["confusion"]["counts"]) / found["examples"] == pytest.approx(found["accuracy"])
+    assert found["macro"]["recall"] == pytest.approx(np.mean([one["recall"] for one in found["classes"]]))
+    lines = [line.split("\t") for line in command("eval", tmp_path / "run").out.splitlines()]
+    assert lines[1] == ["class", "precision", "recall", "f1", "examples", "predicted"]
+    assert lines[5][0] == "macro average"
+    assert lines[6:] == [
+        ["true \\ predicted", "0", "1", "2"],
+        *([str(i), *map(str, row)] for i, row in enumerate(found["confusion"]["counts"])),
+    ]

@@ -1,5 +1,7 @@
 """Evaluation: over all of the data, and the same as if one did it by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from glassformer.data.examples import count_targets
 from glassformer.generation import Sampling
 from glassformer.models import Batch, build
 from glassformer.ops import IGNORE
-from glassformer.training.evaluate import Evaluation, evaluate
+from glassformer.training.evaluate import Evaluation, class_figures, evaluate, macro_average
 from runs import tiny_session
 
 
@@ -45,6 +47,28 @@ def test_the_accuracy_of_a_classifier_counts_likeliest_classes(tmp_path):
     logits, _ = session.model.predict(session.state.params, data.rows)
     assert result.accuracy == pytest.approx(np.mean(np.argmax(logits, -1) == data.rows.targets))
     assert result.examples == len(data)
+    table = np.array(result.confusion)
+    assert table.sum() == len(data)
+    assert np.trace(table) / len(data) == result.accuracy
+
+
+def test_figures_of_classes_are_those_counted_by_hand():
+    rng = np.random.default_rng(0)
+    true, found = rng.integers(0, 3, 60), rng.integers(0, 3, 60)  # the last two of five classes never come
+    data = Examples(Batch(found[:, None], np.where(np.arange(60) == 7, IGNORE, true)))
+    model = Fixed(np.eye(5) * 3)
+    model.config = SimpleNamespace(classes=5)
+    result = evaluate(model, None, data, metric="classes", batch=16)
+    true, found = np.delete(true, 7), np.delete(found, 7)
+    figures = class_figures(result.confusion)
+    for c, one in enumerate(figures[:3]):
+        both = np.sum((true == c) & (found == c))
+        precision, recall = both / np.sum(found == c), both / np.sum(true == c)
+        assert one[:3] == pytest.approx((precision, recall, 2 * precision * recall / (precision + recall)))
+        assert one[3:] == (np.sum(true == c), np.sum(found == c))
+        assert result.confusion[c] == tuple(np.sum((true == c) & (found == k)) for k in range(5))
+    assert figures[3] == (0, 0, 0, 0, 0)
+    assert macro_average(figures) == pytest.approx(np.mean([one[:3] for one in figures[:3]], axis=0))
 
 
 def written(model, params, row):

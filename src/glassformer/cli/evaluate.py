@@ -1,7 +1,9 @@
 """`glassformer eval`."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,13 +13,22 @@ from ..execution import PLAIN, Execution, MeshShape
 from ..loading import read_model
 from ..models import build
 from ..runs.run import open_run
+from ..text import printable
 from ..trained_model import TrainedModel
 from ..training import Evaluation, Recipe
 from ..training.checkpoint import BEST
+from ..training.evaluate import class_figures, macro_average
 from ..tree import count
 from ..weights.saved import is_saved
 from .options import PATH, engine_option, json_option
-from .output import print_json, print_table
+from .output import console, print_json, print_table, shorten
+
+SHARES = ("precision", "recall", "f1")
+WIDTH, MOST_COLUMNS = 16, 8
+"""Characters of a class, and how many classes a confusion table has at most on a terminal."""
+MOST = "most frequent mistakes (--json has all)"
+
+Confusion = Sequence[Sequence[int]]
 
 
 @click.command()
@@ -31,16 +42,48 @@ def evaluate(run: Path, checkpoint: str, engine: str | None, json: bool) -> None
     task, params = trained.task, trained.params
     assert task is not None
     result = measure(trained, recipe, execution)
+    labels = trained.labels or tuple(map(str, range(len(result.confusion))))
     if json:
         fields = {"task": task.name, "run": str(run), "checkpoint": checkpoint, "parameters": count(params)}
         figures = {"val_loss": result.loss, "accuracy": result.accuracy, "examples": result.examples}
-        print_json({**fields, **figures, "targets": result.targets, "groups": result.groups})
+        fields |= {**figures, "targets": result.targets, "groups": result.groups}
+        print_json({**fields, **(_class_fields(labels, result.confusion) if result.confusion else {})})
         return
     right = "" if result.accuracy is None else f", {result.accuracy:.2%} right"
     print(f"{task.name}: loss {result.loss:.4f}{right} ({result.examples:,} examples, {result.targets:,} targets)")
     if result.groups:
         groups = sorted(result.groups.items(), key=lambda item: item[1])
         print_table(("group", ">right"), [(name, f"{share:.1%}") for name, share in groups])
+    if result.confusion:
+        _print_classes(labels, result.confusion)
+
+
+def _class_fields(labels: Sequence[str], confusion: Confusion) -> dict[str, Any]:
+    """Return what --json says about classes."""
+    figures = class_figures(confusion)
+    classes = [{"label": label, **one._asdict()} for label, one in zip(labels, figures, strict=True)]
+    macro = dict(zip(SHARES, macro_average(figures), strict=True))
+    return {"classes": classes, "macro": macro, "confusion": {"labels": labels, "counts": confusion}}
+
+
+def _print_classes(labels: Sequence[str], confusion: Confusion) -> None:
+    """Print the figures of each class, and which classes are taken for which."""
+    figures = class_figures(confusion)
+    names = [shorten(printable(label), WIDTH) for label in labels]
+    rows = [
+        (name, *(f"{share:.1%}" for share in one[:3]), f"{one.examples:,}", f"{one.predicted:,}")
+        for name, one in zip(names, figures, strict=True)
+    ]
+    total = f"{sum(map(sum, confusion)):,}"
+    rows.append(("macro average", *(f"{share:.1%}" for share in macro_average(figures)), total, total))
+    print_table(("class", *(f">{name}" for name in SHARES), ">examples", ">predicted"), rows)
+    if len(names) <= MOST_COLUMNS or not console().is_terminal:
+        counts = [(name, *row) for name, row in zip(names, confusion, strict=True)]
+        print_table(("true \\ predicted", *(f">{name}" for name in names)), counts)
+        return
+    wrong = [(row[j], names[i], names[j]) for i, row in enumerate(confusion) for j in range(len(row)) if i != j]
+    most = sorted((one for one in wrong if one[0]), key=lambda one: -one[0])[:MOST_COLUMNS]
+    print_table(("true class", "predicted", ">examples"), [(true, found, n) for n, true, found in most], title=MOST)
 
 
 def measure(trained: TrainedModel, recipe: Recipe | None = None, execution: Execution | None = None) -> Evaluation:

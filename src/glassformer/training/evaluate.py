@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ..models.accounting import activation_bytes
 from ..ops import IGNORE
 
 Score: TypeAlias = Callable[[Tree, Batch], tuple[Any, Array]]
-"""From parameters and a batch to its loss, and which of its examples are right, (B,)."""
+"""From parameters and a batch to its loss, and its likeliest classes or which of its answers are right, (B,)."""
 
 MOST_ROWS = 64
 MOST_BYTES = 1 << 30
@@ -30,6 +30,7 @@ class Evaluation:
     accuracy   share of examples that are right: the likeliest class, or every token of the answer (None: not asked)
     groups     accuracy of each group of examples, such as languages
     learned    accuracy after a step of training, on the batch of that step
+    confusion  of a classifier: how many examples of each class (rows) are taken for each class (columns)
     """
 
     loss: float
@@ -38,6 +39,43 @@ class Evaluation:
     accuracy: float | None = None
     groups: dict[str, float] = field(default_factory=dict)
     learned: float | None = None
+    confusion: tuple[tuple[int, ...], ...] = ()
+
+
+class ClassFigures(NamedTuple):
+    """How well one class is told from the others.
+
+    precision   share of the examples taken for this class that belong to it
+    recall      share of its examples that are taken for it
+    f1          harmonic mean of the two, 2 · precision · recall / (precision + recall)
+    examples    how many of its examples there are; predicted: how many were taken for it
+
+    A share of nothing counts as 0.
+    """
+
+    precision: float
+    recall: float
+    f1: float
+    examples: int
+    predicted: int
+
+
+def class_figures(confusion: Sequence[Sequence[int]]) -> list[ClassFigures]:
+    """Return the figures of each class of a confusion table."""
+    table: Any = np.asarray(confusion)
+    found = []
+    for hits, count, predicted in zip(np.diag(table), table.sum(1), table.sum(0), strict=True):
+        f1 = 2 * hits / max(count + predicted, 1)  # the harmonic mean, with its fractions reduced
+        shares = (float(hits / max(predicted, 1)), float(hits / max(count, 1)), float(f1))
+        found.append(ClassFigures(*shares, int(count), int(predicted)))
+    return found
+
+
+def macro_average(figures: Sequence[ClassFigures]) -> tuple[float, float, float]:
+    """Return mean precision, recall and F1 over the classes that occur or are predicted, each counting the same."""
+    seen = [one[:3] for one in figures if one.examples or one.predicted]
+    precision, recall, f1 = np.mean(seen, axis=0).tolist()
+    return precision, recall, f1
 
 
 def evaluate(
@@ -59,29 +97,42 @@ def evaluate(
     """
     found = partial(score, model, pair) if scored is None else scored
     total, targets = 0.0, 0
-    right: list[Any] = []
+    marks: list[Any] = []
+    classes: list[Any] = []
     examples = 0
     for rows in data.batches(rows_at_once(model, data) if batch is None else batch):
-        loss, marks = found(params, rows)
+        loss, answers = found(params, rows)
         counted = count_targets(rows)
         total += float(loss) * counted
         targets += counted
         examples += len(rows.tokens)
         if metric != "none":
-            right.append(marks)
+            true = np.asarray(rows.targets)
+            marks.append(answers if true.ndim > 1 else (answers == true) | (true == IGNORE))
+            classes += [] if true.ndim > 1 else [np.stack([true, answers])[:, true != IGNORE]]
     loss = total / max(targets, 1)
     if metric == "none":
         return Evaluation(loss, targets, examples)
-    all_marks = np.concatenate(right)
-    by_group = {name: float(all_marks[np.asarray(groups) == name].mean()) for name in dict.fromkeys(groups)}
-    return Evaluation(loss, targets, examples, float(all_marks.mean()), by_group)
+    right = np.concatenate(marks)
+    by_group = {name: float(right[np.asarray(groups) == name].mean()) for name in dict.fromkeys(groups)}
+    confusion = _counted(np.concatenate(classes, axis=1), model.config.classes or 0) if classes else ()
+    return Evaluation(loss, targets, examples, float(right.mean()), by_group, confusion=confusion)
+
+
+def _counted(pairs: Array, classes: int) -> tuple[tuple[int, ...], ...]:
+    """Count pairs of a true and a predicted class, (2, N)."""
+    table: Any = np.zeros((classes, classes), dtype=np.int64)
+    np.add.at(table, tuple(pairs), 1)
+    return tuple(map(tuple, table.tolist()))
 
 
 def score(model: Model, pair: tuple[Callable[..., Any], ...] | None, params: Tree, rows: Batch) -> tuple[Array, Array]:
-    """Return the loss of a batch, and which of its examples are right, (B,)."""
+    """Return the loss of a batch, and its likeliest classes, or which of its answers are right, (B,)."""
     logits, _ = model.predict(params, rows)
     loss, _ = (ops.cross_entropy if pair is None else pair[0])(logits, rows.targets)
-    return loss, right_answers(logits, rows.targets)
+    likeliest = namespace(logits).argmax(logits, axis=-1)
+    targets = namespace(logits).asarray(rows.targets)
+    return loss, likeliest if targets.ndim == 1 else ((likeliest == targets) | (targets == IGNORE)).all(axis=-1)
 
 
 def rows_at_once(model: Model, data: Dataset) -> int:
@@ -90,11 +141,3 @@ def rows_at_once(model: Model, data: Dataset) -> int:
     # Logits, their exponentials and what they are compared with, beside the record; eight bytes suit every type.
     each = activation_bytes(config, 1, data.longest, 8) + 3 * 8 * data.longest * config.vocab
     return max(1, min(MOST_ROWS, MOST_BYTES // each))
-
-
-def right_answers(logits: Array, targets: Array) -> Array:
-    """Tell for every example whether all its counted targets are the likeliest, (B,)."""
-    xp = namespace(logits)
-    targets = xp.asarray(targets)
-    hit = (xp.argmax(logits, axis=-1) == targets) | (targets == IGNORE)
-    return hit if hit.ndim == 1 else hit.all(axis=-1)
