@@ -102,7 +102,7 @@ def published(browser: object) -> list[Row]:
 
     tokenizer = load_tokenizer("smollm2")
     texts = {size: tokenizer.decode(tokenizer.encode(SENTENCE * size)[:size]) for size in (8, 32, 1024)}
-    with Served("smollm2", "--prompt", texts[8]) as server:
+    with Served("smollm2", texts[8]) as server:
         page = browser.new_page(viewport=WIDE)
         page.set_default_timeout(300_000)
         page.goto(server.address)
@@ -143,7 +143,7 @@ def _shown(page: object, address: str, tokens: int, selector: str = "#view .toke
 
 def _generate(text: str) -> float:
     """Return the most memory that `generate` has with the same text."""
-    words = ["generate", "smollm2", "--prompt", text, "--max-new-tokens", "4"]
+    words = ["generate", "smollm2", text, "--max-new-tokens", "4"]
     process = subprocess.Popen([sys.executable, "-m", "glassformer", *words], stdout=subprocess.DEVNULL)
     highest = 0.0
     while process.poll() is None:

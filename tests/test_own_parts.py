@@ -116,7 +116,7 @@ def test_a_run_with_parts_of_ones_own_is_saved_resumed_and_asked(tmp_path, unsee
     stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model"]
     assert (stored["activation"], stored["norm"], stored["block"]) == ("square", "scale", "gated")
     assert command("eval", str(folder)).code == 0
-    assert command("generate", str(folder), "--prompt", "21", "--max-new-tokens", "3").code == 0
+    assert command("generate", str(folder), "21", "--max-new-tokens", "3").code == 0
     registry._own["block"].clear()
     refused = command("eval", str(folder))
     assert refused.code != 0

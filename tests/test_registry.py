@@ -75,7 +75,7 @@ def test_a_model_whose_part_is_registered_elsewhere_says_how_to_register_it_here
     assert gf.load(saved).config == config
     for parts in registry._own.values():
         parts.clear()
-    for read in (gf.load, lambda place: command("generate", place, "--prompt", "a")):
+    for read in (gf.load, lambda place: command("generate", place, "a")):
         with pytest.raises(WeightsError) if read is gf.load else contextlib.nullcontext() as caught:
             said = read(saved)
         text = str(caught.value) if read is gf.load else said.err

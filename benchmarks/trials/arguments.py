@@ -21,9 +21,9 @@ LINES = (
     "settings --json", "settings recipe", "tasks --json", "models", "runs", "runs . --json", "compare RUN TEXT",
     "compare RUN RUN --json", "tokenize TEXT abc", "tokenize TEXT abc --json", "predict RUN 00112220",
     "predict TEXT ab --top 3 --json", "eval RUN --json", "eval TEXT --checkpoint latest",
-    "generate TEXT --prompt a --max-new-tokens 3 --temperature 0",
-    "generate TEXT --prompt a --max-new-tokens 3 --top-k 3 --top-p 0.9 --min-p 0.1 --seed 1 --stop b",
-    "generate TEXT --prompt a --max-new-tokens 3 --beams 2 --length-penalty 0.6", "chat TEXT --max-new-tokens 2",
+    "generate TEXT a --max-new-tokens 3 --temperature 0",
+    "generate TEXT a --max-new-tokens 3 --top-k 3 --top-p 0.9 --min-p 0.1 --seed 1 --stop b",
+    "generate TEXT a --max-new-tokens 3 --beams 2 --length-penalty 0.6", "chat TEXT --max-new-tokens 2",
     "train majority --set width=8 --set heads=2 --set layers=1 --steps 2 --out NEW", "train --resume RUN",
     "train lines --data CORPUS --set width=8 --set heads=2 --set layers=1 --steps 1 --out NEW",
     "tokens CORPUS --out NEW", "tokens CORPUS --out NEW --tokenizer bpe --bpe-size 300", "export TEXT NEW",
@@ -41,7 +41,7 @@ WORDS = (
 )  # fmt: skip
 OPTIONS = (
     "--set", "--steps", "--seed", "--out", "--data", "--preset", "--from", "--lora", "--resume", "--engine", "--mesh",
-    "--precision", "--scan", "--rules", "--coordinator", "--processes", "--process", "--json", "--prompt",
+    "--precision", "--scan", "--rules", "--coordinator", "--processes", "--process", "--json",
     "--temperature", "--top-k", "--top-p", "--min-p", "--beams", "--length-penalty", "--repetition-penalty",
     "--frequency-penalty", "--presence-penalty", "--stop", "--weights", "--max-new-tokens", "--truncate", "--no-slide",
     "--checkpoint", "--format", "--length", "--dtype", "--batch", "--tokenizer", "--bpe-size", "--top",

@@ -63,7 +63,7 @@ def _write(own: Path, rng: random.Random) -> None:
         pass
     model = gf.load(gf.save(gf.load(own / "text" / "run"), own / "saved"))
     model.generate("a", max_new_tokens=8, seed=rng.randrange(100))
-    result = command("generate", own / "saved", "--prompt", "b", "--max-new-tokens", 8, "--seed", rng.randrange(100))
+    result = command("generate", own / "saved", "b", "--max-new-tokens", 8, "--seed", rng.randrange(100))
     demand(result.code == 0, result.err)
 
 

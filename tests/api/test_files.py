@@ -59,7 +59,7 @@ def test_the_commands_read_what_was_saved(tmp_path):
     path = write_data("text", tmp_path)
     model = gf.train(None, path, **TINY["text"], **QUICK)
     folder = gf.save(model, tmp_path / "model")
-    done = command("generate", folder, "--prompt", "The ", "--max-new-tokens", 5, "--seed", 3)
+    done = command("generate", folder, "The ", "--max-new-tokens", 5, "--seed", 3)
     assert done.code == 0, done.err
     assert model.generate("The ", max_new_tokens=5, seed=3).text in done.out
     assert load_config(folder) == model.config

@@ -36,7 +36,7 @@ def _softmax_is_wrong(monkeypatch):
         if case.name.startswith("softmax"):
             wrong = lambda *given, right=case.backward, **settings: 1.001 * right(*given, **settings)  # noqa: E731
             object.__setattr__(case, "backward", wrong)
-    monkeypatch.setattr("glassformer.cli.check.prove_all", lambda: prove(cases))
+    monkeypatch.setattr("glassformer.cli.check.prove_all", lambda progress: prove(cases))
 
 
 @pytest.mark.usefixtures("_softmax_is_wrong")
@@ -57,6 +57,6 @@ def test_the_engine_whose_gradients_are_proved_can_be_chosen(monkeypatch, name):
     if name == "jax":
         require("jax")
     seen = []
-    monkeypatch.setattr("glassformer.cli.check.prove_all", lambda: seen.append(engine()) or [])
+    monkeypatch.setattr("glassformer.cli.check.prove_all", lambda progress: seen.append(engine()) or [])
     assert command("check", "--engine", name, "--json").code == 0
     assert seen == [name]

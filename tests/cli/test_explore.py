@@ -45,7 +45,7 @@ def served(monkeypatch, windows):
 
 
 def test_the_page_begins_with_the_model_and_the_prompt(served, folder):
-    result = command("explore", folder / "majority", "--prompt", "11110222")
+    result = command("explore", folder / "majority", "11110222")
     assert result.code == 0, result.err
     [found] = served
     assert result.out == f"explore it at {found.address}\nCtrl-C ends it\n"
@@ -97,7 +97,7 @@ def test_the_secret_is_no_argument_of_the_browser_and_its_file_goes_at_the_end(s
     [
         (["nowhere"], "nowhere"),
         (["--port", "70000"], "65535"),
-        (["--prompt", "11", "--runs", "nothing", "nowhere"], "nowhere"),
+        (["--runs", "nothing", "nowhere", "11"], "nowhere"),
     ],
 )
 def test_what_is_not_there_is_refused_before_anything_is_served(words, fact, served, tmp_path, monkeypatch):

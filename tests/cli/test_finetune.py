@@ -95,7 +95,7 @@ def test_any_model_can_be_taught(kind, mode, bases, prose, tmp_path):
     if kind != "run":
         assert read_model(base).config.vocab == VOCAB > load(tmp_path / "run").tokenizer.size
     assert command("eval", tmp_path / "run", "--json").code == 0
-    written = command("generate", tmp_path / "run", "--prompt", "The quick", "--max-new-tokens", 4)
+    written = command("generate", tmp_path / "run", "The quick", "--max-new-tokens", 4)
     assert written.code == 0, written.err
 
 

@@ -17,7 +17,7 @@ from runs import PROSE, command, tiny_session
 
 # {text}, {sort} and {majority} are runs, {saved} is a model that `gf.save` wrote, {notes} a text, {file} some file;
 # {out} is a path where nothing is yet.
-GENERATE = "generate {text} --prompt Th --max-new-tokens 12"
+GENERATE = "generate {text} Th --max-new-tokens 12"
 LETTERS = " ".join(f"--stop {letter}" for letter in string.ascii_lowercase)
 PLAN = "plan tiny-decoder --mesh data=2 --json"
 CHAT = "chat {text}"
@@ -81,7 +81,7 @@ CHANGES = [
     (PLAN, "--set layers=9"),
     ("plan tiny-decoder --mesh data=2", "--json"),
     (GENERATE, "--lens"),
-    ("generate {text} --max-new-tokens 12", "--prompt Th"),
+    ("generate {text} --max-new-tokens 12", "Th"),
     (GENERATE, "--max-new-tokens 3"),
     (GENERATE, "--temperature 0"),
     (GENERATE, "--top-k 1"),
@@ -95,8 +95,8 @@ CHANGES = [
     (GENERATE, "--n 2"),
     (GENERATE, "--seed 9"),
     (f"{GENERATE} --frequency-penalty -50 --json", LETTERS),
-    ("generate {text} --prompt Th --max-new-tokens 40", "--no-slide"),
-    ("generate {text} --prompt TheTheTheTheTheTheThe --max-new-tokens 2", "--truncate"),
+    ("generate {text} Th --max-new-tokens 40", "--no-slide"),
+    ("generate {text} TheTheTheTheTheTheThe --max-new-tokens 2", "--truncate"),
     (f"{GENERATE} --logprobs --json", "--weights float16"),
     (GENERATE, "--logprobs"),
     (GENERATE, "--json"),

@@ -64,7 +64,7 @@ LISTINGS = {
 @pytest.fixture(params=LISTINGS)
 def listing(request, monkeypatch):
     monkeypatch.setattr(runs, "list_runs", lambda folder: LISTED)
-    monkeypatch.setattr(check, "prove_all", lambda: [Check.of("softmax", "op", 1e-16, 1e-10)])
+    monkeypatch.setattr(check, "prove_all", lambda progress: [Check.of("softmax", "op", 1e-16, 1e-10)])
     return LISTINGS[request.param]
 
 

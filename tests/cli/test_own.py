@@ -49,14 +49,14 @@ def test_a_file_is_trained_on_and_every_command_finds_it_again(folder, way):
     assert (folder / run).resolve() == (folder / "runs" / "letters").resolve()
     for words in (
         ["eval", run],
-        ["generate", run, "--prompt", "12=", "--max-new-tokens", "2"],
+        ["generate", run, "12=", "--max-new-tokens", "2"],
         ["tokenize", run, "12"],
     ):
         again = process(*words)
         assert again.code == 0, again.err
     assert process("train", "--resume", run, "--json").code == 0
     (folder / "mine.py").unlink()
-    for words in (["eval", run], ["generate", run, "--prompt", "12="], ["inspect", run], ["train", "--resume", run]):
+    for words in (["eval", run], ["generate", run, "12="], ["inspect", run], ["train", "--resume", run]):
         gone = process(*words)
         assert gone.code == 1
         assert "mine.py, which holds the task or a part of" in gone.err

@@ -128,7 +128,7 @@ def test_export_writes_a_gguf_file_by_its_name_or_on_demand(tmp_path):
     )
     assert found == {"file": str(tmp_path / "small"), "bytes": (tmp_path / "small").stat().st_size, "weights": "f16"}
     assert found["bytes"] < (tmp_path / "plain.gguf").stat().st_size
-    prompt = ("--prompt", "The ", "--temperature", 0, "--max-new-tokens", 20)
+    prompt = ("The ", "--temperature", 0, "--max-new-tokens", 20)
     assert command("generate", tmp_path / "plain.gguf", *prompt) == command("generate", tmp_path / "run", *prompt)
 
 

@@ -8,7 +8,8 @@ import queue
 import pytest
 from rich.console import Console
 
-from glassformer.progress.display import display, waiting
+from glassformer import dispatch
+from glassformer.progress.display import _State, display, waiting
 from glassformer.progress.stopwatch import Stopwatch
 from oracles import require
 from runs import command, options, tiny_session
@@ -82,16 +83,37 @@ def test_a_pipe_gets_a_line_when_it_has_waited_too_long(session, capsys, monkeyp
     assert "validation" not in steps[0]
 
 
-def test_what_one_waits_for_is_said_at_once_or_when_it_takes_long(capsys, monkeypatch):
-    with waiting("proving"):
-        assert capsys.readouterr().err == "proving ...\n"
-    with waiting("preparing text", delay=60.0):
+def test_a_pipe_is_told_what_takes_long(capsys, monkeypatch):
+    with waiting("preparing text", compiles=False):
         pass
     assert capsys.readouterr().err == ""
     said = queue.Queue()  # what a thread prints while `capsys` is read may be in neither reading
     monkeypatch.setattr("glassformer.progress.display.log", said.put)
-    with waiting("preparing text", delay=0.01):
+    monkeypatch.setattr("glassformer.progress.display.DELAY", 0.01)
+    monkeypatch.setattr("glassformer.progress.display.PATIENCE", -1.0)
+    with waiting("preparing text", compiles=False) as show:
         assert said.get(timeout=60) == "preparing text ..."
+        show(3, 8, "rows")
+        assert said.get(timeout=60) == "preparing text: 3 of 8 rows"
+        show(4, 8, "rows")
+        assert said.get(timeout=60) == "preparing text: 4 of 8 rows, 0:00 left"
+
+
+def test_a_terminal_shows_what_takes_a_moment_and_how_long_the_rest_takes(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with waiting("preparing text", compiles=False):
+        pass
+    assert capsys.readouterr().err == ""
+    clock = Stopwatch()
+    state = _State(clock, dispatch.current())
+    assert state.render(None).plain == ""
+    clock.total = 8
+    for done in (3, 5):
+        clock.count(done)
+    state.note = "rows"
+    assert state.render(None).plain == "5 of 8 rows, 0:00 left"
+    clock.begin_compiling()
+    assert "compiling" in state.render(None).plain
 
 
 # --- event files -----------------------------------------------------------------------------------------------------

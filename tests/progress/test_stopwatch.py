@@ -41,6 +41,9 @@ def test_the_time_left_is_that_of_the_steps_after_the_first(now, record):
     clock.add(taken(record, 12))
     assert clock.seconds == 62.0
     assert clock.remaining == 2.0 * 8
+    now[0] = 162.5
+    assert clock.remaining == 2.0 * 8 - 0.5
+    now[0] = 162.0
     clock.begin_compiling()
     now[0] = 168.0
     clock.end_compiling()

@@ -45,7 +45,7 @@ EXAMPLES = {
     "inspect": ["glassformer inspect runs/majority 11110222", "glassformer inspect runs/text --theme dark"],
     "explore": [
         "glassformer explore",
-        "glassformer explore runs/majority --prompt 11110222",
+        "glassformer explore runs/majority 11110222",
         "glassformer explore smollm2 --port 8765 --no-browser",
     ],
     "look": [
@@ -59,11 +59,11 @@ EXAMPLES = {
     "plan": ["glassformer plan gpt3 --set vocab=50304 --mesh data=2,fsdp=64,tensor=8 --device-memory 80GB"],
     "generate": [
         'glassformer generate runs/text "The " --max-new-tokens 40',
-        'echo "The capital of France is" | glassformer generate smollm2 --prompt - --max-new-tokens 8 --temperature 0',
+        'echo "The capital of France is" | glassformer generate smollm2 - --max-new-tokens 8 --temperature 0',
     ],
     "chat": [
         "glassformer chat smollm2",
-        'echo "What is the capital of France?" | glassformer chat smollm2 --temperature 0',
+        'glassformer chat smollm2 "What is the capital of France?" --temperature 0',
     ],
     "tokenize": ['glassformer tokenize runs/text "The loop"', 'glassformer tokenize smollm2 "The loop"'],
     "embed": ['glassformer embed minilm "a cat" "a kitten" "a car"'],
@@ -211,6 +211,8 @@ def misuse(error: click.ClickException) -> ConfigError:
     """Return click's refusal of a command line in the form of all other errors."""
     ctx = getattr(error, "ctx", None)
     see = f"`{ctx.command_path if ctx else 'glassformer'} --help` lists arguments and options"
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--prompt":
+        return ConfigError("there is no option --prompt", hint=f"the text follows the model, without a name; {see}")
     if isinstance(error, click.NoSuchOption):
         close = nearest(error.option_name, [option for one in ctx.command.params for option in one.opts] if ctx else ())
         hint = f"{did_you_mean(error.option_name, close)} {see}" if close else see

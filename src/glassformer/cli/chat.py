@@ -10,9 +10,9 @@ from ..errors import ConfigError, GlassformerError, did_you_mean
 from ..generation.conversation import Conversation
 from ..generation.texts import MAX_NEW_TOKENS
 from ..loading import load
-from ..text import printable
-from .generate import print_lens
-from .options import MODEL_HELP, engine_option, lens_option, sampling_options, weights_option
+from ..progress.display import waiting
+from .generate import print_lens, print_pieces
+from .options import MODEL_HELP, engine_option, lens_option, sampling_options, text_argument, weights_option
 from .output import log
 from .stdin import no_stdin, not_utf8
 
@@ -21,6 +21,7 @@ COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "
 
 @click.command()
 @click.argument("model", help=f"A model with a chat template. {MODEL_HELP}")
+@text_argument("A message to answer; without one, each line of stdin is a turn.", required=False)
 @click.option("--system", help="The system message.")
 @click.option("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="The longest answer, in tokens.")
 @sampling_options
@@ -30,6 +31,7 @@ COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "
 @engine_option
 def chat(
     model: str,
+    text: str | None,
     system: str | None,
     max_new_tokens: int,
     seed: int,
@@ -40,8 +42,12 @@ def chat(
 ) -> None:
     """Talk to a model. Each line is a turn. /reset starts over, Ctrl-C stops an answer, /exit or Ctrl-D leaves."""
     sampling = {name: value for name, value in given.items() if value is not None}
-    loaded = load(model, weights=weights)
+    with waiting(f"reading {model}"):
+        loaded = load(model, weights=weights)
     conversation = Conversation(loaded, system=system, max_new_tokens=max_new_tokens, seed=seed, **sampling)
+    if text is not None:
+        answer(conversation, text, lens=lens)
+        return
     if sys.stdin is None:
         raise no_stdin()
     interactive = sys.stdin.isatty()
@@ -74,24 +80,24 @@ def turn(conversation: Conversation, line: str, *, lens: bool = False) -> None:
         word = line.split()[0]
         raise ConfigError(f"there is no command {word}", hint=did_you_mean(word, COMMANDS))
     else:
-        _answer(conversation, line)
-        if lens and conversation.read is not None:
-            print_lens(conversation.model, conversation.read, conversation.written)
+        answer(conversation, line, lens=lens)
 
 
-def _answer(conversation: Conversation, line: str) -> None:
-    answer = conversation.reply(line)
+def answer(conversation: Conversation, message: str, *, lens: bool = False) -> None:
+    """Print the answer to a message as it is generated; Ctrl-C stops it."""
+    pieces = conversation.reply(message)
     try:
-        for piece in answer:
-            print(printable(piece), end="", flush=True)
+        print_pieces(pieces)
     except KeyboardInterrupt:
-        answer.close()
+        pieces.close()
         print(flush=True)
         log("(stopped)")
-        return
-    print(flush=True)
-    if conversation.cut_short:
-        log(f"(cut short: {_limit(conversation)})")
+    else:
+        print(flush=True)
+        if conversation.cut_short:
+            log(f"(cut short: {_limit(conversation)})")
+    if lens and conversation.read is not None:
+        print_lens(conversation.model, conversation.read, conversation.written)
 
 
 def _limit(conversation: Conversation) -> str:

@@ -4,7 +4,7 @@ import click
 from rich.text import Text
 
 from .. import dispatch
-from ..progress.display import DELAY, waiting
+from ..progress.display import waiting
 from ..proofs import prove_all
 from .options import engine_option, json_option
 from .output import log, print_json, print_table
@@ -16,8 +16,8 @@ from .output import log, print_json, print_table
 def check(engine: str | None, json: bool) -> None:
     """Prove every hand-derived gradient against a numeric derivative on this machine."""
     more = "; JAX compiles each, which takes minutes" if dispatch.engine() == "jax" else ""
-    with waiting(f"proving every gradient on this machine{more}", quiet=json, delay=DELAY):
-        checks = prove_all()
+    with waiting(f"proving gradients{more}") as show:
+        checks = prove_all(lambda done, total: show(done, total, "cases"))
     ok = all(row.ok for row in checks)
     if json:
         print_json({"ok": ok, "checks": [row.as_dict() for row in checks]})

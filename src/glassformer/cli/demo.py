@@ -47,8 +47,8 @@ def demo(out: Path | None, json: bool) -> None:
     began = time.perf_counter()
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists already", hint="choose another --out, or leave it out for a new folder")
-    with waiting("proving every gradient on this machine", quiet=json):
-        proofs = prove_all()
+    with waiting("proving gradients") as show:
+        proofs = prove_all(lambda done, total: show(done, total, "cases"))
     exact = sum(row.ok for row in proofs)
     log(f"{exact} of {len(proofs)} gradients are exact.")
     folder = new_folder(Path("runs") / "demo") if out is None else out
@@ -57,10 +57,10 @@ def demo(out: Path | None, json: bool) -> None:
     for name, settings in PARTS.items():
         session = sessions[name] = new_session(name, folder / name, settings=settings)
         log(f"{name}: {session.task.summary}")
-        results.append(run_session(session, quiet=json))
+        results.append(run_session(session))
     said = sessions["text"].best.ask(PROMPT, length=300)
     dates = {typed: sessions["dates"].best.ask(typed) for typed in DATES}
-    with waiting("writing the page", quiet=json):
+    with waiting("writing the page"):
         models = [(name, session.best, None) for name, session in sessions.items()]
         page = write_new(folder / PAGE, models_page(models, view="attention").encode())
     summary = {

@@ -10,12 +10,12 @@ from ..runs.run import open_run
 from ..web.explorer import Explorer
 from ..web.offers import RUNS, find_offers
 from ..web.server import Server
-from .options import MODEL_HELP, PATH
+from .options import MODEL_HELP, PATH, text_argument
 
 
 @click.command()
 @click.argument("model", required=False, help=MODEL_HELP)
-@click.option("--prompt", metavar="TEXT", help="What the model reads first.")
+@text_argument("What the model reads first.", required=False)
 @click.option("--runs", type=PATH, metavar="DIR", default=Path(RUNS), help="The folder whose runs are offered.")
 @click.option(
     "--port",
@@ -24,14 +24,14 @@ from .options import MODEL_HELP, PATH
     help="The port to listen on; 0 takes a free one. A port keeps its address.",
 )
 @click.option("--browser/--no-browser", default=True, help="Open the page in the browser.")
-def explore(model: str | None, prompt: str | None, runs: Path, port: int, browser: bool) -> None:
+def explore(model: str | None, text: str | None, runs: Path, port: int, browser: bool) -> None:
     """Open a page on this machine to see a Transformer work, touch any number, and change anything.
 
     Without MODEL the page offers the models at hand, or a form to train a small one while you watch.
     """
     if model is not None and is_run(place := locate(model)):
         open_run(place)  # refused here, not on the page
-    server = Server(Explorer(find_offers([] if model is None else [model], runs), model, prompt, runs), port)
+    server = Server(Explorer(find_offers([] if model is None else [model], runs), model, text, runs), port)
     print(f"explore it at {server.address}")
     print("Ctrl-C ends it", flush=True)
     with granted(None if model is None else False):  # --trust speaks of MODEL, not of all runs on the page

@@ -1,8 +1,9 @@
 """`glassformer generate`: continue or answer a prompt."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 import click
@@ -20,6 +21,7 @@ from ..interpret.reading import labels_of
 from ..interpret.stream import points
 from ..loading import load
 from ..models import Batch
+from ..progress.display import waiting
 from ..text import Tokenizer, printable
 from ..trained_model import TrainedModel
 from .options import (
@@ -28,11 +30,11 @@ from .options import (
     lens_option,
     model_argument,
     sampling_options,
+    text_argument,
     truncate_option,
     weights_option,
 )
 from .output import log, print_json, print_table, shorten, visible
-from .stdin import read_stdin
 
 TOP_TOKENS = 5
 LENS_COLUMNS, LENS_WIDTH = 6, 12
@@ -41,14 +43,7 @@ LENS_COLUMNS, LENS_WIDTH = 6, 12
 
 @click.command()
 @model_argument
-@click.argument(
-    "text", metavar="[PROMPT]", required=False, help="The prompt; - reads stdin, without its last line end."
-)
-@click.option(
-    "--prompt",
-    metavar="TEXT|-",
-    help="The prompt, as an option. Without a prompt, a model starts from its start token, or else a line break.",
-)
+@text_argument("The prompt; without one, a model starts from its start token, or else a line break.", required=False)
 @click.option("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="The longest answer, in tokens.")
 @sampling_options
 @click.option("--min-p", type=float, help="Leave out tokens below this share of the likeliest one's probability.")
@@ -74,7 +69,6 @@ LENS_COLUMNS, LENS_WIDTH = 6, 12
 def generate(
     model: str,
     text: str | None,
-    prompt: str | None,
     beams: int | None,
     seed: int | None,
     weights: str | None,
@@ -88,8 +82,9 @@ def generate(
 
     Generation ends at an end token or after --max-new-tokens.
     """
-    read = _prompt(text, prompt)
-    loaded = load(model, weights=weights)
+    read = text or ""
+    with waiting(f"reading {model}"):
+        loaded = load(model, weights=weights)
     if seed is not None and beams is not None:
         raise ConfigError("beam search draws nothing, so --seed has no meaning", hint="leave out --seed or --beams")
     settings = {name: value for name, value in given.items() if value is not None} | {"seed": seed or 0}
@@ -98,7 +93,8 @@ def generate(
             hint = "leave out --json, --n, --beams and --logprobs; or use `look`"
             raise ConfigError("--lens shows a table below one answer", hint=hint)
         top = TOP_TOKENS if beams is None else 0
-        found = loaded.generate(read, beams=beams, log_probabilities=top if logprobs else None, **settings)
+        with waiting("writing"):
+            found = loaded.generate(read, beams=beams, log_probabilities=top if logprobs else None, **settings)
         answers = [found] if given["n"] == 1 else found
         assert loaded.answer_tokenizer is not None
         print_answers(read, answers, loaded.answer_tokenizer, json=json)
@@ -110,23 +106,23 @@ def generate(
         print_answer_lens(loaded, read, answers[0], truncate=given["truncate"])
 
 
-def _prompt(argument: str | None, option: str | None) -> str:
-    if argument is not None and option is not None:
-        raise ConfigError("the prompt is given twice, as an argument and by --prompt", hint="give it once")
-    text = argument if option is None else option
-    return read_stdin() if text == "-" else text or ""
-
-
 def stream(loaded: TrainedModel, text: str, settings: dict[str, Any]) -> Generation:
     """Print one answer as it is generated, and return it."""
     pieces = loaded.stream(text, **settings)
     try:
-        for piece in pieces:
-            print(printable(piece), end="", flush=True)
+        print_pieces(pieces)
     finally:
         print(flush=True)
     assert pieces.generation is not None
     return pieces.generation
+
+
+def print_pieces(pieces: Iterator[str]) -> None:
+    """Print a text as it comes; its first piece may take a while."""
+    with waiting("reading the prompt"):
+        first = next(pieces, "")
+    for piece in chain([first], pieces):
+        print(printable(piece), end="", flush=True)
 
 
 def note(answers: list[Generation], loaded: TrainedModel, limit: int) -> None:

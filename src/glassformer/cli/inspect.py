@@ -12,13 +12,13 @@ from ..generation.answer import example
 from ..interpret.reading import labels_of
 from ..loading import is_run, locate, read_model
 from ..plots import FORMATS, THEMES, inspect_model
-from ..progress.display import DELAY, waiting
+from ..progress.display import waiting
 from ..runs.run import open_run
 from ..setting import check_known
 from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST
 from ..web.page_export import Show, models_page
-from .options import PATH, json_option, model_argument
+from .options import PATH, json_option, model_argument, text_argument
 from .output import log, print_json
 
 EXAMPLES = 32
@@ -28,9 +28,7 @@ PAGE = "index.html"
 
 @click.command()
 @model_argument
-@click.argument(
-    "text", metavar="[INPUT]", required=False, help="What the model reads; of a run, held-out data if left out."
-)
+@text_argument("What the model reads; of a run, held-out data if left out.", required=False)
 @click.option(
     "--out",
     type=PATH,
@@ -60,15 +58,15 @@ def inspect(
         if checkpoint is not None:
             raise ConfigError(f"{model} is no run, so it has no checkpoints", hint="leave out --checkpoint")
         if text is None:
-            raise ConfigError("a published model has no data of its own to look at", hint="pass an INPUT")
+            raise ConfigError("a published model has no data of its own to look at", hint="pass a TEXT")
         opened, name = read_model(model), folder_name(model)
         batch = opened.batch(text)._replace(targets=None)
         folder = Path("pictures") / name
     folder = new_folder(folder) if out is None else out
-    with waiting("drawing figures", quiet=json, delay=DELAY) as show:
+    with waiting("drawing figures") as show:
         labels = labels_of(opened)
         paths = inspect_model(opened.model, opened.params, batch, folder, labels=labels, progress=show, **figures)
-    with waiting("writing the page", quiet=json, delay=DELAY) as show:
+    with waiting("writing the page") as show:
         page = write_page(name, opened, text, folder / PAGE, show)
     if json:
         print_json({"page": None if page is None else str(page), "figures": [str(path) for path in paths]})

@@ -12,10 +12,10 @@ from ..interpret import Logit
 from ..interpret.reading import logit_of
 from ..interpret.run import has_no_head
 from ..loading import read_model
-from ..progress.display import DELAY, waiting
+from ..progress.display import waiting
 from ..trained_model import TrainedModel
 from .look_views import VIEWS, Found, Question
-from .options import PATH, json_option, model_argument
+from .options import PATH, json_option, model_argument, text_argument
 from .output import log, print_json, print_table
 
 TOP = 10
@@ -39,7 +39,7 @@ PAGE_VIEWS = {"lens": "lens", "attribution": "lens", "gradients": "backward", "h
 
 @click.command()
 @model_argument
-@click.argument("text", metavar="INPUT", help="What the model reads.")
+@text_argument("What the model reads.")
 @click.argument("view", default="lens", help=", ".join(VIEWS))
 @click.option("--token", help="The token or class in question, by its text or as #id (default: the likeliest).")
 @click.option("--against", metavar="TOKEN", help="Ask how far the token is above this one.")
@@ -81,7 +81,7 @@ def look(
     subject = find_predictor(model)
     if subject.is_classifier and given["position"] is not None:
         raise ConfigError("a classifier predicts once for the whole text", hint="leave out --position")
-    with waiting(view, quiet=json, delay=DELAY) as show:
+    with waiting(view) as show:
         run = subject.watch(text)
         source = None if given["other"] is None else subject.watch(given["other"])
         # The last token of an encoder-decoder's answer would be its end.
@@ -99,11 +99,14 @@ def look(
     if page is not None:
         write_page(page, model, subject, text, view, target)
     if json:
-        print_json({**facts, "rows": found.records})
-        return
-    print_rows(found, title, top or (len(found.rows) if view in LAYERED else TOP))
+        print_json({**facts, "interrupted": found.stopped is not None, "rows": found.records})
+    else:
+        print_rows(found, title, top or (len(found.rows) if view in LAYERED else TOP))
     for path in filter(None, (figure, page)):
         log(f"wrote {path}")
+    if found.stopped is not None:
+        log(found.stopped)
+        raise click.exceptions.Exit(130)
 
 
 def check_question(view: str, text: str, given: dict[str, Any]) -> None:
@@ -117,12 +120,13 @@ def check_question(view: str, text: str, given: dict[str, Any]) -> None:
     if given["other"] is None and view == "patching":
         raise ConfigError("patching needs a second text", hint="give it as --other TEXT, with as many tokens")
     if not text:
-        raise DataError("there is nothing to read", hint="pass an INPUT")
+        raise DataError("there is nothing to read", hint="pass a TEXT")
 
 
 def find_predictor(name: str) -> TrainedModel:
     """Return a model by name; refuse one without a head."""
-    subject = read_model(name)
+    with waiting(f"reading {name}"):
+        subject = read_model(name)
     if has_no_head(subject.model):
         hint = "`glassformer explore`, `embed` and `inspect` show it"
         raise ConfigError(f"{name} has no head, so it predicts nothing", hint=hint)

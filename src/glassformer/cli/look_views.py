@@ -43,7 +43,10 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """The result of a view: rows of text for people, records for programs, and a function that draws a figure."""
+    """The result of a view: rows of text for people, records for programs, and a function that draws a figure.
+
+    stopped   how much of it was measured before Ctrl-C; None if all of it was
+    """
 
     title: str
     columns: tuple[str, ...]
@@ -52,6 +55,7 @@ class Found:
     draw: Callable[[str], Any]  # takes the title and returns a figure
     facts: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    stopped: str | None = None
 
 
 def view_lens(asked: Question) -> Found:
@@ -97,10 +101,10 @@ def view_ablation(asked: Question) -> Found:
     """Show how the logit and the loss change without each head."""
     run = asked.run
     note = _note(run, run.heads * run.model.config.layers)
-    found = ablate_heads(
-        run, asked.way, targets=[asked.target], progress=lambda done, total: asked.show(done, total, note)
-    )
-    order = np.argsort(-np.abs(found.logits[:, 0]), kind="stable")
+    sweep: dict[str, Any] = {"progress": lambda done, total: asked.show(done, total, note), "keep_partial": True}
+    found = ablate_heads(run, asked.way, targets=[asked.target], **sweep)
+    measured = np.isfinite(found.logits[:, 0])
+    order = [n for n in np.argsort(-np.abs(found.logits[:, 0]), kind="stable") if measured[n]]
     records: list[dict[str, Any]] = []
     for n in order:
         part = found.parts[n]
@@ -112,11 +116,17 @@ def view_ablation(asked: Question) -> Found:
     ]
     columns = ("without", ">change of logit", ">change of loss")
     draw = _bars([row[0] for row in rows], [r["logit"] for r in records], "change of the logit without it")
-    return Found("How the logit of {target} and the loss change without a head", columns, rows, records, draw)
+    title = "How the logit of {target} and the loss change without a head"
+    return Found(title, columns, rows, records, draw, stopped=_stopped(measured, "heads"))
 
 
 def _note(run: Run, total: int) -> str:
     return f"changed runs, about {bytes_text(bytes_at_once(run, total, MEMORY))} at a time"
+
+
+def _stopped(measured: Any, what: str) -> str | None:
+    """Say how much Ctrl-C left of a sweep; None if it was not stopped."""
+    return None if measured.all() else f"interrupted: {measured.sum():,} of {measured.size:,} {what} are measured"
 
 
 def view_patching(asked: Question) -> Found:
@@ -125,8 +135,10 @@ def view_patching(asked: Question) -> Found:
     assert source is not None
     total = (2 * run.model.config.layers + 1) * run.logits.shape[1]
     note = _note(run, total)
-    found = patch_stream(run, source, asked.target, progress=lambda done, total: asked.show(done, total, note))
+    sweep: dict[str, Any] = {"progress": lambda done, total: asked.show(done, total, note), "keep_partial": True}
+    found = patch_stream(run, source, asked.target, estimate=False, **sweep)
     share = found.share
+    measured = np.isfinite(share)
     words = source.tokens[0]
     records = [
         {
@@ -137,11 +149,12 @@ def view_patching(asked: Question) -> Found:
             "share": float(share[n, t]),
         }
         for n, label in enumerate(found.rows)
-        for t in range(share.shape[1])
+        for t in np.flatnonzero(measured[n]).tolist()
     ]
     rows = [
-        (label, *(signed(share[n, t], 2).removeprefix("+") for t in range(share.shape[1])))
-        for n, label in enumerate(found.rows)
+        (label, *(signed(one, 2).removeprefix("+") if np.isfinite(one) else "" for one in own))
+        for label, own in zip(found.rows, share, strict=True)
+        if np.isfinite(own).any()
     ]
     columns = ("stream after", *(f">{_word(word)}" for word in words[: share.shape[1]]))
     facts = {"run": float(found.run), "source": float(found.source)}
@@ -153,7 +166,7 @@ def view_patching(asked: Question) -> Found:
 
         return patching_map(found, words[: share.shape[1]], title="What the other text's stream does to the logit")
 
-    return Found(title, columns, rows, records, draw, facts, notes)
+    return Found(title, columns, rows, records, draw, facts, notes, _stopped(measured, "places"))
 
 
 def view_gradients(asked: Question) -> Found:

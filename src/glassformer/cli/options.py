@@ -12,6 +12,21 @@ MODEL_HELP = "A run folder, a folder or file of published weights, a pulled mode
 PATH = click.Path(path_type=Path)
 
 model_argument = click.argument("model", help=MODEL_HELP)
+
+
+def text_argument(meaning: str, *, required: bool = True) -> Callable[[Any], Any]:
+    """Return the argument TEXT; - stands for stdin."""
+    return click.argument(
+        "text", required=required, callback=_read_text, help=f"{meaning} - reads stdin, without its last line end."
+    )
+
+
+def _read_text(ctx: click.Context, _: Any, text: str | None) -> str | None:
+    from .stdin import read_stdin
+
+    return read_stdin() if text == "-" and not ctx.resilient_parsing else text
+
+
 json_option = click.option("--json", is_flag=True, help="Print one JSON object instead of tables.")
 truncate_option = click.option(
     "--truncate", is_flag=True, help="Of a prompt longer than the context, read its end instead of refusing it."

@@ -8,7 +8,7 @@ import click
 
 from ..files import new_folder, write_new
 from ..plots import save_themes, training_course
-from ..progress.display import DELAY, waiting
+from ..progress.display import waiting
 from ..runs.measurements import (
     attention_on,
     detected_heads,
@@ -24,7 +24,7 @@ from ..runs.run import open_run
 from ..web.page_export import training_page
 from ..web.recordings import RecordedTraining
 from . import devices
-from .options import PATH, engine_option, json_option
+from .options import PATH, engine_option, json_option, text_argument
 from .output import print_json
 
 SHORTEST = 4
@@ -34,7 +34,7 @@ PAGE, FIGURE = "replay.html", "course"
 
 @click.command()
 @click.argument("run", type=PATH, help="A folder that `glassformer train --record` wrote.")
-@click.argument("text", metavar="[INPUT]", required=False, help="What the model reads; a held-out example if left out.")
+@text_argument("What the model reads; a held-out example if left out.", required=False)
 @click.option("--frames", type=click.IntRange(2), default=40, help="How many steps to show, denser at the beginning.")
 @click.option("--step", type=int, multiple=True, help="Show these steps instead; may be repeated.")
 @click.option("--out", type=PATH, metavar="DIR", help="Folder for the page (default: replay in the run folder).")
@@ -64,7 +64,7 @@ def replay(
 
     if not json:
         measures["page"] = measure_for_page
-    with waiting("computing", quiet=json, delay=DELAY) as show:
+    with waiting("computing") as show:
         course = measure(found, steps, measures, progress=lambda done, total: show(done, total, "frames"))
     if json:
         print_json({"run": str(run), "kept": list(found.kept), **course.to_dict()})

@@ -15,7 +15,7 @@ from ..cluster.watch import Watch
 from ..data import TASKS, import_file
 from ..errors import ConfigError, TrainingError, typed
 from ..execution import MeshShape
-from ..progress.display import DELAY, display, event_writer, require_tensorboard, waiting
+from ..progress.display import display, event_writer, require_tensorboard, waiting
 from ..progress.screen import short
 from ..progress.stopwatch import Stopwatch
 from ..runs.run import open_run
@@ -88,7 +88,7 @@ def train(
             given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "recorded": record}
             session = open_session(str(task), out, source, preset, lora=lora, execution=how, **given)
         session.watch, first = watch or session.watch, rank() == 0
-        summary = run_session(session, quiet=json, tensorboard=tensorboard and first)
+        summary = run_session(session, tensorboard=tensorboard and first)
         if json and first:
             print_json(summary)
         elif first:
@@ -137,7 +137,7 @@ def _check_resume(resume: Path | None, others: list[Any], *, anyway: bool) -> No
 
 def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | None, *, anyway: bool) -> Session:
     shape = None if mesh is None else MeshShape.parse(mesh)
-    with waiting(f"preparing {folder}", delay=DELAY):
+    with waiting(f"preparing {folder}"):
         session = resume_session(folder, steps=steps, mesh=shape, watch=watch, anyway=anyway)
     for note in session.notes if rank() == 0 else ():
         log(note)
@@ -157,18 +157,18 @@ def open_session(
     if preset is not None and source is not None:
         raise ConfigError("--preset builds a new model, --from starts from an old one", hint="leave out one of them")
     settings |= {"preset": preset} if source is None else {"source": source, "adapters": lora}
-    with waiting(f"preparing {task}" if source is None else f"preparing {task} and {source}", delay=DELAY):
+    with waiting(f"preparing {task}" if source is None else f"preparing {task} and {source}"):
         return new_session(task, out or Path("runs") / task, numbered=out is None, **settings)
 
 
-def run_session(session: Session, *, quiet: bool, tensorboard: bool = False) -> dict[str, Any]:
+def run_session(session: Session, *, tensorboard: bool = False) -> dict[str, Any]:
     """Train to the end and return the results; Ctrl-C and SIGTERM save the run and log how to resume it."""
     clock = Stopwatch(session.run.recipe.steps, session.state.step)
     events = event_writer(session.run.folder, wanted=tensorboard)
     # With several processes, JAX handles SIGTERM: all stop after the same step.
     with heeding_termination() if total() == 1 else contextlib.nullcontext():
         try:
-            with display(session, clock, quiet=quiet) as show, events as write_event:
+            with display(session, clock) as show, events as write_event:
                 for record in session.steps():
                     clock.add(record)
                     write_event(record)

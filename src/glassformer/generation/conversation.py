@@ -62,7 +62,7 @@ class Conversation:
         check_writes(model)
         tokenizer = model.tokenizer
         template = model.chat_template or getattr(tokenizer, "chat_template", None)
-        instead = "with model.generate(text), or `glassformer generate MODEL --prompt TEXT`"
+        instead = "with model.generate(text), or `glassformer generate MODEL TEXT`"
         if template is None or not isinstance(tokenizer, PublishedTokenizer):
             raise ConfigError(
                 "this model has no chat template: it was not made for conversations",

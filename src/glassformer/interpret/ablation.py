@@ -122,13 +122,15 @@ def ablate(
     order: Sequence[int] | None = None,
     memory: int = MEMORY,
     progress: Progress | None = None,
+    keep_partial: bool = False,
 ) -> Ablation:
     """Silence parts one at a time and measure what follows.
 
-    targets    a logit, or several, to measure beside the loss
-    data       what "mean" averages over, or "resample" takes from: the run itself unless given
-    order      for "resample": which example of the data each example gets; the next one unless given
-    memory     bytes that the variants may take at once; progress is told after each lot of them
+    targets        a logit, or several, to measure beside the loss
+    data           what "mean" averages over, or "resample" takes from: the run itself unless given
+    order          for "resample": which example of the data each example gets; the next one unless given
+    memory         bytes that the variants may take at once; progress is told after each lot of them
+    keep_partial   Ctrl-C ends the work without an exception once something is measured; the rest is NaN
     """
     if not parts:
         raise ConfigError("there is no part to silence", hint="registered blocks may keep theirs under other names")
@@ -138,7 +140,8 @@ def ablate(
     if not answers:
         raise ConfigError("there is nothing to measure", hint="give the batch targets, or name logits: targets=[…]")
     silence = _silence(run, way, data, order)
-    _, effect = effects(run, [silence(part) for part in parts], answers, memory=memory, progress=progress)
+    how = {"memory": memory, "progress": progress, "keep_partial": keep_partial}
+    _, effect = effects(run, [silence(part) for part in parts], answers, **how)
     return Ablation(
         parts=list(parts),
         targets=tuple(targets),

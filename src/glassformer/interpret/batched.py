@@ -45,8 +45,12 @@ def batched_interventions(
     *,
     memory: int = MEMORY,
     progress: Progress | None = None,
+    keep_partial: bool = False,
 ) -> Array:
-    """Return the measure of a run with each of several lists of changes, in their order: see `Run.changed`."""
+    """Return the measure of a run with each of several lists of changes, in their order: see `Run.changed`.
+
+    keep_partial   Ctrl-C ends the work without an exception once something is measured; the rest is NaN
+    """
     plain = run.plain or run
     inputs, given = sorted_changes(plain, run.changes)
     # The parameters and the batch of a changed run; what it freezes stays as it was before any change.
@@ -65,7 +69,14 @@ def batched_interventions(
     blocks = [call.number for call in start.calls if is_block(call)]
     begins = [max((number for number in blocks if number <= first), default=0) for first in firsts]
     for group in _groups(order, begins, _at_once(start, memory)):
-        logits = _together(start, [all_changes[n] for n in group], min(firsts[n] for n in group))
+        try:
+            logits = _together(start, [all_changes[n] for n in group], min(firsts[n] for n in group))
+        except KeyboardInterrupt:
+            if not (keep_partial and done):
+                raise
+            known = next(value for value in results if value is not None)
+            results = [np.full_like(known, np.nan, dtype=float) if value is None else value for value in results]
+            break
         for n, own in zip(group, logits, strict=True):
             results[n] = measure(start, own)
         done += len(group)

@@ -134,17 +134,20 @@ def patch(
     estimate: bool = True,
     memory: int = MEMORY,
     progress: Progress | None = None,
+    keep_partial: bool = False,
 ) -> Patching:
     """Put values of the source into the run, one place at a time, and measure the answer.
 
-    estimate   whether to compute the linear estimate, too
-    memory     bytes that the variants may take at once; progress is told after each lot of them
+    estimate       whether to compute the linear estimate, too
+    memory         bytes that the variants may take at once; progress is told after each lot of them
+    keep_partial   Ctrl-C ends the work without an exception once something is measured; the rest is NaN
     """
     check_alike(run, source)
     if not places:
         raise ConfigError("there is no value to patch", hint="registered blocks may keep theirs under other names")
     changes = [take(name, source, **where) for name, where in places]
-    (before,), effect = effects(run, changes, [of], memory=memory, progress=progress)
+    how = {"memory": memory, "progress": progress, "keep_partial": keep_partial}
+    (before,), effect = effects(run, changes, [of], **how)
     effect = effect.reshape(len(rows), -1)
     return Patching(
         rows=rows,
@@ -166,16 +169,17 @@ def _words(run: Run, count: int, name: str) -> list[str] | None:
     return [CLS] * (count - len(run.tokens[0])) + run.tokens[0]  # a learned vector may stand before them
 
 
-def effects(
-    run: Run, changes: Sequence[Change], answers: Sequence[Answer], *, memory: int, progress: Progress | None
-) -> tuple[Array, Array]:
-    """Return the answers of a run, and by how much each change alone moves them, (changes, answers)."""
+def effects(run: Run, changes: Sequence[Change], answers: Sequence[Answer], **how: Any) -> tuple[Array, Array]:
+    """Return the answers of a run, and by how much each change alone moves them, (changes, answers).
+
+    how   of `batched_interventions`
+    """
 
     def measure(own: Run, logits: Array) -> list[float]:
         return [answer(of, own, logits) for of in answers]
 
     before = np.array([answer(of, run) for of in answers])
-    after = batched_interventions(run, [[one] for one in changes], measure, memory=memory, progress=progress)
+    after = batched_interventions(run, [[one] for one in changes], measure, **how)
     return before, np.asarray(after) - before
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import importlib.util
 import io
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from .. import dispatch
@@ -21,13 +20,13 @@ from ..errors import ConfigError
 from ..runs.session import Session
 from ..training.loop import StepRecord
 from . import is_notebook, log, plural
-from .screen import Screen, meaning_of
-from .stopwatch import Show, Stopwatch, timing_compilers
+from .screen import Screen, duration, meaning_of
+from .stopwatch import Show, Stopwatch, compilation, timing_compilers
 
 PATIENCE = 10.0
 """Seconds after which a pipe gets a line even without an evaluation."""
-DELAY = 3.0
-"""Seconds after which a message says what is being read or computed."""
+DELAY, MOMENT = 3.0, 0.5
+"""Seconds after which a pipe and a terminal are told what is being read or computed."""
 PER_SECOND = 4
 """How often the panel is drawn per second; each time takes a few milliseconds."""
 PRE = '<pre style="line-height: normal; overflow-x: auto">{code}</pre>'
@@ -37,10 +36,8 @@ ShowCount = Callable[[int, int, str], None]
 
 
 @contextlib.contextmanager
-def display(
-    session: Session, clock: Stopwatch, *, quiet: bool = False, console: Console | None = None
-) -> Iterator[Show]:
-    """Yield a function that shows steps: a panel on a terminal or in a notebook, lines in a pipe or if `quiet`."""
+def display(session: Session, clock: Stopwatch, *, console: Console | None = None) -> Iterator[Show]:
+    """Yield a function that shows steps: a panel on a terminal or in a notebook, lines in a pipe."""
     console = console or Console(stderr=True)
     if process():
         yield lambda record: None  # only the first of several processes prints
@@ -48,10 +45,10 @@ def display(
     meaning = meaning_of(session.run.recipe, session.run.config, validates=session.task.validation is not None)
     screen = Screen(session.task.name, meaning, clock, session.run.engine, session.run.metrics())
     begun: Callable[[str], None]
-    if not quiet and is_notebook():
+    if is_notebook():
         draw = _notebook_pane(screen)
         shown, begun = _panel(screen, session, contextlib.nullcontext(), draw), lambda text: draw(True)
-    elif not quiet and console.is_terminal and processes() == 1:
+    elif console.is_terminal and processes() == 1:
         # The terminal writes its ^C on the empty line below the panel; behind a border it would break the line.
         live = Live(Group(screen, Text()), console=console, refresh_per_second=PER_SECOND)
         shown, begun = _panel(screen, session, live, lambda now: None), lambda text: None
@@ -126,44 +123,75 @@ def _notebook_pane(screen: Screen) -> Callable[[bool], None]:
 
 
 @contextlib.contextmanager
-def waiting(text: str, *, quiet: bool = False, delay: float = 0.0) -> Iterator[ShowCount]:
-    """Show what is being done: a bar on a terminal; in a pipe or if `quiet` a line, after a `delay`.
+def waiting(text: str, *, compiles: bool = True) -> Iterator[ShowCount]:
+    """Show what is being done if it takes a moment: a bar on a terminal, lines in a pipe.
 
-    Yields a function that shows how much of it is done; in a pipe, by a line every few seconds.
+    Yields a function that shows how much is done and how long the rest will take, time in compilers not counted.
+    compiles   False where nothing is computed, so that no engine need be loaded
     """
-    console, engine = Console(stderr=True), dispatch.current()
-    with contextlib.ExitStack() as stack:
-        if process():
-            yield lambda done, total, note: None
-        elif console.is_terminal and not quiet and processes() == 1:
-            words = [TextColumn("{task." + field + "}", markup=False) for field in ("description", "fields[note]")]
-            columns = words[0], BarColumn(), TimeElapsedColumn(), words[1]
-            bars = stack.enter_context(Progress(*columns, console=console, transient=True))
-            task = bars.add_task(text, total=None, note="")
-            stack.enter_context(timing_compilers(Stopwatch(), engine, lambda said: bars.update(task, note=said)))
-            yield lambda done, total, note: bars.update(
-                task, completed=done, total=total, note=f"{done:,} of {total:,} {note}"
-            )
+    console, clock = Console(stderr=True), Stopwatch()
+    if process():
+        yield lambda done, total, note: None  # only the first of several processes prints
+        return
+    engine = dispatch.current() if compiles else None
+    on_terminal = console.is_terminal and processes() == 1
+    state = _State(clock, engine)
+    words = TextColumn("{task.description}", markup=False)
+    bars = Progress(words, BarColumn(bar_width=24), TimeElapsedColumn(), state, console=console, transient=True)
+    bar = bars.add_task(text, total=None)
+    lines = _counted_lines(text, clock)
+
+    def count(done: int, total: int, note: str) -> None:
+        clock.total, state.note = total, note
+        clock.count(done)
+        if on_terminal:
+            bars.update(bar, completed=done, total=total)
         else:
-            if delay:
-                timer = threading.Timer(delay, log, [f"{text} ..."])
-                timer.daemon = True
-                timer.start()
-                stack.callback(timer.cancel)
-            else:
-                log(f"{text} ...")
-                stack.enter_context(timing_compilers(Stopwatch(), engine, log))
-            yield (lambda done, total, note: None) if quiet else _counted_lines(text)
+            lines(note)
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: bars.stop() if bars.live.is_started else None)
+        begin = bars.start if on_terminal else lambda: log(f"{text} ...")
+        timer = threading.Timer(MOMENT if on_terminal else DELAY, begin)
+        timer.daemon = True
+        timer.start()
+        stack.callback(timer.join)
+        stack.callback(timer.cancel)
+        if engine is not None:
+            stack.enter_context(timing_compilers(clock, engine, lambda said: None if on_terminal else log(said)))
+        yield count
 
 
-def _counted_lines(text: str) -> ShowCount:
-    logged = -math.inf
+class _State(ProgressColumn):
+    """How much is done and how long the rest will take, or what is being compiled."""
 
-    def report(done: int, total: int, note: str) -> None:
+    max_refresh = None
+
+    def __init__(self, clock: Stopwatch, engine: dispatch.Engine | None) -> None:
+        super().__init__()
+        self.clock, self.engine, self.note = clock, engine, ""
+
+    def render(self, task: Any) -> Text:
+        """Return what stands behind the bar."""
+        if self.clock.is_compiling and self.engine is not None:
+            return Text(compilation(self.clock, self.engine), style="yellow")
+        return Text(counted(self.clock, self.note) if self.clock.total else "")
+
+
+def counted(clock: Stopwatch, note: str) -> str:
+    """Say how much is done, and how long the rest will take."""
+    left = "" if clock.remaining is None else f", {duration(clock.remaining)} left"
+    return f"{clock.done:,} of {clock.total:,} {note}{left}"
+
+
+def _counted_lines(text: str, clock: Stopwatch) -> Callable[[str], None]:
+    logged = time.monotonic()
+
+    def report(note: str) -> None:
         nonlocal logged
         if time.monotonic() - logged > PATIENCE:
             logged = time.monotonic()
-            log(f"{text}: {done:,} of {total:,} {note}")
+            log(f"{text}: {counted(clock, note)}")
 
     return report
 

@@ -24,15 +24,22 @@ class Stopwatch:
         self.began, self.tokens = time.perf_counter(), 0
         self.kernels = 0  # compiled so far
         self._depth, self._compiled, self._since = 0, 0.0, 0.0
-        self._paced = 0.0  # seconds until the second step began, compiling left out
+        self._counted: tuple[int, float] | None = None  # the first count, and when it was made, compiling left out
+        self._left: tuple[float, float] | None = None  # seconds to go, and when that was estimated
 
     def add(self, record: StepRecord) -> None:
         """Count one step; what was compiled for it is compiled by now."""
         self.end_compiling()
-        if self.done == self.first:
-            self._paced = self.seconds - self.compiling
         self.tokens += record.tokens
-        self.done = record.step
+        self.count(record.step)
+
+    def count(self, done: int) -> None:
+        """Take in how much is done, and estimate how long the rest will take."""
+        self.done, now = done, self.seconds - self.compiling
+        if self._counted is None:
+            self._counted = done, now
+        elif done > self._counted[0]:
+            self._left = (now - self._counted[1]) / (done - self._counted[0]) * (self.total - done), now
 
     @property
     def seconds(self) -> float:
@@ -47,10 +54,10 @@ class Stopwatch:
     @property
     def remaining(self) -> float | None:
         """Seconds to go at this pace; None before the second step."""
-        taken = self.done - self.first - 1
-        if taken < 1:
+        if self._left is None:
             return None
-        return max(self.seconds - self.compiling - self._paced, 0.0) / taken * (self.total - self.done)
+        left, estimated = self._left
+        return max(left - (self.seconds - self.compiling - estimated), 0.0)
 
     @property
     def is_compiling(self) -> bool:

@@ -16,6 +16,9 @@ from .layer_cases import layer_cases
 from .model_cases import lora_cases, model_cases
 from .op_cases import op_cases
 
+Progress = Callable[[int, int], None]
+"""Told how many cases are proved, and of how many."""
+
 EXACT = 1e-12
 """The limit for what the complex step measures."""
 
@@ -31,9 +34,9 @@ POSITIONS = ("rows", "columns", "positions")
 """Settings that are NumPy arrays under JAX too, as a model makes them: they are known when a program is traced."""
 
 
-def prove_all() -> list[Check]:
+def prove_all(progress: Progress | None = None) -> list[Check]:
     """Return one verdict per op, layer and model, and one for adapters."""
-    return prove([*op_cases(), *layer_cases(), *model_cases(), *lora_cases()])
+    return prove([*op_cases(), *layer_cases(), *model_cases(), *lora_cases()], progress)
 
 
 def prove_ops() -> list[Check]:
@@ -46,9 +49,14 @@ def prove_layers() -> list[Check]:
     return prove(layer_cases())
 
 
-def prove(cases: Iterable[Case]) -> list[Check]:
-    """Return one verdict per row: the worst of its cases."""
-    return one_per_name(prove_case(case) for case in cases)
+def prove(cases: Iterable[Case], progress: Progress | None = None) -> list[Check]:
+    """Return one verdict per row: the worst of its cases. `progress` is told how many cases are proved."""
+    listed, found = list(cases), []
+    for number, case in enumerate(listed, 1):
+        found.append(prove_case(case))
+        if progress is not None:
+            progress(number, len(listed))
+    return one_per_name(found)
 
 
 def one_per_name(checks: Iterable[Check]) -> list[Check]:

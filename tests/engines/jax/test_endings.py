@@ -83,7 +83,7 @@ def test_processes_save_together_or_not_at_all(tmp_path, monkeypatch, error, by_
     session = Interrupted(tiny_session("lines", tmp_path / "run"), error)
     session.watch.interrupted = by_ctrl_c
     with pytest.raises((KeyboardInterrupt, command_line.click.exceptions.Exit)) as caught:
-        command_line.run_session(session, quiet=True)
+        command_line.run_session(session)
     assert session.saved == (code is not None)
     assert getattr(caught.value, "exit_code", None) == code
 
