@@ -24,17 +24,21 @@ from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
 from .text.published import TOKENIZER
 from .trained_model import TrainedModel
 from .tree import tree_map
-from .weights.places import is_run, locate, open_published
+from .weights.places import adapted_name, is_run, locate, open_published, split_adapter
 
 __all__ = ["is_run", "load", "load_config", "load_tokenizer", "locate", "read_model", "task_of"]
 
 
 @short_traces
-def load(path: str | Path, *, weights: str | None = None, trust: bool = False) -> TrainedModel:
+def load(
+    path: str | Path, *, adapter: str | Path | None = None, weights: str | None = None, trust: bool = False
+) -> TrainedModel:
     """Return any model, ready to be used: one that `gf.save` or a run wrote, or published weights.
 
     path      a run folder (its best parameters), a folder of `gf.save` or of Hugging Face, a file in the format GGUF or
               of llama2.c, a name that `glassformer models` lists, such as "smollm2" or "minilm", or hf:org/name
+    adapter   a folder of LoRA adapters that PEFT or `export(format="peft")` wrote, which are merged into the model; as
+              `path`, such a folder is read with the model that it names
     weights   how those of decoders and encoder-decoders are kept: float32, float16, int8, int4, or as-stored: in the
               blocks of a GGUF file. The fewer bits, the sooner an answer. None: as a GGUF file stores them, and float32
               otherwise. The engine jax has float32 (unless told otherwise), bfloat16 and float16, on its device
@@ -49,6 +53,10 @@ def load(path: str | Path, *, weights: str | None = None, trust: bool = False) -
     """
     if not isinstance(path, str | Path):
         raise ConfigError(f"the place of a model is {path!r:.80}", hint="pass a path, a known name, or hf:org/name")
+    if not isinstance(adapter, str | Path | None):
+        raise ConfigError(f"the adapter is {adapter!r:.80}", hint="pass a folder that PEFT wrote")
+    if adapter is not None:
+        path = adapted_name(path, adapter)
     how = _storage(locate(path), weights)
     with granted(trust or None):
         model = read_model(path, blocks=how == AS_STORED)
@@ -62,6 +70,8 @@ def load(path: str | Path, *, weights: str | None = None, trust: bool = False) -
 def load_config(path: str | Path) -> TransformerConfig:
     """Return the config of any model; of a folder, nothing but its config.json is read."""
     place = locate(path)
+    if (adapted := split_adapter(place)) is not None:
+        return load_config(adapted[0])
     if is_run(place):
         return open_run(place).config
     if place.is_dir():
@@ -79,6 +89,8 @@ def load_config(path: str | Path) -> TransformerConfig:
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """Return the tokenizer of any model, or the one in a tokenizer.json."""
     place = locate(path)
+    if (adapted := split_adapter(place)) is not None:
+        return load_tokenizer(adapted[0])
     if place.suffix == ".json" or (place / TOKENIZER).is_file():
         return PublishedTokenizer.load(place)
     if is_run(place):

@@ -26,7 +26,7 @@ from .tree import count, flatten
 
 START, END = "<bos>", "<eos>"
 """What our own tokenizers call the tokens before and after a text."""
-FORMATS = ("hf", "gguf")
+FORMATS = ("hf", "gguf", "peft")
 
 
 def _room(name: str) -> Any:
@@ -57,6 +57,7 @@ class TrainedModel:
     metrics             one dict for each step of its training; `history` has them as arrays
     source              where it came from
     extras              tensors that the model does not use but an export keeps, by their published names
+    adapter             the LoRA adapters that are merged into its parameters, if there are any
     execution           how it runs
     origin              the name and the options of the task it learned, where that has a name
     task_maker          builds this task
@@ -81,6 +82,7 @@ class TrainedModel:
     metrics: list[dict[str, Any]] = field(default_factory=list)
     source: str = ""
     extras: dict[str, Array] = field(default_factory=dict)
+    adapter: Any = None
     execution: Execution = PLAIN
     origin: dict[str, Any] | None = None
     task_maker: Callable[[], Task] | None = None
@@ -365,13 +367,14 @@ class TrainedModel:
         self,
         path: str | Path,
         *,
-        format: Literal["hf", "gguf"] | None = None,  # noqa: A002
+        format: Literal["hf", "gguf", "peft"] | None = None,  # noqa: A002
         weights: Literal["f32", "f16", "q8_0"] | None = None,
     ) -> list[Path]:
         """Write the model in a form that other programs read, and return its files.
 
         path      a new folder, or a new file that ends in .gguf
-        format    hf: a folder as Hugging Face publishes them; gguf: a file for llama.cpp (None: by the path)
+        format    hf: a folder as Hugging Face publishes them; gguf: a file for llama.cpp (None: by the path);
+                  peft: a folder with the LoRA adapters alone, for PEFT and `gf.load(…, adapter=path)`
         weights   of a GGUF file: f32 (the default), f16 or q8_0: model.export("model.gguf", weights="q8_0")
 
         >>> import tempfile, glassformer as gf
@@ -386,4 +389,6 @@ class TrainedModel:
             return [_room("weights.gguf").export_gguf(self, path, weights="f32" if weights is None else weights)]
         if weights is not None:
             raise ConfigError("weights is a setting of GGUF files", hint='leave it out, or set format="gguf"')
+        if chosen == "peft":
+            return _room("training.peft").export_adapter(self, path)
         return _room("weights.export").export_folder(self, path)

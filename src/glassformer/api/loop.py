@@ -35,6 +35,7 @@ from ..trained_model import TrainedModel
 from ..training import History, StepRecord
 from ..training.lora import LoRA
 from ..training.optimizers import register_optimizer
+from ..training.peft import Adapter
 from ..training.recipe import Recipe, changed_recipe, register_loss, register_schedule
 from ..tree import flatten, tree_map
 from .tasks import known, named_data, sorted_for, tuning_task
@@ -127,21 +128,24 @@ class Loop:
     @property
     def now(self) -> TrainedModel:
         """A copy of the model as it is now. Its arrays are read-only: writing to them would not change the training."""
-        params = self.session.trained.params
-        for leaf in flatten(params).values():
+        made = self._made(self.session.now())
+        for leaf in flatten(made.params).values():
             leaf.flags.writeable = False
-        return self._made(params)
+        return made
 
     @property
     def best(self) -> TrainedModel:
         """The model with the lowest validation loss so far, or as it is now where nothing was evaluated yet."""
         try:
-            return self._made(self.session.load_params())
+            return self._made(self.session.run.load_trained())
         except CheckpointError:
-            return self._made(self.session.trained.params)
+            return self._made(self.session.now())
 
-    def _made(self, params: Tree) -> TrainedModel:
-        return replace(self._trained, params=params, metrics=self.history.metrics)
+    def _made(self, trained: Tree) -> TrainedModel:
+        own = self.session.parametrization
+        params = own.effective(trained)
+        adapter = Adapter.of(own, trained, params)
+        return replace(self._trained, params=params, adapter=adapter, metrics=self.history.metrics)
 
 
 class _Asked(NamedTuple):

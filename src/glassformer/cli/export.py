@@ -11,6 +11,7 @@ from ..models.accounting import bytes_text
 from ..setting import check_known
 from ..text.published import TOKENIZER
 from ..trained_model import FORMATS
+from ..training.peft import export_adapter
 from ..weights.export import export_folder
 from ..weights.gguf import SUFFIX, TYPES, export_gguf
 from .options import PATH, json_option, model_argument
@@ -24,13 +25,14 @@ from .output import log, print_json
     "--format",
     "--to",
     "form",
-    metavar="hf|gguf",
-    help="hf: a folder as Hugging Face publishes them; gguf: a file for llama.cpp (default: by the name).",
+    metavar="hf|gguf|peft",
+    help="hf: a folder as Hugging Face publishes them; gguf: a file for llama.cpp (default: by the name); peft: "
+    "the LoRA adapters of a run alone.",
 )
 @click.option("--weights", metavar="TYPE", help="Of a gguf file: f32 (the default), f16 or q8_0.")
 @json_option
 def export(model: str, path: Path, form: str | None, weights: str | None, json: bool) -> None:
-    """Write a model as a folder that `transformers` reads, or as a GGUF file for llama.cpp."""
+    """Write a model as a folder that `transformers` reads, a GGUF file for llama.cpp, or adapters for PEFT."""
     chosen = form or ("gguf" if path.suffix == SUFFIX else "hf")
     check_known("there is no format", chosen, FORMATS)
     if chosen != "gguf" and weights is not None:
@@ -45,8 +47,8 @@ def export(model: str, path: Path, form: str | None, weights: str | None, json: 
         report: dict[str, Any] = {"file": str(path), "bytes": size, "weights": weights}
         said = f"{path}, {bytes_text(size)}"
     else:
-        files = export_folder(loaded, path)
-        if loaded.tokenizer is not None and all(file.name != TOKENIZER for file in files):
+        files = export_adapter(loaded, path) if chosen == "peft" else export_folder(loaded, path)
+        if chosen == "hf" and loaded.tokenizer is not None and all(file.name != TOKENIZER for file in files):
             log(f"note: the {loaded.tokenizer.kind} tokenizer has no published form and was left out")
         report = {"folder": str(path), "files": [str(file.relative_to(path)) for file in files]}
         said = f"{len(files)} files in {path}"

@@ -11,8 +11,6 @@ import click
 MODEL_HELP = "A run folder, a folder or file of published weights, a pulled model, or hf:org/name."
 PATH = click.Path(path_type=Path)
 
-model_argument = click.argument("model", help=MODEL_HELP)
-
 
 def text_argument(meaning: str, *, required: bool = True) -> Callable[[Any], Any]:
     """Return the argument TEXT; - stands for stdin."""
@@ -68,6 +66,39 @@ def bundle(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 
 
 sampling_options = bundle(_sampling)
+
+
+def _with_adapter(ctx: click.Context, _: click.Parameter, model: str | None) -> str | None:
+    if (folder := ctx.meta.get("adapter")) is None:
+        return model
+    from ..weights.places import adapted_name  # loads NumPy
+
+    if model is None:
+        raise click.UsageError("--adapter needs the model that it belongs to.", ctx)
+    return adapted_name(model, folder)
+
+
+adapter_option = click.option(
+    "--adapter",
+    metavar="FOLDER",
+    expose_value=False,
+    is_eager=True,  # before the model, which gets it
+    callback=lambda ctx, _, folder: ctx.meta.update(adapter=folder),
+    help="LoRA adapters to merge into the model, as PEFT writes them.",
+)
+model_argument = bundle([click.argument("model", callback=_with_adapter, help=MODEL_HELP), adapter_option])
+source_option = bundle(
+    [
+        click.option(
+            "--from",
+            "source",
+            metavar="MODEL",
+            callback=_with_adapter,
+            help="Start from a trained model: a folder, a file, a pulled name, hf:…",
+        ),
+        adapter_option,
+    ]
+)
 
 
 def _set_engine(name: str) -> str:

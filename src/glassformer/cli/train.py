@@ -24,7 +24,7 @@ from ..runs.start import new_session, resume_session
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count
 from . import devices
-from .options import PATH, engine_option, json_option, set_option
+from .options import PATH, engine_option, json_option, set_option, source_option
 from .output import log, plural, print_json
 from .settings import parse_settings
 
@@ -34,9 +34,7 @@ from .settings import parse_settings
 @click.option("--task", "own", metavar="FILE", help="A Python file with your own task, or parts of a model.")
 @click.option("--data", metavar="PATH", help="A file, a folder or a token file to learn from.")
 @click.option("--preset", help="A model to train instead of the task's own.")
-@click.option(
-    "--from", "source", metavar="MODEL", help="Start from a trained model: a folder, a file, a pulled name, hf:…"
-)
+@source_option
 @click.option("--lora", is_flag=True, help="With --from: freeze the model and train low-rank adapters.")
 @set_option
 @click.option(

@@ -15,7 +15,7 @@ from ..execution import Execution
 from ..models import Model
 from ..training.checkpoint import BEST
 from ..training.loop import StepRecord
-from ..training.lora import EVERYTHING, Parametrization, check_freeze
+from ..training.lora import check_freeze
 from ..training.state import TrainingState, final_params
 from ..tree import tree_map
 from .planning import Plan, plan_new
@@ -59,11 +59,11 @@ class MemoryRun(Run):
         """Remember the parameters that count as the best so far, in memory that no later step writes to."""
         self.kept[BEST] = tree_map(np.array, final_params(state, self.recipe))
 
-    def load_params(self, name: str = BEST, *, parametrization: Parametrization | None = None) -> Tree:
-        """Return the best parameters of the model so far, adapters merged."""
+    def load_trained(self, name: str = BEST) -> Tree:
+        """Return what was trained, the best so far."""
         if name not in self.kept:
             raise CheckpointError(f"no {name} parameters are kept yet", hint="wait for an evaluation")
-        return (EVERYTHING if parametrization is None else parametrization).effective(self.kept[name])
+        return self.kept[name]
 
 
 def memory_run(plan: Plan, given: Model | None = None) -> MemoryRun:

@@ -178,7 +178,7 @@ def what_is_trained(
         return model.params, EVERYTHING
     if execution is not None and execution.scan:
         lora.check_alike(model.params)
-    return lora.init(model.params, seed), Adapted(model.params, lora)
+    return lora.init(model.params, seed), Adapted(model.params, lora, model.source)
 
 
 def fine_tuning_groups(task_name: str, source: str, config: TransformerConfig, *, adapters: bool) -> list[Group]:

@@ -31,6 +31,7 @@ from ..trained_model import TrainedModel
 from ..training.lora import LoRA
 from ..training.recipe import Recipe
 from ..tree import named_leaves
+from ..weights.places import split_adapter
 
 _ONLY_OF = {"numba": "cpu", "jax": "jax"}
 """Libraries that one engine alone computes with."""
@@ -226,6 +227,8 @@ class Base:
 
 def stable(source: str) -> str:
     """Return a path as an absolute one, so that a run can go on in any folder; names as they are."""
+    if (adapted := split_adapter(source)) is not None:
+        return f"{stable(adapted[0])}+{adapted[1].resolve()}"
     return str(Path(source).resolve()) if Path(source).exists() else source
 
 

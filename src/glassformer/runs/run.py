@@ -30,10 +30,11 @@ from ..trained_model import END, START, TrainedModel
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from ..training.loop import StepRecord
 from ..training.lora import EVERYTHING, Adapted, LoRA, Parametrization
+from ..training.peft import Adapter, with_adapter
 from ..training.recipe import Recipe
 from ..training.state import COUNTERS, TREES, TrainingState, final_params, not_finite, refuse_to_save, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
-from ..weights.places import is_run, locate, open_published
+from ..weights.places import is_run, locate, open_published, split_adapter
 from .custom_files import check_task, load_custom_file, load_custom_files, takes_lexicon
 from .folder import CONFIG, METRICS, naming_damage, read_config, read_metrics, write, write_config
 from .lock import FolderLock
@@ -152,7 +153,9 @@ class Run:
 
     def parametrization(self) -> Parametrization:
         """Return what is trained; adapters need the model beside which they stand, which is read again."""
-        return EVERYTHING if self.lora is None else Adapted(self._base_params(), self.lora)
+        if self.base is None or self.base.lora is None:
+            return EVERYTHING
+        return Adapted(self._base_params(), self.base.lora, self.base.source)
 
     def _base_params(self) -> Tree:
         """Return the parameters of the model that the run started from; refuse others than those."""
@@ -171,6 +174,11 @@ class Run:
 
         A given `parametrization` saves reading the model that adapters belong to.
         """
+        parametrization = self.parametrization() if parametrization is None else parametrization
+        return parametrization.effective(self.load_trained(name))
+
+    def load_trained(self, name: str = BEST) -> Tree:
+        """Return what was trained: the parameters of the model, or adapters."""
         if name == BEST and not checkpoint_path(self.folder, BEST).is_file():
             name = LATEST
         if name == LATEST and self.under_jax:
@@ -179,8 +187,7 @@ class Run:
         params = _part(arrays, "ema.average") or _part(arrays, "params")
         specs = self.trained_specs()
         check_same(params, specs)
-        parametrization = self.parametrization() if parametrization is None else parametrization
-        return parametrization.effective(rebuilt(specs, params))
+        return rebuilt(specs, params)
 
     def first_params(self) -> Tree | None:
         """Return what is trained before the first step, where training starts from a model; None: it is drawn anew."""
@@ -284,6 +291,8 @@ def read_model(source: str | Path, *, blocks: bool = False, checkpoint: str = BE
     checkpoint   of a run: best or latest
     """
     place = locate(source)
+    if (adapted := split_adapter(place)) is not None:
+        return replace(with_adapter(read_model(adapted[0], checkpoint=checkpoint), adapted[1]), source=str(source))
     if is_run(place):
         return replace(model_of_run(open_run(place), checkpoint), source=str(source))
     found = open_published(place, kept=FORMS if blocks else ())
@@ -317,9 +326,15 @@ def model_of_run(run: Run, checkpoint: str = BEST, *, params: Tree | None = None
     if isinstance(run.config, EncoderConfig):
         with contextlib.suppress(GlassformerError):  # its data may be gone
             labels = run.task().class_labels(run.config)
+    adapter = None
+    if params is None:
+        own, trained = run.parametrization(), run.load_trained(checkpoint)
+        params = own.effective(trained)
+        adapter = Adapter.of(own, trained, params)
     return TrainedModel(
         run.model,  # type: ignore[arg-type]
-        run.load_params(checkpoint) if params is None else params,
+        params,
+        adapter=adapter,
         tokenizer=reader,
         target_tokenizer=writer,
         start_id=start,

@@ -240,8 +240,11 @@ class Session:
     @property
     def trained(self) -> TrainedModel:
         """A copy of the model as it is now; all processes must ask for it at the same time."""
-        trained = tree_map(np.array, self.trainer.take(self._final(self.state)).params)
-        return TrainedModel.of_task(self.model, self.parametrization.effective(trained), self.task)
+        return TrainedModel.of_task(self.model, self.parametrization.effective(self.now()), self.task)
+
+    def now(self) -> Tree:
+        """Return a copy of what is trained as it is now."""
+        return tree_map(np.array, self.trainer.take(self._final(self.state)).params)
 
     @property
     def best(self) -> TrainedModel:

@@ -110,7 +110,7 @@ class LoRA:
     def backward(self, adapters: Tree, grads: Tree) -> Tree:
         """Return the gradients of the adapters for those of the merged parameters."""
         grads, found = flatten(grads), {}
-        for name, (a, b) in _pairs(adapters).items():
+        for name, (a, b) in pairs_of(adapters).items():
             dw = grads[name]
             found[f"{name}.a"] = cast(self.scale * (dw @ b.swapaxes(-1, -2)), a.dtype)
             found[f"{name}.b"] = cast(self.scale * (a.swapaxes(-1, -2) @ dw), b.dtype)
@@ -118,7 +118,7 @@ class LoRA:
 
     def _shifted(self, params: Tree, adapters: Tree, scale: float) -> Tree:
         weights = flatten(params)
-        for name, (a, b) in _pairs(adapters).items():
+        for name, (a, b) in pairs_of(adapters).items():
             w = weights[name]
             weights[name] = cast(w + scale * (a @ b), w.dtype)
         return rebuilt(params, weights)
@@ -174,10 +174,11 @@ EVERYTHING = Parametrization()
 
 @dataclass(frozen=True, eq=False)
 class Adapted(Parametrization):
-    """Adapters are trained, over the frozen parameters of a base model."""
+    """Adapters are trained, over the frozen parameters of a base model, which is called `source`."""
 
     base: Tree
     lora: LoRA
+    source: str = ""
 
     def over(self, base: Tree) -> Self:
         return replace(self, base=base)
@@ -234,7 +235,7 @@ def _of_any_block(name: str) -> str:
     return re.sub(r"\.\d+\.", ".*.", name)
 
 
-def _pairs(adapters: Tree) -> dict[str, tuple[Array, Array]]:
+def pairs_of(adapters: Tree) -> dict[str, tuple[Array, Array]]:
     """Return a and b by the dotted name of their matrix."""
     leaves = flatten(adapters)
     names = [name.removesuffix(".a") for name in leaves if name.endswith(".a")]

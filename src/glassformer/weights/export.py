@@ -3,8 +3,8 @@
 import json
 import secrets
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -36,17 +36,25 @@ def export_folder(loaded: TrainedModel, path: str | Path) -> list[Path]:
     that has no published form is left out: then there is no tokenizer.json among the files. The folder is there with
     all of them, or not at all.
     """
-    folder = Path(path).absolute()
     family, config = family_for(loaded.config, loaded.family)
     loaded = with_config(loaded, config)
     arrays = published_arrays(family, loaded)
+    with complete_folder(path) as partial:
+        _write_model(partial, family, loaded, arrays)
+    return sorted(file for file in Path(path).rglob("*") if file.is_file())
+
+
+@contextmanager
+def complete_folder(path: str | Path) -> Iterator[Path]:
+    """Give a folder to write into that gets its name, a new one, when all of it is on the disk."""
+    folder = Path(path).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{path} exists already", hint="choose a new folder")
     partial = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
         with explained(Path(path), WeightsError):
             partial.mkdir(parents=True)
-            _write_model(partial, family, loaded, arrays)
+            yield partial
             for written in (*partial.rglob("*"), partial):
                 flush(written)  # on the disk before the folder gets its name
             with suppress(FileNotFoundError):
@@ -55,7 +63,6 @@ def export_folder(loaded: TrainedModel, path: str | Path) -> list[Path]:
             flush_folder(folder.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return sorted(file for file in Path(path).rglob("*") if file.is_file())
 
 
 def _write_model(folder: Path, family: Family, loaded: TrainedModel, arrays: dict[str, Array]) -> None:
@@ -84,15 +91,19 @@ def with_config(loaded: TrainedModel, config: TransformerConfig) -> TrainedModel
     if config == loaded.config:
         return loaded
     leaves, specs = flatten(loaded.params), build(config).specs()
-    if config.rotary_pairing != loaded.config.rotary_pairing:
-        half = config.channels // 2
-        pairs = (half, 2) if config.rotary_pairing == "halves" else (2, half)
-        for name, array in leaves.items():
-            if ".attention.query." in name or ".attention.key." in name:
-                turned = np.asarray(array).reshape(*array.shape[:-1], -1, *pairs).swapaxes(-1, -2)
-                leaves[name] = turned.reshape(array.shape)
+    leaves = {name: repaired(name, array, loaded.config, config) for name, array in leaves.items()}
     zeros = {name: np.zeros(spec.shape, np.float32) for name, spec in flatten(specs).items() if name not in leaves}
     return replace(loaded, config=config, params=rebuilt(specs, {**leaves, **zeros}))
+
+
+def repaired(name: str, array: Array, config: TransformerConfig, other: TransformerConfig) -> Array:
+    """Return a parameter of a config for another one: channels of queries and keys in the order of its rotary pairs."""
+    turns = ".attention.query." in name or ".attention.key." in name
+    if config.rotary_pairing == other.rotary_pairing or not turns:
+        return array
+    half = other.channels // 2
+    pairs = (half, 2) if other.rotary_pairing == "halves" else (2, half)
+    return np.asarray(array).reshape(*array.shape[:-1], -1, *pairs).swapaxes(-1, -2).reshape(array.shape)
 
 
 def published_form(tokenizer: Any) -> PublishedTokenizer | None:

@@ -1,4 +1,7 @@
-"""Where models are, and what opens them: a path, the name of a pulled model, or hf:org/name."""
+"""Where models are, and what opens them: a path, the name of a pulled model, or hf:org/name.
+
+A model with an adapter is called MODEL+FOLDER, or by the folder alone, which names its base.
+"""
 
 import re
 from collections.abc import Collection
@@ -13,12 +16,16 @@ from ..trained_model import TrainedModel
 
 HUB = "hf:"
 """How the names of models of the Hugging Face hub begin."""
+ADAPTER = "adapter_config.json"
 # No pickles, and no weights in other frameworks' formats.
 _FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
 
 def locate(path: str | Path) -> Path:
-    """Return the file or folder that a path, the name of a pulled model or hf:org/name stands for."""
+    """Return the file or folder that a path, the name of a pulled model or hf:org/name stands for.
+
+    A model with an adapter has no place of its own: for it, this is MODEL+FOLDER, which `split_adapter` splits.
+    """
     from ..models import PRESETS
     from .registry import REGISTRY, resolve
 
@@ -27,6 +34,9 @@ def locate(path: str | Path) -> Path:
     if name.startswith(HUB):
         return hub_folder(name)
     place = Path(path)
+    if (parts := split_adapter(path)) is not None:
+        locate(parts[0])  # refused if it is not there
+        return Path("+".join(map(str, parts)))
     with suppress(OSError, ValueError):  # a name that no system takes stands for nothing
         if place.exists():
             return place.parent if place.suffix == ".safetensors" else place
@@ -45,6 +55,55 @@ def locate(path: str | Path) -> Path:
         hint="pass the folder that `glassformer train` wrote, or one with config.json and model.safetensors; "
         "`glassformer models` lists the known names",
     )
+
+
+def split_adapter(path: str | Path) -> tuple[str, Path] | None:
+    """Return the base model and the folder of a model with an adapter; None for any other model."""
+    name, folder = str(path), Path(path)
+    if _is_adapter(folder):
+        return None if (folder / "config.json").is_file() else (_base_of(folder), folder)
+    cuts = [i for i, letter in enumerate(name) if letter == "+" and _is_adapter(Path(name[i + 1 :]))]
+    return (name[: cuts[0]], Path(name[cuts[0] + 1 :])) if cuts and cuts[0] else None
+
+
+def _is_adapter(folder: Path) -> bool:
+    with suppress(OSError, ValueError):  # a name that no system takes
+        return (folder / ADAPTER).is_file()
+    return False
+
+
+def adapted_name(model: str | Path, folder: str | Path) -> str:
+    """Return what a model with an adapter is called."""
+    if not _is_adapter(Path(folder)):
+        raise WeightsError(
+            f"{folder!s:.200} is no folder of an adapter: it has no {ADAPTER}",
+            hint=f"pass a folder with {ADAPTER} and adapter_model.safetensors, as PEFT writes them",
+        )
+    return f"{model}+{folder}"
+
+
+def _base_of(folder: Path) -> str:
+    """Return the base model that the folder of an adapter names: a path, a pulled model, or one of the hub."""
+    from .fields import read_json
+    from .registry import REGISTRY
+
+    name = read_json(folder / ADAPTER).get("base_model_name_or_path")
+    known = {entry.hub: entry.name for entry in REGISTRY.values() if entry.is_complete}
+    if isinstance(name, str) and (Path(name).exists() or name in REGISTRY or name in known):
+        return known.get(name, name)
+    if isinstance(name, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        return HUB + name
+    raise WeightsError(
+        f"the adapter in {folder} belongs to {str(name)[:200]!r}, which is not here",
+        hint="name the model: gf.load(MODEL, adapter=FOLDER), or MODEL --adapter FOLDER",
+    )
+
+
+def hub_name(source: str) -> str:
+    """Return what a model is called on the hub, where it is known to be there; else what it is called here."""
+    from .registry import REGISTRY
+
+    return REGISTRY[source].hub if source in REGISTRY else source.removeprefix(HUB)
 
 
 def hub_folder(name: str) -> Path:

