@@ -37,6 +37,7 @@ TINY: dict[str, dict[str, Any]] = {
     "text": {**TINY_MODEL, "context": 16, "batch": 4},
     "lines": {**TINY_MODEL, "batch": 8},
     "pairs": {**TINY_MODEL, "encoder_layers": 1, "batch": 8},
+    "classify": {**TINY_MODEL, "tokenizer": "bytes", "batch": 8},
 }
 """Settings that make each task small enough for a test."""
 
@@ -48,7 +49,8 @@ def write_data(task: str, folder: Path) -> str | None:
     """Write a small file for the tasks that read one; return its path."""
     names = NAMES.split()
     pairs = "\n".join(f"{name}\t{name[::-1]}" for name in names)
-    contents = {"lines.txt": "\n".join(names), "text.txt": PROSE, "pairs.tsv": pairs}
+    labels = "text,label\n" + "\n".join(f"{name},{len(name) % 2}" for name in names)
+    contents = {"lines.txt": "\n".join(names), "text.txt": PROSE, "pairs.tsv": pairs, "classify.csv": labels}
     file = next((file for file in contents if file.startswith(f"{task}.")), None)
     if file is None:
         return None

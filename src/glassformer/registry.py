@@ -30,7 +30,8 @@ SUMMARIES = {
     "dates": "dates written in many languages to ISO dates, such as 3. März 2001 to 2001-03-03",
     "text": "continue a text: Python's own documentation, or your file, folder or token file",
     "lines": "write lines like those of a file, such as names",
-    "pairs": "source to target, from a TSV file or gettext catalogs (.po, .mo)",
+    "pairs": "source to target, from a table (CSV, TSV, JSONL) or gettext catalogs (.po, .mo)",
+    "classify": "tell texts apart by their labels, from a table (CSV, TSV, JSONL) or a folder for each label",
 }
 """Each task in one line."""
 
@@ -40,7 +41,7 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
     "positions": ("learned", "sinusoidal", "rotary", "alibi", "relative", "none"),
     "block": ("residual", "parallel", "attention_only"),
     "op": (),
-    "tokenizer": ("chars", "bytes", "words", "bpe", "tokenizer.json"),
+    "tokenizer": ("chars", "bytes", "words", "bpe", "wordpiece", "tokenizer.json"),
     "task": tuple(SUMMARIES),
     "optimizer": ("sgd", "adam", "adamw", "lion", "muon"),
     "schedule": ("constant", "cosine", "linear", "inverse_sqrt"),

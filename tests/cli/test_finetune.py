@@ -252,7 +252,7 @@ def test_settings_that_do_not_fit_are_refused(args, message, hint, bases, prose,
 @pytest.mark.parametrize(
     ("kind", "task", "message", "hint"),
     [
-        ("gpt2", "majority", "the task 'majority' has a vocabulary of its own", "text, lines, pairs"),
+        ("gpt2", "majority", "the task 'majority' has a vocabulary of its own", "text, lines, pairs, classify"),
         ("run", "lines", "no token that ends a text", "the task 'text'"),
         ("bert", "text", "is 'encoder', but 'text' needs 'decoder'", "another model"),
         ("t5", "text", "is 'encoder-decoder', but 'text' needs 'decoder'", "another task"),

@@ -128,7 +128,7 @@ REFUSED = [
     ("train counting --coordinator a:1", TOGETHER),
     ("train counting --processes 2", TOGETHER),
     ("train counting --process 0", TOGETHER),
-    ("train counting --steps 3 --set steps=4", "steps are given twice"),
+    ("train counting --steps 3 --set steps=4", "steps is given twice"),
     ("train counting --lora", "--lora needs a model to start from"),
     ("train text --from {text} --preset gpt2", "--preset builds a new model"),
     ("train --resume {text} --lora", "--resume continues a run with its own settings"),

@@ -33,7 +33,8 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     (folder / "names.txt").write_text("\n".join(WORDS + WORDS[:30]))
     (folder / "pairs.tsv").write_text("\n".join(f"{word}\t{word[::-1]}" for word in WORDS))
-    return {"lines": folder / "names.txt", "pairs": folder / "pairs.tsv"}
+    (folder / "labels.csv").write_text("text,label\n" + "\n".join(f"{word},{ord(word[0]) % 2}" for word in WORDS))
+    return {"lines": folder / "names.txt", "pairs": folder / "pairs.tsv", "classify": folder / "labels.csv"}
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +115,7 @@ def test_the_same_seed_builds_the_same_data(files, name):
             assert (x is None and y is None) or np.array_equal(x, y)
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name not in ("text", "counting")])
+@pytest.mark.parametrize("name", [name for name in TASKS if name not in ("text", "counting", "classify")])
 def test_another_seed_builds_other_data(files, name):
     one, two = (build_task(name, seed=s, data=files.get(name), **SMALL.get(name, {})) for s in (3, 4))
     assert any(not np.array_equal(a.rows.targets, b.rows.targets)

@@ -28,11 +28,25 @@ from .options import PATH, engine_option, json_option, set_option, source_option
 from .output import log, plural, print_json
 from .settings import parse_settings
 
+DATA_OPTIONS = {
+    "text": ("COLUMN", "Of a table: the column of texts (default: found by its name)."),
+    "label": ("COLUMN", "Of a table: the column of labels (default: found by its name)."),
+    "tokenizer": ("NAME", "auto, chars, bytes, bpe or wordpiece (default: auto, by the size of the data)."),
+}
+"""Settings of tasks that read files, as options: what each takes, and its help."""
+
+
+def _data_options(command: Any) -> Any:
+    for name, (takes, words) in reversed(DATA_OPTIONS.items()):
+        command = click.option(f"--{name}", metavar=takes, help=words)(command)
+    return command
+
 
 @click.command()
 @click.argument("task", required=False, help="What to learn (see `glassformer tasks`), or your own Python file.")
 @click.option("--task", "own", metavar="FILE", help="A Python file with your own task, or parts of a model.")
 @click.option("--data", metavar="PATH", help="A file, a folder or a token file to learn from.")
+@_data_options
 @click.option("--preset", help="A model to train instead of the task's own.")
 @source_option
 @click.option("--lora", is_flag=True, help="With --from: freeze the model and train low-rank adapters.")
@@ -72,11 +86,12 @@ def train(
 ) -> None:
     """Train a model on a task. Ctrl-C saves it, and --resume continues bit for bit."""
     require_tensorboard(wanted=tensorboard)
-    changes = _changes(settings, None if resume is not None else steps)
+    named = {name: jax.pop(name) for name in DATA_OPTIONS}
+    changes = _changes(settings, {"steps": None if resume is not None else steps, **named})
     task = chosen_task(task, own, needed=resume is None)
     switches = changes or lora or jax["scan"] or jax["remat"] or record or None
-    others = [task, data, preset, source, seed, out, jax["precision"], jax["rules"], switches]
-    _check_resume(resume, others, anyway=anyway)
+    fixed = [task, data, preset, source, seed, out, jax["precision"], jax["rules"], switches]
+    _check_resume(resume, fixed, anyway=anyway)
     devices.use_engine_of(None if resume is None else open_run(resume), engine, jax["mesh"])
     with devices.joined(jax) as watch:
         if resume is not None:
@@ -93,14 +108,13 @@ def train(
             print_summary(session, summary)
 
 
-def _changes(settings: Sequence[str], steps: int | None) -> dict[str, Any]:
-    """Return the settings given by --set and --steps."""
+def _changes(settings: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings given by --set and by options of their own."""
     changes = parse_settings(settings)
-    if steps is None:
-        return changes
-    if "steps" in changes:
-        raise ConfigError("steps are given twice, by --steps and by --set", hint="give them once")
-    return {**changes, "steps": steps}
+    for name, value in options.items():
+        if value is not None and name in changes:
+            raise ConfigError(f"{name} is given twice, by --{name} and by --set", hint="give it once")
+    return changes | {name: value for name, value in options.items() if value is not None}
 
 
 def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | None:

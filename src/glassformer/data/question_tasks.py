@@ -135,6 +135,8 @@ class Lexicon:
         """Return a question as a batch of one."""
         if architecture == "encoder-decoder":
             return Batch(np.array([self.borders[:1]]), source=self.encode_sources([question])[0][None])
+        if architecture == "encoder":
+            return Batch(self.encode_sources([question])[0][None])
         start = [] if self.start_id is None else [self.start_id]
         return Batch(np.array([*start, *self.tokenizer.encode(question)], dtype=np.int64)[None])
 
@@ -204,7 +206,7 @@ def _examples(
 ) -> Examples:
     questions, answers = zip(*pairs, strict=True)
     if architecture == "encoder":
-        tokens, mask = stack(encode_each(lexicon.tokenizer, questions))
+        tokens, mask = stack(lexicon.encode_sources(questions))
         number = {word: i for i, word in enumerate(classes)}
         return Examples(Batch(tokens, np.array([number[answer] for answer in answers]), None if mask.all() else mask))
     written = encode_each(lexicon.writer, answers)

@@ -21,9 +21,10 @@ import numpy as np
 
 from ..arrays import Tree
 from ..data import TASKS, Lexicon
-from ..data.corpus import CARRIED, TEXT_SUFFIXES, check_path, is_token_file, sidecar, text_files
+from ..data.corpus import CARRIED, check_path, is_token_file, sidecar, text_files
 from ..data.examples import Dataset
 from ..data.pair_files import PAIR_SUFFIXES
+from ..data.tables import table_files
 from ..engines.cpu.cores import at_most, cores
 from ..files import sha256_of
 from ..text import tokenizer_from_dict
@@ -142,7 +143,10 @@ def data_provenance(task_name: str, data: str | None) -> DataProvenance | None:
     if is_token_file(path):
         about = json.loads(sidecar(path).read_text(encoding="utf-8"))
         return DataProvenance(source, about["sha256"], 1, path.stat().st_size)
-    files = text_files(path, PAIR_SUFFIXES if task_name == "pairs" else TEXT_SUFFIXES)
+    if task_name == "classify":
+        files = table_files(path)
+    else:
+        files = text_files(path, PAIR_SUFFIXES) if task_name == "pairs" else text_files(path)
     if files == [path]:
         return DataProvenance(source, sha256_of(path), 1, path.stat().st_size)
     lines = "".join(f"{sha256_of(file)}  {file.relative_to(path).as_posix()}\n" for file in files)

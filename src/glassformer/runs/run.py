@@ -58,6 +58,7 @@ class Run:
     execution: Execution = PLAIN  # how its model runs
     under_jax: bool = False  # whether the engine jax computes it, else one of the host
     own: tuple[CustomFile, ...] = ()  # files with its task or parts of its model
+    labels: tuple[str, ...] = ()  # the names of its classes
     lock: FolderLock | None = field(default=None, compare=False, repr=False)  # of the session that trains it
 
     @property
@@ -112,6 +113,7 @@ class Run:
             **({} if self.base is None else {"base": self.base.to_dict()}),
             **({"jax": self.execution.to_dict()} if self.under_jax else {}),
             **({"own": [file.to_dict() for file in self.own]} if self.own else {}),
+            **({"labels": list(self.labels)} if self.labels else {}),
             "record": self.provenance.to_dict(),
         }
 
@@ -281,6 +283,7 @@ def open_run(folder: str | Path) -> Run:
             execution=Execution.from_dict({**separated(content["model"])[1], **given}),
             under_jax="jax" in content,
             own=own,
+            labels=tuple(content.get("labels", ())),
         )
 
 
@@ -322,8 +325,8 @@ def model_of_run(run: Run, checkpoint: str = BEST, *, params: Tree | None = None
         specials = (writer or reader).specials
         start, ends, family = specials.get(START), (specials[END],) if END in specials else (), ""
     lexicon = run.base is not None and takes_lexicon(run.task_name)
-    labels: tuple[str, ...] = ()
-    if isinstance(run.config, EncoderConfig):
+    labels = run.labels
+    if not labels and isinstance(run.config, EncoderConfig):
         with contextlib.suppress(GlassformerError):  # its data may be gone
             labels = run.task().class_labels(run.config)
     adapter = None

@@ -63,6 +63,7 @@ def create_run(plan: Plan, folder: Path, *, numbered: bool = False) -> Run:
     record = replace(run.provenance, data=data_provenance(run.task_name, run.task_options.get("data")))
     own = custom_files_of(plan.task, run.config, run.recipe)
     run = replace(run, folder=folder, tokenizer=tokenizer, target_tokenizer=target, own=own, provenance=record)
+    run = replace(run, labels=plan.task.class_labels(run.config))
     with first_before_others("run folder") as first:
         if first:
             run = _created(run, numbered=numbered)

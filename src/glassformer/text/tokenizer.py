@@ -12,6 +12,7 @@ from ..setting import check_known
 from .bpe import BPETokenizer
 from .published import PublishedTokenizer
 from .symbols import ByteTokenizer, CharTokenizer, WordTokenizer
+from .wordpiece import WordPieceTokenizer
 
 
 class Tokenizer(Protocol):
@@ -35,7 +36,7 @@ class Tokenizer(Protocol):
 
 
 _EVERY: tuple[type[Tokenizer], ...] = (
-    CharTokenizer, ByteTokenizer, WordTokenizer, BPETokenizer, PublishedTokenizer,
+    CharTokenizer, ByteTokenizer, WordTokenizer, BPETokenizer, WordPieceTokenizer, PublishedTokenizer,
 )  # fmt: skip
 TOKENIZERS = {tokenizer.kind: tokenizer for tokenizer in _EVERY}
 """Every tokenizer by the `kind` in its dict."""

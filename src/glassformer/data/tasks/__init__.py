@@ -8,7 +8,7 @@ from ...errors import ConfigError
 from ...setting import check_count, check_known
 from ..question_tasks import Within
 from ..task import Task
-from . import arithmetic, counting, dates, files, regression, strings
+from . import arithmetic, classify, counting, dates, files, regression, strings
 
 __all__ = ["TASKS", "build_task"]
 
@@ -29,6 +29,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "text": files.text,
     "lines": files.lines,
     "pairs": files.pairs,
+    "classify": classify.classify,
 }
 """What builds each task; its keyword arguments are the task's options. Registered tasks follow the built-in ones."""
 

@@ -1,0 +1,377 @@
+"""Rows of texts as people keep them: CSV, TSV, JSON Lines, folders of them, DataFrames and lists of dicts.
+
+A row that breaks the structure of its file is an error with the number of its line: a quote that never closes, more
+fields than the header has, a line that is no JSON. What a task can do without, such as a row with an empty field, is
+its own affair. Columns are found by name, or named by the user; those of a file without a header are called 1, 2, …
+"""
+
+import codecs
+import csv
+import io
+import json
+import math
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import DataError, did_you_mean
+from .corpus import TEXT_SUFFIXES, text_files
+
+TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json"})
+"""The files of a folder that hold rows. A file that is named itself may end in anything."""
+DELIMITERS = (",", ";", "\t", "|")
+HEAD = 1 << 16
+"""Characters of a file that its delimiter is found by."""
+_BETWEEN = re.compile(r"[\s,]*")
+
+KNOWN: dict[str, tuple[str, ...]] = {
+    "text": (
+        "text", "review", "sentence", "content", "comment", "message", "body", "document", "tweet", "post", "utterance",
+        "headline", "description", "title",
+    ),
+    "label": (
+        "label", "labels", "class", "category", "sentiment", "stars", "rating", "intent", "topic", "tag", "polarity",
+        "emotion", "target", "score", "y",
+    ),
+    "source": ("source", "src", "question", "prompt", "instruction", "input"),
+    "target": ("target", "tgt", "answer", "completion", "response", "translation", "output"),
+}  # fmt: skip
+"""What people call their columns, the likeliest name first."""
+CHAT = ("messages", "conversations", "conversation")
+"""Columns of JSON Lines that hold conversations: lists of {"role": …, "content": …}."""
+
+
+class Row(NamedTuple):
+    """One row and where it stands; `error` says why it cannot be read.
+
+    file     empty for rows that come from Python
+    line     of the file, from 1, where the row begins; of rows from Python, their index
+    fields   one for each column: text, or what JSON and Python hold
+    """
+
+    file: str
+    line: int
+    fields: tuple[Any, ...]
+    error: DataError | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it stands, as messages say it."""
+        return f"{self.file}, line {self.line:,}" if self.file else f"rows[{self.line}]"
+
+
+@dataclass(frozen=True)
+class Table:
+    """All rows of a file, a folder, a DataFrame or a list.
+
+    name       where they come from
+    columns    their names; `header`: whether they have names of their own
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    rows: list[Row]
+    header: bool = True
+
+    def find(self, role: str, asked: str | None = None) -> str | None:
+        """Return the column that the user asks for, or the one with a known name for a role; None without one."""
+        folded = {name.strip().casefold(): name for name in reversed(self.columns)}
+        if asked is None:
+            return next((folded[name] for name in KNOWN[role] if name in folded), None)
+        if asked in self.columns or asked.casefold() in folded:
+            return asked if asked in self.columns else folded[asked.casefold()]
+        raise DataError(
+            f"{self.name} has no column {asked!r}, only {', '.join(map(repr, self.columns))}",
+            hint=did_you_mean(asked, self.columns) if self.header else "without a header, columns are called 1, 2, …",
+        )
+
+    def values(self, column: str) -> list[Any]:
+        """Return one field of every row."""
+        place = self.columns.index(column)
+        return [row.fields[place] for row in self.rows]
+
+    def texts(self, column: str) -> list[str]:
+        """Return one field of every row as text, empty where there is none; refuse lists and objects."""
+        return [text_of(value, row, column) for row, value in zip(self.rows, self.values(column), strict=True)]
+
+
+def read_table(data: Any, *, named: Sequence[str | None] = (), roles: Sequence[str] = (), strict: bool = True) -> Table:
+    """Return all rows of a file, a folder of tables, a DataFrame, or a list of dicts.
+
+    named    columns that the user names: a first line with one of them is a header
+    roles    what the columns are for: keys of `KNOWN`, whose names make a first line a header, too
+    strict   refuse a broken row; False: keep it, with its error
+    """
+    asked = tuple(name for name in named if name is not None)
+    if not isinstance(data, str | os.PathLike):
+        return _from_python(data)
+    files = table_files(data)
+    in_folders = Path(data).is_dir() and not is_table(files[0])
+    tables = (
+        [_labeled_texts(Path(data), files)] if in_folders else [_read_file(file, asked, tuple(roles)) for file in files]
+    )
+    table, *others = tables
+    for other in others:
+        if other.columns != table.columns:
+            raise DataError(
+                f"{other.name} has the columns {', '.join(other.columns)}, but {table.name} {', '.join(table.columns)}",
+                hint="give all files of a folder the same columns, or name one of them",
+            )
+    every = [row for each in tables for row in each.rows]
+    if not every:
+        raise DataError(f"{data} has no rows", hint="pass a file with a row below its header")
+    for row in every if strict else ():
+        if row.error is not None:
+            raise row.error
+    return Table(os.fspath(data), table.columns, every, table.header)
+
+
+def table_files(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the file itself, or the tables below a folder; where there are none, its texts."""
+    if Path(path).is_dir():
+        with suppress(DataError):
+            return text_files(path, TABLE_SUFFIXES)
+    return text_files(path, TABLE_SUFFIXES if Path(path).is_file() else TEXT_SUFFIXES)
+
+
+def is_table(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file is a table by its name."""
+    return Path(path).suffix.lower() in TABLE_SUFFIXES
+
+
+def text_of(value: Any, row: Row, column: str) -> str:
+    """Return a field as text, without space around it; numbers as JSON writes them."""
+    if isinstance(value, str):
+        return value.strip()
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # what a column of whole numbers with gaps becomes in a DataFrame
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    if isinstance(value, list | tuple | dict | set):
+        raise DataError(f"{row.place}: {column!r} holds {value!r:.60}, not text", hint="name another column")
+    return str(value).strip()
+
+
+def normalized(text: str) -> str:
+    """Return what two spellings of the same text have in common: neither case nor white space nor width count."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def chat_turns(value: Any, row: Row) -> list[tuple[str, str]]:
+    """Return the role and the text of each message of a conversation."""
+    names = (("role", "content"), ("from", "value"))
+    turns = []
+    for message in value if isinstance(value, list) else [value]:
+        found = [pair for pair in names if isinstance(message, dict) and all(name in message for name in pair)]
+        if not found or not isinstance(message, dict) or not isinstance(message[found[0][1]], str):
+            raise DataError(
+                f"{row.place}: a conversation holds {message!r:.60}",
+                hint='a conversation is a list of messages such as {"role": "user", "content": "Hello"}',
+            )
+        turns.append((str(message[found[0][0]]), message[found[0][1]].strip()))
+    return turns
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def read_bytes(path: Path) -> str:
+    """Return the text of a file in UTF-8, or in UTF-16 with a byte order mark; refuse others with the line."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    if encoding == "utf-8-sig" and b"\0" in data:
+        line = data.count(b"\n", 0, data.index(b"\0")) + 1
+        raise DataError(f"{path}, line {line:,}: a zero byte; this is no text", hint="export it as CSV in UTF-8")
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start : error.start + 1].hex()
+        raise DataError(
+            f"{path}, line {line:,}: byte 0x{byte} is not {encoding.removesuffix('-sig').upper()}",
+            hint="convert it, for example: iconv -f latin1 -t utf-8",
+        ) from None
+
+
+def _read_file(path: Path, named: tuple[str, ...], roles: tuple[str, ...]) -> Table:
+    text = read_bytes(path)
+    suffix, first = path.suffix.lower(), text.lstrip()[:1]
+    if not first:
+        raise DataError(f"{path} is empty", hint="pass a file with rows in it")
+    if suffix in (".json", ".jsonl", ".ndjson") or (suffix not in TABLE_SUFFIXES and first in "{["):
+        return _of_dicts(str(path), (_json_list if first == "[" else _json_lines)(text, str(path)))
+    delimiter = "\t" if suffix in (".tsv", ".tab") else _delimiter(text)
+    return _separated(list(_records(text, str(path), delimiter)), str(path), delimiter, named, roles)
+
+
+def _labeled_texts(folder: Path, files: list[Path]) -> Table:
+    """Return the texts of a folder, one row each; its subfolders are their labels."""
+    label = [file.relative_to(folder).parts[0] if file.parent != folder else None for file in files]
+    rows = [Row(str(file), 1, (read_bytes(file), name)) for file, name in zip(files, label, strict=True)]
+    return Table(str(folder), ("text", "label"), rows)
+
+
+def _delimiter(text: str) -> str:
+    """Return the delimiter that cuts the first lines into most equally many fields."""
+    head = text[:HEAD]
+
+    def score(delimiter: str) -> tuple[float, int]:
+        with suppress(csv.Error):
+            widths = [len(row) for row in csv.reader(io.StringIO(head, newline=""), delimiter=delimiter) if row]
+            widths = widths[: len(widths) - (len(head) < len(text))]
+            if widths and widths[0] > 1:
+                return sum(width == widths[0] for width in widths) / len(widths), widths[0]
+        return 0.0, 0
+
+    return max(DELIMITERS, key=score)
+
+
+def _records(text: str, file: str, delimiter: str) -> Iterator[Row]:
+    """Yield the fields of every record. Tab-separated values know no quotes, as IANA defines them."""
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    quoting = {"quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
+    reader: Any = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **quoting)  # type: ignore[arg-type]
+    while True:
+        line = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            unclosed = "unexpected end" in str(error)
+            what = "a quote opens here and never closes" if unclosed else "text follows a closing quote"
+            hint = 'close it; a quote inside a quoted field is written twice: ""'
+            yield Row(file, line, (), DataError(f"{file}, line {line:,}: {what}", hint=hint))
+            if unclosed:
+                return
+            continue
+        if any(field.strip() for field in fields):
+            yield Row(file, line, tuple(fields))
+
+
+def _separated(rows: list[Row], file: str, delimiter: str, named: tuple[str, ...], roles: tuple[str, ...]) -> Table:
+    """Name the columns of records, by their first one if that is a header; mark those with other numbers of fields."""
+    first = rows[0]
+    if first.error is not None:
+        raise first.error
+    names = [name.strip() for name in first.fields]
+    header = _is_header(names, named, roles)
+    if header:
+        names = [name or str(place) for place, name in enumerate(names, start=1)]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise DataError(f"{first.place}: two columns are called {twice[0]!r}", hint="rename one of them")
+    else:
+        names = [str(place + 1) for place in range(len(names))]
+    wanted = f"the header has {len(names)}" if header else f"the first line has {len(names)}"
+    sign = "tab" if delimiter == "\t" else f"“{delimiter}”"
+    checked = []
+    for row in rows[1:] if header else rows:
+        if row.error is None and len(row.fields) != len(names):
+            fact = f"{row.place} has {len(row.fields)} fields, but {wanted}"
+            hint = f"put a {sign} between fields" + (
+                ", and none inside one" if sign == "tab" else ", and quotes around a text that holds one"
+            )
+            row = row._replace(error=DataError(fact, hint=hint))
+        checked.append(row)
+    return Table(file, tuple(names), checked, header)
+
+
+def _is_header(names: list[str], named: tuple[str, ...], roles: tuple[str, ...]) -> bool:
+    """Tell whether a first line names columns: one that the user named, or known ones.
+
+    Of pairs, both columns must have known names: a text such as "input" may well be the first of a list of words.
+    """
+    folded = {name.casefold() for name in names}
+    if named:
+        return any(name.casefold() in folded for name in named) or not all(name.isdecimal() for name in named)
+    found = [not folded.isdisjoint(KNOWN[role]) for role in roles]
+    return (all if "source" in roles else any)(found)
+
+
+def _json_lines(text: str, file: str) -> Iterator[Row]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield Row(file, number, (json.loads(line),))
+        except (ValueError, RecursionError) as error:
+            why = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+            fact = f"{file}, line {number:,} is no JSON: {why}: {line.strip()!r:.60}"
+            yield Row(file, number, (), DataError(fact, hint="write one whole object on each line"))
+
+
+def _json_list(text: str, file: str) -> Iterator[Row]:
+    """Yield the items of a JSON list, each with the line it begins on."""
+    decoder, place, line, counted = json.JSONDecoder(), text.index("[") + 1, 1, 0
+    while True:
+        place = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]
+        line, counted = line + text.count("\n", counted, place), place
+        if text.startswith("]", place):
+            return
+        try:
+            value, place = decoder.raw_decode(text, place)
+            yield Row(file, line, (value,))
+        except (ValueError, RecursionError):
+            fact = f"{file}, line {line:,}: this item of the list is no JSON: {text[place : place + 60]!r:.60}"
+            yield Row(file, line, (), DataError(fact, hint="restore the file"))
+            return
+
+
+def _of_dicts(name: str, rows: Iterable[Row]) -> Table:
+    """Return rows that hold one dict each as a table; a key that a row lacks is None there."""
+    columns: dict[str, None] = {}
+    kept = []
+    for row in rows:
+        if row.error is None and not isinstance(row.fields[0], Mapping):
+            fact = f"{row.place} holds {row.fields[0]!r:.60} instead of an object"
+            row = row._replace(error=DataError(fact, hint='write objects such as {"text": "…", "label": "…"}'))
+        if row.error is None:
+            columns |= dict.fromkeys(map(str, row.fields[0]))
+        kept.append(row)
+    names = tuple(columns)
+    if not names and kept and kept[0].error is not None:
+        raise kept[0].error
+    return Table(name, names, [
+        row if row.error is not None else row._replace(fields=tuple(row.fields[0].get(name) for name in names))
+        for row in kept
+    ])  # fmt: skip
+
+
+# --- from Python -----------------------------------------------------------------------------------------------------
+
+
+def is_rows(data: Any) -> bool:
+    """Tell whether data is a DataFrame, or a list of dicts."""
+    is_frame = hasattr(data, "columns") and (hasattr(data, "to_dicts") or hasattr(data, "to_dict"))
+    return is_frame or (isinstance(data, list) and bool(data) and isinstance(data[0], Mapping))
+
+
+def _from_python(data: Any) -> Table:
+    if not is_rows(data):
+        raise DataError(f"the data is {data!r:.80}", hint="pass a path, a DataFrame, or a list of dicts")
+    if hasattr(data, "columns"):
+        duplicates = [name for name in data.columns if list(data.columns).count(name) > 1]
+        if duplicates:
+            raise DataError(f"two columns are called {duplicates[0]!r}", hint="rename one of them")
+        # polars has to_dicts, pandas to_dict("records")
+        found = data.to_dicts() if hasattr(data, "to_dicts") else data.to_dict("records")
+    else:
+        found = data
+    table = _of_dicts("the table", [Row("", number, (one,)) for number, one in enumerate(found)])
+    for row in table.rows:
+        if row.error is not None:
+            raise row.error
+    if not table.rows:
+        raise DataError("the table has no rows", hint="pass at least one")
+    return table

@@ -1,0 +1,219 @@
+"""The task of telling texts apart: texts with labels from a table, or from a folder for each label."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ...arrays import Array
+from ...errors import DataError
+from ...models.model import Batch
+from ...text.choice import Family, fit_tokenizer
+from .. import preview
+from ..examples import Examples, stack
+from ..question_tasks import Count, Lexicon, Seed, Splits, hash_fraction, require_text
+from ..tables import Table, normalized, read_table
+from ..task import Task, recipe
+
+HELD_OUT_SHARE = 0.1
+ENOUGH = 1000
+"""Different texts from which on there is a part to choose the best parameters by, and another to test on."""
+SETTINGS = {"width": 64, "heads": 4, "layers": 2, "positions": "rotary", "activation": "gelu_tanh"}
+"""Of the model."""
+
+
+class Labeled(NamedTuple):
+    """A text and its label."""
+
+    text: str
+    label: str
+
+
+def classify(
+    *,
+    seed: Seed = 0,
+    data: Any = None,
+    text: str | None = None,
+    label: str | None = None,
+    longest: Count = 256,
+    tokenizer: Family = "auto",
+    tokenizer_size: int | None = None,
+    class_weights: Literal["none", "balanced"] = "none",
+    lexicon: Lexicon | None = None,
+) -> Task:
+    """Build the task: about a tenth of each label is held out; from 1,000 texts on, another tenth to validate.
+
+    text             column of the texts (none: found by its name, such as text, review or sentence)
+    label            column of the labels (none: found by its name, such as label, category or stars)
+    longest          tokens that are read of a text; what comes after them is cut off
+    tokenizer        what texts are cut into; auto is bpe, which reads every character
+    tokenizer_size   tokens that bpe or wordpiece learns (none: 512, and 4,096 from a million characters on)
+    class_weights    balanced: rare labels weigh as much as frequent ones, each 1 / (classes · its share)
+
+    The data is a table, a folder of tables, a folder of texts for each label, a DataFrame or a list of dicts; a
+    `lexicon` is that of a model that exists already. Each text counts once, whatever its case and white space, so that
+    it never stands on both sides. A hash of it decides on its part, which is the same for every seed.
+    """
+    del seed  # nothing is drawn: the split is by a hash
+    if data is None:
+        raise DataError("the task 'classify' needs texts with labels", hint="pass a table: --data reviews.csv")
+    found = _read(data, text, label)
+    train = [one.text for one in found.splits.train]
+    own = None if lexicon else Lexicon(fit_tokenizer(tokenizer, train, size=tokenizer_size, small="bpe"))
+    known: Lexicon = lexicon or own  # type: ignore[assignment]
+    parts, lengths = _encoded(found.splits, known, found.classes, longest)
+    sizes = {"vocab": known.tokenizer.size, "context": longest if own else min(longest, max(lengths))}
+    weights = {"class_weights": found.weights} if class_weights == "balanced" else {}
+    return Task(
+        name="classify",
+        architecture="encoder",
+        tokenizer=known.tokenizer,
+        settings={**sizes, "classes": len(found.classes), **SETTINGS},
+        recipe=recipe(steps=1000, batch=32, lr=1e-3, warmup=50, dropout=0.1, eval_every=100) | weights,
+        metric="classes",
+        encode_input=lambda typed: known.encode_question("encoder", require_text(typed)),
+        decode_answer=lambda ids: found.classes[int(ids[0])],
+        prompts=tuple(one.text for one in found.splits.held_out if len(one.text) <= longest)[:3],
+        groups=tuple(one.label for one in found.splits.held_out),
+        notes=(*found.notes, *_told(lengths, longest, known, own), *found.examples),
+        **parts,
+    )
+
+
+class _Found(NamedTuple):
+    """What was found in a table."""
+
+    classes: list[str]
+    splits: Splits
+    notes: tuple[str, ...]
+    examples: tuple[str, ...]
+
+    @property
+    def weights(self) -> list[float]:
+        """The weight of each class that lets all of them weigh the same in the training data."""
+        counts = Counter(one.label for one in self.splits.train)
+        return [len(self.splits.train) / (len(self.classes) * counts[name]) for name in self.classes]
+
+
+def _read(data: Any, text: str | None, label: str | None) -> _Found:
+    """Return the texts and labels of a table, without rows that are empty or repeated."""
+    table = read_table(data, named=(text, label), roles=("text", "label"))
+    columns = _columns(table, text, label)
+    kept, reasons = _kept(table, *columns)
+    classes = _classes(table.name, columns[1], kept)
+    rows = f"{table.name}: {len(table.rows):,} rows; texts in {columns[0]!r}, labels in {columns[1]!r}"
+    counts = preview.label_counts(Counter(one.label for one in kept))
+    splits = _split(kept)
+    notes = (rows, *preview.left_out(reasons), counts, preview.split_line(splits))
+    return _Found(classes, splits, notes, preview.examples(kept[:3]))
+
+
+def _told(lengths: Sequence[int], longest: int, known: Lexicon, own: Lexicon | None) -> tuple[str, str]:
+    """Return the lines about tokens: into what texts are cut, and how many there are."""
+    cut = sum(length > longest for length in lengths)
+    of_texts = preview.token_lengths("texts", lengths, f"; {cut:,} cut after {longest:,}" if cut else "")
+    return preview.tokenizer_line(known.tokenizer, own=own is not None), of_texts
+
+
+def _columns(table: Table, text: str | None, label: str | None) -> tuple[str, str]:
+    """Return the columns of texts and labels: those named, those with known names, or the two that there are."""
+    found = {"text": table.find("text", text), "label": table.find("label", label)}
+    if not any(found.values()) and not table.header and len(table.columns) == 2:
+        by_variety = sorted(table.columns, key=lambda column: len(set(table.texts(column))))
+        found = {"label": by_variety[0], "text": by_variety[1]}
+        labels = Counter(table.texts(by_variety[0]))
+        first = table.texts(by_variety[0])[0]
+        if labels[first] == 1 < len(table.rows) / 2 and len(labels) <= len(table.rows) / 2:
+            raise DataError(
+                f"{table.rows[0].place}: {first!r} labels this row alone, which looks like a header",
+                hint="name its columns: --text NAME --label NAME",
+            )
+    for role, other in (("text", "label"), ("label", "text")):
+        rest = [column for column in table.columns if column != found[other]]
+        if found[role] is None and found[other] is not None and len(rest) == 1:
+            found[role] = rest[0]
+        if found[role] is None:
+            raise DataError(
+                f"{table.name} has the columns {', '.join(map(repr, table.columns))}, and none is known for a {role}",
+                hint=f"name it: --{role} NAME, or {role}=…",
+            )
+    if found["text"] == found["label"]:
+        raise DataError(f"the column {found['text']!r} is both text and label", hint="name two columns")
+    return str(found["text"]), str(found["label"])
+
+
+def _kept(table: Table, text: str, label: str) -> tuple[list[Labeled], dict[str, int]]:
+    """Return the first row of each different text, and how many others there are, by the reason."""
+    rows = [Labeled(*pair) for pair in zip(table.texts(text), table.texts(label), strict=True)]
+    full = [one for one in rows if all(one)]
+    first: dict[str, Labeled] = {}
+    for one in full:
+        first.setdefault(normalized(one.text), one)
+    conflicts = sum(one.label != first[normalized(one.text)].label for one in full)
+    others = f" ({conflicts:,} had another label)" if conflicts else ""
+    reasons = {
+        "rows without a text": sum(not one.text for one in rows),
+        "without a label": sum(bool(one.text) and not one.label for one in rows),
+        f"repeated texts, the first label of each stays{others}": len(full) - len(first),
+    }
+    return list(first.values()), reasons
+
+
+def _classes(name: str, column: str, kept: Sequence[Labeled]) -> list[str]:
+    """Return the labels in order, numbers by their size; refuse labels that are all the same, or all different."""
+    found = sorted({one.label for one in kept})
+    if len(found) < 2:
+        what = f"every label is {found[0]!r}" if found else "no row has both a text and a label"
+        raise DataError(f"{name}: {what}", hint="there must be two labels to tell apart; is another column meant?")
+    if len(found) > max(2, len(kept) // 2):
+        raise DataError(
+            f"{name}: {column!r} has {len(found):,} different labels for {len(kept):,} texts",
+            hint="a label needs several texts; name another column: --label NAME",
+        )
+    try:
+        return sorted(found, key=float)
+    except ValueError:
+        return found
+
+
+def _split(kept: Sequence[Labeled]) -> Splits:
+    """Split the texts of each label by a hash; a label with a single text is trained on."""
+    splits = Splits([], [], [])
+    by_hash = sorted(kept, key=lambda one: hash_fraction(normalized(one.text)))
+    groups: dict[str, list[Labeled]] = {}
+    for one in by_hash:
+        groups.setdefault(one.label, []).append(one)
+    for group in groups.values():
+        test = min(max(1, round(len(group) * HELD_OUT_SHARE)), len(group) - 1)
+        validation = min(test, len(group) - 1 - test) if len(kept) >= ENOUGH else 0
+        splits.held_out.extend(group[:test])
+        splits.validation.extend(group[test : test + validation])
+        splits.train.extend(group[test + validation :])
+    order = {one: place for place, one in enumerate(by_hash)}
+    return Splits(*(sorted(part, key=order.__getitem__) for part in splits))
+
+
+def _encoded(
+    splits: Splits, lexicon: Lexicon, classes: Sequence[str], longest: int
+) -> tuple[dict[str, Any], list[int]]:
+    """Return the examples of each part, and how many tokens each text has before it is cut."""
+    number = {name: i for i, name in enumerate(classes)}
+    parts: dict[str, Any] = {}
+    lengths: list[int] = []
+    for part, pairs in splits._asdict().items():
+        ids = lexicon.encode_sources([one.text for one in pairs])
+        lengths += [len(each) for each in ids]
+        if pairs:
+            tokens, mask = stack([_cut(each, longest, lexicon) for each in ids])
+            targets = np.array([number[one.label] for one in pairs])
+            parts[part] = Examples(Batch(tokens, targets, None if mask.all() else mask))
+    return parts, lengths
+
+
+def _cut(ids: Array, longest: int, lexicon: Lexicon) -> Array:
+    """Return at most `longest` ids; a special token at the end, such as [SEP], stays."""
+    if len(ids) <= longest:
+        return ids
+    ends = ids[-1] in lexicon.tokenizer.specials.values()
+    return np.concatenate([ids[: longest - 1], ids[-1:]]) if ends else ids[:longest]
