@@ -2,8 +2,9 @@
 
 import pytest
 
-from browser import check_access, state, tiny_explorer, told, visit
+from browser import TEXTS, check_access, state, tiny_explorer, told, visit
 from glassformer.config import DecoderConfig, EncoderConfig
+from glassformer.interpret import scale
 from glassformer.models import build
 from glassformer.text import PublishedTokenizer
 from glassformer.trained_model import TrainedModel
@@ -77,6 +78,28 @@ def test_a_decoder_writes_token_by_token_and_any_other_can_be_gone_on_from(page,
     page.reload()
     until_there_are(7, page, WRITTEN)
     assert written(page) == again
+
+
+def test_the_page_writes_with_its_changes_what_python_writes_and_names_those_it_cannot_make(page, server, explorer):
+    scaled = {"word": "scale", "name": "blocks.1.attention", "where": {}, "value": 4.0, "other": ""}
+    mean = {"word": "mean", "name": "blocks.0.attention.attend.weights", "where": {}, "value": 0, "other": "if y in "}
+    frozen = {"word": "stop", "name": "blocks.0", "where": {}, "value": 0, "other": ""}
+    settings = {"temperature": 1.5, "seed": 3, "count": 6}
+    own = state("decoder", changes=[scaled, mean, frozen], look={"writing": settings})
+    go(page, server, own)
+    page.locator("button.choice").first.wait_for()
+    assert page.locator("#view li b").all_inner_texts() == [
+        'mean blocks.0.attention.attend.weights from "if y in "',
+        "stop blocks.0",
+    ]
+    assert "pair of tokens" in page.locator("#view li").first.inner_text()
+    page.get_by_role("button", name="Write on").click()
+    until(page, lambda: len(written(page)) == 6)
+    model = explorer.opened("decoder").model
+    made = {"temperature": 1.5, "seed": 3, "max_new_tokens": 6}
+    assert (
+        tuple(written(page)) == model.generate(TEXTS["decoder"], changes=[scale("blocks.1.attention", 4.0)], **made).ids
+    )
 
 
 def test_another_text_begins_anew_and_one_beyond_the_context_is_refused(page, server, troubles):

@@ -7,7 +7,7 @@
     recordings.py      trainings frame by frame: live ones and recorded runs
     memory_budget.py   whether a run fits into free memory
     router.py          the table of requests, filled by the files in routes/
-    readers.py         caches for writing token by token
+    writer.py          what writes token by token: the changes of the page, and caches
     jobs.py            long work that reports progress and can be stopped
     page_export.py     the page as one file
     server.py          the HTTP application and the process that serves it

@@ -121,10 +121,10 @@ class Explorer:
         base = before.run
         if any(change.name == POSITIONS for change in changes):
             base = before.once("without positions", lambda: without_positions(before.run))
-            changes = tuple(  # what is frozen is taken from the run with positions
-                replace(one, value=before.run[one.name], word="take") if one.word == "freeze" else one
-                for one in changes
-            )
+            frozen = {
+                id(one): {"value": before.run[one.name], "word": "take"} for one in changes if one.word == "freeze"
+            }
+            changes = tuple(replace(one, config=None, **frozen.get(id(one), {})) for one in changes)
         run = base.changed(*(one for one in changes if not one.backward and one.name != POSITIONS))
         return replace(
             before,

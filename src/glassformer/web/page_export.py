@@ -30,7 +30,7 @@ from ..tree import flatten
 from .explorer import Explorer
 from .offers import Offer, to_json
 from .recordings import RecordedTraining, TrainingHistory
-from .router import ROUTES, ask, load_routes, plain_json
+from .router import ask, load_routes, plain_json
 from .state import read_state
 
 PAGE = Path(__file__).parent / "page"
@@ -182,7 +182,7 @@ def standalone_page(
     if training is not None:
         look = {**look, "training": {"course": training.key}}
     asked = [one for own in (state, *others) for one in opening_questions(explorer, own)]
-    asked += _chosen_questions(explorer, state, look.get("lens", {}))
+    asked += _lens_questions(explorer, state, look["lens"]) if "token" in look.get("lens", {}) else []
     told = {**state, "view": view, "look": look}
     return export_page(
         explorer, told, asked, ("value", "gradient"), show, views=VIEWS, others=others, training=training
@@ -340,27 +340,22 @@ def _tiles(explorer: Explorer, state: dict[str, Any], what: str, cells: int) -> 
 
 def opening_questions(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what views ask before anything is clicked."""
-    asked: list[tuple[str, dict[str, Any], bool]] = [
-        ("attention", {}, False),
-        ("lens", {"token": None, "between": False, **_places(explorer, state)}, True),
-        ("attribution", {"token": None, "against": None, "position": -1}, True),
-        ("backward", {}, False),
-    ]
-    about = [{"word": word, "question": {"state": state, **question}, "work": work} for word, question, work in asked]
     classes = {"model": state["model"], "part": "classes", "text": ""}
-    about += [{"word": "optimizers", "question": {}}, {"word": "vocabulary", "question": classes}]
-    return [one for one in about if one["word"] in ROUTES]
-
-
-def _chosen_questions(explorer: Explorer, state: dict[str, Any], lens: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what the lens asks about the token that is followed in it."""
-    if "token" not in lens:
-        return []
-    target = {"token": lens["token"], "against": lens.get("against"), "position": lens.get("position", -1)}
-    questions = {"lens": {"token": lens["token"], "between": False, **_places(explorer, state)}, "attribution": target}
-    return [
-        {"word": word, "question": {"state": state, **question}, "work": True} for word, question in questions.items()
+    about = [
+        ("attention", {"state": state}),
+        ("backward", {"state": state}),
+        ("optimizers", {}),
+        ("vocabulary", classes),
     ]
+    return [{"word": word, "question": question} for word, question in about] + _lens_questions(explorer, state, {})
+
+
+def _lens_questions(explorer: Explorer, state: dict[str, Any], lens: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what the lens asks about the token that is followed in it, or about the likeliest one."""
+    target = {"token": lens.get("token"), "against": lens.get("against"), "position": lens.get("position", -1)}
+    read = {"token": target["token"], "between": False, **_places(explorer, state)}
+    asked = {"lens": read, "attribution": target}
+    return [{"word": word, "question": {"state": state, **one}, "work": True} for word, one in asked.items()]
 
 
 def _places(explorer: Explorer, state: dict[str, Any]) -> dict[str, int]:

@@ -33,6 +33,8 @@ class Download(NamedTuple):
 
 ROUTES: dict[str, Callable[[Explorer, dict[str, Any]], Any]] = {}
 FOLDER = "glassformer.web.routes"
+PATIENCE = 0.5
+"""Seconds that an answer waits for the end of a job, so that a page need not ask often."""
 OPENS: dict[Any, tuple[tuple[str, ...], Callable[[Explorer, dict[str, Any]], Any]]] = {
     Explorer: ((), lambda explorer, question: explorer),
     RunSession: (("state",), lambda explorer, question: explorer.session(read_state(question.get("state")))),
@@ -84,6 +86,22 @@ def _reader(function: Callable[..., Any]) -> tuple[list[str], Callable[[Explorer
         return found
 
     return names, arguments
+
+
+@route("job")
+def job(explorer: Explorer, job: Any) -> dict[str, Any]:
+    """Return the progress of a job, and its result at the end."""
+    found = explorer.jobs.get(job)
+    found.ended.wait(PATIENCE)
+    return found.to_dict()
+
+
+@route("stop")
+def stop(explorer: Explorer, job: Any) -> dict[str, Any]:
+    """Ask a job to stop between two of its parts."""
+    found = explorer.jobs.get(job)
+    found.asked_to_stop.set()
+    return found.to_dict()
 
 
 def load_routes() -> None:

@@ -104,7 +104,8 @@ class Guard:
             return  # no other protocol is served
         refusal = self._refusal(scope)
         if refusal is not None:
-            await _refuse(send, *refusal)
+            status, text = refusal
+            await Response(text, status, HEADERS, "text/plain")(scope, receive, send)
             return
         prefix = f"/{self.secret}"
         inner = {**scope, "path": scope["path"][len(prefix) :], "root_path": "", "raw_path": b""}
@@ -140,17 +141,6 @@ class Guard:
         if not length.isdecimal() or int(length) > LARGEST:
             return 413, "the question is too long"
         return None
-
-
-async def _refuse(send: Send, status: int, text: str) -> None:
-    body = text.encode()
-    headers: list[tuple[bytes, bytes]] = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", str(len(body)).encode()),
-        *((name.encode(), value.encode()) for name, value in HEADERS.items()),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 async def read_body(request: Any) -> bytes:
@@ -334,14 +324,20 @@ def open_page(address: str) -> Iterator[None]:
 
 
 class _Impatient(H11Protocol):
-    """Closes a connection whose first request does not arrive in time; later ones are the keep-alive's business."""
+    """Closes a connection whose next request does not arrive in time."""
+
+    cycle: Any = None  # of the latest request
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.loop.call_later(PATIENCE, self._close_if_silent)
+        self.loop.call_later(PATIENCE, self._close_if_silent, None)
 
-    def _close_if_silent(self) -> None:
-        if getattr(self, "cycle", None) is None and not self.transport.is_closing():
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self.loop.call_later(PATIENCE, self._close_if_silent, self.cycle)
+
+    def _close_if_silent(self, last: Any) -> None:
+        if self.cycle is last and not self.transport.is_closing():
             self.transport.close()
 
 

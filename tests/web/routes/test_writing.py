@@ -10,6 +10,7 @@ from glassformer.config import DecoderConfig, EncoderConfig
 from glassformer.errors import ChatError, ConfigError, LengthError, TokenError
 from glassformer.generation.sampling import Sampling
 from glassformer.generation.writer import generate_steps
+from glassformer.interpret import add, mean, put, scale, zero
 from glassformer.models import build
 from glassformer.text import PublishedTokenizer
 from glassformer.text.chat import encode_chat
@@ -145,9 +146,118 @@ def test_steps_of_training_and_changed_weights_reach_what_is_written(explorer):
         assert ask(explorer, "next", {"state": changed, "written": []})["choices"] != plain["choices"]
 
 
-@pytest.mark.parametrize("where", [{"head": 1}, {}])
-def test_heads_that_are_switched_off_reach_what_is_written(where, explorer):
-    changes = [{"word": "zero", "name": "blocks.1.attention.output.x", "where": where}]
+def asked(word, name, value=0.0, other="", **where):
+    return {"word": word, "name": name, "where": where, "value": value, "other": other}
+
+
+def at_each(run, name, make):
+    """One change for each position of a text, with what the run has there."""
+    return [make(name, run[name][:, [n]], position=n) for n in range(run[name].shape[1])]
+
+
+PAIRS = {  # changes as a page makes them, and as Python makes them while a model writes
+    "everywhere": ("decoder", asked("scale", "blocks.1.attention", 3.0), lambda *_: [scale("blocks.1.attention", 3.0)]),
+    "one head": (
+        "decoder", asked("zero", "blocks.1.attention.output.x", head=1, example=0),
+        lambda *_: [zero("blocks.1.attention.output.x", head=1)],
+    ),
+    "the last position": (
+        "decoder", asked("put", "blocks.0", 2.0, position=-1, feature=3),
+        lambda *_: [put("blocks.0", 2.0, position=7, feature=3)],
+    ),
+    "a weight of attention": (
+        "decoder", asked("put", "blocks.0.attention.attend.weights", 1.0, head=0, position=5, key=-8),
+        lambda *_: [put("blocks.0.attention.attend.weights", 1.0, head=0, position=5, key=0)],
+    ),
+    "another text": (
+        "decoder", asked("take", "blocks.0", other="if y in "), lambda run, there: at_each(there, "blocks.0", put),
+    ),
+    "part of the way": (
+        "decoder", asked("steer", "blocks.0", 4.0, other="if y in ", position=6),
+        lambda run, there: [add("blocks.0", 4 * (there["blocks.0"] - run["blocks.0"])[:, [6]], position=6)],
+    ),
+    "a mean": (
+        "decoder", asked("mean", "blocks.0.feed_forward", other="if y in "),
+        lambda run, there: [mean("blocks.0.feed_forward", there)],
+    ),
+    "a weight": (
+        "decoder", asked("scale", "blocks.1.attention.value.w", 9.0),
+        lambda *_: [scale("blocks.1.attention.value.w", 9.0)],
+    ),
+    "the decoder": (
+        "encoder-decoder", asked("add", "decoder.blocks.1.feed_forward", 9.0, position=2, feature=1),
+        lambda *_: [add("decoder.blocks.1.feed_forward", 9.0, position=2, feature=1)],
+    ),
+    "the encoder": (
+        "encoder-decoder", asked("steer", "encoder.blocks.1", 50.0, other="9. juli 1987"),
+        lambda run, there: [
+            add("encoder.blocks.1", 50 * (there["encoder.blocks.1"] - run["encoder.blocks.1"])[:, [n]], position=n)
+            for n in range(12)
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_changes_reach_what_is_written_token_for_token(pair, explorer):
+    architecture, change, made = PAIRS[pair]
+    text = {"decoder": "for x in", "encoder-decoder": "3. märz 2001"}[architecture]
+    model = explorer.opened(architecture).model
+    run, there = (model.watch(one) if one else None for one in (text, change["other"]))
+    drawn = {"seed": 4, "temperature": 1.5, "top_k": 30}
+    own = {"model": architecture, "text": text}
+    found, before = (
+        written(explorer, 7, state={**own, "changes": changes}, **drawn)["tokens"] for changes in ([change], [])
+    )
+    wanted = model.generate(text, changes=made(run, there), max_new_tokens=7, **drawn).ids
+    assert tuple(token["id"] for token in found)[: len(wanted)] == wanted
+    assert [token["own"] for token in found] != [token["own"] for token in before]
+
+
+def test_tokens_that_were_exchanged_are_read_by_what_is_written(explorer):
+    model = explorer.opened("decoder").model
+    [i, o, f] = (model.tokenizer.encode(letter)[0] for letter in "iof")
+    changes = [asked("put", "tokens", int(i), example=0, position=0), asked("put", "tokens", int(f), position=-7)]
+    own = state("decoder", changes=[*changes, asked("put", "targets", int(o), position=0)])
+    found = ask(explorer, "next", {"state": own, "written": []})
+    assert [token["label"] for token in found["before"]] == list("ifr x in")
+    assert list(found["limits"]) == [{"change": 2, "why": "not made: only the loss reads it"}]
+    ids = [token["id"] for token in written(explorer, 5, state=own, temperature=0)["tokens"]]
+    assert tuple(ids) == model.generate("ifr x in", max_new_tokens=5, temperature=0).ids
+    assert ask(explorer, "written_text", {"state": own, "written": ids})["same"]
+
+
+def test_what_cannot_be_done_while_it_writes_is_named_with_its_reason(explorer):
+    changes = [
+        asked("scale_gradient", "blocks.0", 2.0),
+        asked("take", "blocks.1.attention.attend.weights", other="if y in "),
+        asked("freeze", "blocks.1.attention"),
+        asked("zero", "positions"),
+    ]
+    found = ask(explorer, "next", {"state": state("decoder", changes=changes), "written": []})
+    assert [one["change"] for one in found["limits"]] == [0, 1, 2]
+    for one, word in zip(found["limits"], ("gradient", "pair of tokens", "at the 8 positions"), strict=True):
+        assert word in one["why"]
+    remembered = asked("zero", "decoder.blocks.0.cross_attention.attend.k")
+    own = state("encoder-decoder", changes=[remembered])
+    [limit] = ask(explorer, "next", {"state": own, "written": []})["limits"]
+    assert "not made: there is no value 'decoder.blocks.0.cross_attention.attend.k'" in limit["why"]
+    # A conversation has positions of its own.
+    changes = [asked("zero", "blocks.0.attention", position=0), asked("scale", "blocks.0.attention", 2.0)]
+    own = {"model": "chat", "text": "the sea", "changes": changes}
+    found = ask(explorer, "next", {"state": own, "chat": CHAT, "written": []})
+    assert [one["change"] for one in found["limits"]] == [0]
+    assert "conversation" in found["limits"][0]["why"]
+    ids = [token["id"] for token in written(explorer, 4, state=own, chat=CHAT, temperature=0)["tokens"]]
+    model = explorer.opened("chat").model
+    assert (
+        tuple(ids) == model.chat(CHAT, changes=[scale("blocks.0.attention", 2.0)], max_new_tokens=4, temperature=0).ids
+    )
+
+
+@pytest.mark.parametrize("word", ["zero", "freeze"])
+def test_what_is_likeliest_next_is_what_the_changed_run_says(word, explorer):
+    changes = [asked("zero", "positions"), asked(word, "blocks.1.attention"), asked("scale", "blocks.0", 2.0)]
     own = state("decoder", changes=changes)
     found = ask(explorer, "next", {"state": own, "written": []})
     expected = probabilities(explorer.session(read_state(own)).run)
@@ -213,7 +323,7 @@ def test_a_conversation_is_read_as_its_template_says(explorer):
     [[], "hello", [{"role": "user"}], [{"role": "judge", "content": "x"}], [{"role": "user", "content": 3}], [3]],
 )
 def test_conversations_that_are_none_are_refused(explorer, chat):
-    with pytest.raises(ChatError):
+    with pytest.raises((ChatError, ConfigError)):
         ask(explorer, "prompt", {"model": "chat", "chat": chat})
 
 

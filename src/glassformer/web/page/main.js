@@ -7,6 +7,7 @@ import { canRedo, canUndo, change, onState, readAddress, redo, runState, state, 
 import { closeCard, redrawCard } from "./card.js";
 import { page } from "./page.js";
 import { drawTour } from "./tours.js";
+import { changeInWords } from "./trials.js";
 import { VIEWS } from "./views.js";
 
 const $ = (id) => document.getElementById(id);
@@ -207,7 +208,7 @@ function drawTabs() {
 function drawStrip() {
   const { changes, steps } = state();
   if (!changes.length && !steps.length && !canRedo() && !canUndo()) { fill($("strip")); return; }
-  const chips = changes.map((one, number) => chip(describe(one), page.run?.idle?.includes(number), () => change({ changes: changes.filter((_, n) => n !== number) })));
+  const chips = changes.map((one, number) => chip(changeInWords(one), page.run?.idle?.includes(number), () => change({ changes: changes.filter((_, n) => n !== number) })));
   const moves = steps.map((one, number) => chip(`one step of ${one.optimizer}, rate ${one.lr}`, false, () => change({ steps: steps.slice(0, number) })));
   fill($("strip"), changes.length + steps.length ? make("b", {}, "Changed:") : null, moves, chips,
     button("Undo", undo, { disabled: !canUndo() }), button("Redo", redo, { disabled: !canRedo() }),
@@ -217,17 +218,6 @@ function drawStrip() {
 function chip(text, idle, remove) {
   return make("span", { class: "token" }, text, idle ? make("span", { class: "bad" }, " (altered nothing)") : null, " ",
     button("×", remove, { class: "link", "aria-label": `Take back: ${text}`, ...live }));
-}
-
-// A change in words: a token as “f” → “j” at 4.
-function describe(one) {
-  const at = one.where?.position;
-  const [was, is] = [page.run?.[`${one.name}_before`]?.[at], page.run?.[one.name]?.[at]];
-  if (one.word === "put" && was && is) return `“${visible(was.label)}” → “${visible(is.label)}” at ${at}`;
-  const where = Object.entries(one.where ?? {}).map(([axis, number]) => `${axis} ${number}`).join(", ");
-  const number = ["put", "scale", "add", "steer", "put_gradient", "scale_gradient"].includes(one.word) ? ` ${one.value}` : "";
-  const other = one.other ? ` from ${JSON.stringify(one.other)}` : "";
-  return `${one.word.replace("_", " ")}${number} ${one.name}${where ? ` (${where})` : ""}${other}`;
 }
 
 function shortcut(event) {

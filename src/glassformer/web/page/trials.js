@@ -1,6 +1,7 @@
 // Changes of the run: tried on the server first, so that one that cannot be made never enters the list.
 
-import { tell } from "./dom.js";
+import { tell, visible } from "./dom.js";
+import { page } from "./page.js";
 import { ask } from "./server.js";
 import { change, runState, state } from "./state.js";
 
@@ -37,4 +38,15 @@ export function toggleChanges(list) {
 
 export function oneChange(word, name, where = {}, value = 0, other = "") {
   return { word, name, where, value, other };
+}
+
+// A change in words: a token as “f” → “j” at 4.
+export function changeInWords(one) {
+  const at = one.where?.position;
+  const [was, is] = [page.run?.[`${one.name}_before`]?.[at], page.run?.[one.name]?.[at]];
+  if (one.word === "put" && was && is) return `“${visible(was.label)}” → “${visible(is.label)}” at ${at}`;
+  const where = Object.entries(one.where ?? {}).map(([axis, number]) => `${axis} ${number}`).join(", ");
+  const number = ["put", "scale", "add", "steer", "put_gradient", "scale_gradient"].includes(one.word) ? ` ${one.value}` : "";
+  const other = one.other ? ` from ${JSON.stringify(one.other)}` : "";
+  return `${one.word.replace("_", " ")}${number} ${one.name}${where ? ` (${where})` : ""}${other}`;
 }

@@ -5,6 +5,7 @@ import { ask, work } from "./server.js";
 import { change, look, runState, state } from "./state.js";
 import { writingBars, writingCut } from "./bars.js";
 import { chatAnswer, chatBox, chatMessages, chatOn } from "./chat.js";
+import { changeInWords } from "./trials.js";
 import { classesBox, masksBox, piecesBox, similarityBox } from "./texts.js";
 
 export const writingView = { id: "writing", title: "Writing", draw: drawWriting };
@@ -89,12 +90,10 @@ function writingGo(node) {
 function writingParts(page) {
   const parts = {
     path: make("div", { class: "tokens", "aria-label": "What was read and written" }), note: make("p", { class: "quiet" }), bars: make("div", { class: "bars" }), cut: make("p", { class: "quiet" }),
-    tree: make("section", { class: "box stack" }), actions: make("div", { class: "row" }), progress: make("span", { class: "quiet", role: "status" }), wrong: make("p", { class: "bad" }),
+    tree: make("section", { class: "box stack" }), actions: make("div", { class: "row" }), progress: make("span", { class: "quiet", role: "status" }), wrong: make("p", { class: "bad" }), limits: make("div"),
   };
-  const changed = state().changes.length
-    ? make("p", { class: "quiet" }, "Writing follows changes of weights, steps of training, and heads that are switched off. Other changes of values do not reach it.") : null;
   const source = page.run.source ? make("div", {}, make("h2", {}, "Source"), make("div", { class: "tokens" }, page.run.source.map((token) => make("span", { class: "token" }, visible(token.label))))) : null;
-  parts.root = make("div", { class: "stack" }, changed,
+  parts.root = make("div", { class: "stack" }, parts.limits,
     make("section", { class: "box stack" }, source, make("h2", {}, page.run.source ? "Target" : chatOn() ? "The prompt and the answer" : "Text"), parts.path, parts.note, parts.wrong, parts.actions, parts.progress),
     make("div", { class: "beside" }, make("section", { class: "box stack" }, make("h2", {}, "The next token"), writingSettings(), parts.bars, parts.cut), parts.tree));
   writingActions(parts);
@@ -134,6 +133,7 @@ async function writingShow() {
     if (mine !== writing.turn) return;
     writing.found = found;
     fill(parts.wrong);
+    writingLimits(found.limits);
     writingTokens();
     chatAnswer(found.text);
     const ended = !!writing.node.ends;
@@ -147,6 +147,14 @@ async function writingShow() {
   } catch (error) {
     if (mine === writing.turn) writingRefused(error);
   }
+}
+
+// Changes that are not made while it writes, or not at every token, each with the reason.
+function writingLimits(limits) {
+  const { changes, steps } = state();
+  if (!changes.length && !steps.length) return;
+  fill(writing.parts.limits, make("p", { class: "quiet" }, limits.length ? "The model writes with the changes above, but for these:" : "The model writes with the changes above."),
+    make("ul", { class: "quiet" }, limits.map((one) => make("li", {}, make("b", {}, changeInWords(changes[one.change])), ` is ${one.why}.`))));
 }
 
 function writingIdle(said) {

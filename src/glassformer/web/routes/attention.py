@@ -11,7 +11,7 @@ from ...interpret import Run, head_scores, score_scale
 from ...interpret.labels import CLS
 from ...interpret.statistics import attention_statistics
 from ...interpret.stream import stacks, sublayers
-from ..explorer import Opened, RunSession
+from ..explorer import RunSession
 from ..router import route
 from .runs import tokens_of
 
@@ -31,8 +31,8 @@ def attention(session: RunSession) -> dict[str, Any]:
             "layers": names,
             "heads": run.heads,
             "scales": [score_scale(run, name) for name in names],
-            "queries": _labels(session.opened, run, kind, queries, looked_at=False),
-            "keys": _labels(session.opened, run, kind, keys, looked_at=True),
+            "queries": _labels(run, kind, queries, looked_at=False),
+            "keys": _labels(run, kind, keys, looked_at=True),
         })  # fmt: skip
     return {"kinds": kinds}
 
@@ -74,10 +74,10 @@ def _heads(run: Run, kind: str, layer: int, name: str) -> dict[str, Any]:
     }
 
 
-def _labels(opened: Opened, run: Run, kind: str, count: int, *, looked_at: bool) -> list[str]:
+def _labels(run: Run, kind: str, count: int, *, looked_at: bool) -> list[str]:
     """Return the tokens at the queries, or at the keys, of a kind of attention."""
     of_source = run.batch.source is not None and (kind == "encoder" or (kind == "cross" and looked_at))
-    tokens = tokens_of(opened, run, "source" if of_source else "tokens") or []
+    tokens = tokens_of(run, "source" if of_source else "tokens") or []
     labels = [token["label"] for token in tokens]
     before = [CLS] * (count - len(labels))  # a learned vector may stand before the tokens
     labels = before + labels

@@ -58,7 +58,7 @@ def _saliency(session: RunSession) -> list[dict[str, Any]]:
     for name, part in EMBEDDINGS.items():
         if name in session.gradients:
             values = gradient_times_input(session.run, session.gradients, name)[0]
-            read = [one["label"] for one in tokens_of(session.opened, session.run, part) or []]
+            read = [one["label"] for one in tokens_of(session.run, part) or []]
             tokens = [*["(the model's own)"] * (len(values) - len(read)), *read]  # a learned vector may come first
             found.append({"part": part, "name": name, "tokens": tokens, "values": values})
     return found

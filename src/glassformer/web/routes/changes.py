@@ -59,7 +59,7 @@ def _matching(words: list[str], text: str) -> list[int]:
 def second(session: RunSession, other: str = "") -> dict[str, Any]:
     """Return how the model reads a second text, and whether values can be taken from it at equal places."""
     run = session.plain_session.other(other)
-    parts = {part: tokens_of(session.opened, run, part) for part in ("tokens", "source")}
+    parts = {part: tokens_of(run, part) for part in ("tokens", "source")}
     fits = all(np.shape(getattr(session.run.batch, part)) == np.shape(getattr(run.batch, part)) for part in parts)
     return {**parts, "fits": fits}
 
@@ -101,7 +101,7 @@ def switches(session: RunSession) -> dict[str, Any]:
         heads = [[_change("zero", mixed, head=head)] for head in range(run.heads)] if mixed in run else []
         norm, off = _norm_off(run, f"{one.name}_norm"), [_change("zero", one.name)]
         block["parts"].append({"kind": one.kind, "off": off, "norm": norm, "heads": heads})
-    return {"rows": list(rows.values()), "heads": run.heads, "rest": _rest(run), "tokens": _places(session.opened, run)}
+    return {"rows": list(rows.values()), "heads": run.heads, "rest": _rest(run), "tokens": _places(run)}
 
 
 def _norm_off(run: Run, name: str) -> list[dict[str, Any]] | None:
@@ -121,11 +121,11 @@ def _rest(run: Run) -> list[dict[str, Any]]:
     return found
 
 
-def _places(opened: Opened, run: Run) -> list[dict[str, Any]]:
+def _places(run: Run) -> list[dict[str, Any]]:
     """Return a switch for each token: its vector says nothing."""
     found = []
     for name, part in EMBEDDINGS.items():
-        read = tokens_of(opened, run, part)
+        read = tokens_of(run, part)
         if name in run and read is not None and run[name].shape[1] == len(read):
             each = [{"label": one["label"], "off": [_change("zero", name, position=n)]} for n, one in enumerate(read)]
             found.append({"part": part, "tokens": each})

@@ -15,7 +15,7 @@ from ...interpret.run import has_no_head
 from ...interpret.stream import stacks
 from ...interpret.where import BATCH, axes_of, is_of_source
 from ...tree import flatten
-from ..explorer import Explorer, Opened, RunSession
+from ..explorer import Explorer, RunSession
 from ..offers import chosen, parted, to_json
 from ..router import route
 from ..run_session import probabilities
@@ -64,12 +64,12 @@ def title_of(explorer: Explorer, key: str) -> str:
 @route("run")
 def run(session: RunSession) -> dict[str, Any]:
     """Return the contents of a run: names with shapes and axes, tokens, loss, likeliest next tokens."""
-    shown, opened = session.run, session.opened
+    shown = session.run
     return {
-        "tokens": tokens_of(opened, shown, "tokens"),
-        "source": tokens_of(opened, shown, "source"),
-        "tokens_before": tokens_of(opened, session.plain, "tokens"),
-        "source_before": tokens_of(opened, session.plain, "source"),
+        "tokens": tokens_of(shown, "tokens"),
+        "source": tokens_of(shown, "source"),
+        "tokens_before": tokens_of(session.plain, "tokens"),
+        "source_before": tokens_of(session.plain, "source"),
         "values": [_named(shown, name, shown.spec(name)) for name in shown],
         "parameters": [_named(shown, name, leaf) for name, leaf in flatten(shown.params).items()],
         "batch": [name for name in BATCH if getattr(shown.batch, name, None) is not None],
@@ -78,8 +78,8 @@ def run(session: RunSession) -> dict[str, Any]:
         "loss": None if shown.batch.targets is None else shown.loss,
         "loss_before": None if shown.batch.targets is None else session.plain.loss,
         "of": said_of(session),
-        "next": None if has_no_head(shown.model) else likeliest(opened, shown),
-        "next_before": None if has_no_head(shown.model) else likeliest(opened, session.plain),
+        "next": None if has_no_head(shown.model) else likeliest(shown),
+        "next_before": None if has_no_head(shown.model) else likeliest(session.plain),
         "idle": session.idle,
     }
 
@@ -108,7 +108,7 @@ def sides_of(name: str, axes: Sequence[str]) -> dict[str, str | None]:
     return {"down": own if down == "position" else None, "across": keys if across == "key" else None}
 
 
-def tokens_of(opened: Opened, shown: Run, part: str) -> list[dict[str, Any]] | None:
+def tokens_of(shown: Run, part: str) -> list[dict[str, Any]] | None:
     """Return the input tokens: ids with labels."""
     given = getattr(shown.batch, part)
     if given is None:
@@ -118,7 +118,7 @@ def tokens_of(opened: Opened, shown: Run, part: str) -> list[dict[str, Any]] | N
     return [{"id": int(number), "label": call(int(number))} for number in np.asarray(given)[0]]
 
 
-def likeliest(opened: Opened, shown: Run, count: int = TOP) -> list[dict[str, Any]]:
+def likeliest(shown: Run, count: int = TOP) -> list[dict[str, Any]]:
     """Return the likeliest next tokens, or classes, at the last position."""
     p = probabilities(shown)
     order = np.argsort(-p, kind="stable")[:count]

@@ -15,7 +15,7 @@ from ...interpret.stream import ATTENTIONS, chosen_stack, points, stacks, sublay
 from ..explorer import RunSession
 from ..jobs import Job, Work
 from ..router import route
-from .runs import said_of
+from .runs import said_of, tokens_of
 
 MOST = 4096
 """Most variants of one sweep; each is a run of the model."""
@@ -95,11 +95,8 @@ def _stream(job: Job, session: RunSession, of: Answer, other: str, stack: str) -
     settings = {"estimate": False, "memory": _memory(session), "progress": job.show}
     found = patch_stream(session.run, source, of, stack=stack, **settings)
     places = points(session.run, stack)
-    batch = session.run.batch
-    read = batch.source if stack == "encoder" and "decoder" in stacks(session.run) else batch.tokens
-    labels = session.run.labels
-    call = labels.source if read is batch.source and labels.source is not None else labels.tokens
-    words = [call(int(number)) for number in np.asarray(read)[0]]
+    part = "source" if stack == "encoder" and "decoder" in stacks(session.run) else "tokens"
+    words = [token["label"] for token in tokens_of(session.run, part) or []]
     width = found.effect.shape[1]
     return _result(session, of, found.effect, found.bytes) | {
         "rows": [point.label for point in places],

@@ -44,11 +44,17 @@ WAIT = 0.2
 @route("trainings")
 def trainings(explorer: Explorer) -> dict[str, Any]:
     """Return what can be trained here, with what settings, and the trainings that can be gone through."""
+    live = {key: (history.title, not history.ended) for key, history in explorer.live_trainings.items()}
+    recorded = {
+        key: (offer.title, False)
+        for key, offer in explorer.offers.items()
+        if offer.kind in ("run", "given") and is_recorded(offer.place)
+    }
     return {
         "tasks": [{"name": name, "summary": SUMMARIES[name]} for name in QUICK],
         "optimizers": list(OPTIMIZERS),
         "most": MOST,
-        "courses": [{"key": key, "title": title, "live": live} for key, title, live in _courses(explorer)],
+        "courses": [{"key": key, "title": title, "live": on} for key, (title, on) in (live | recorded).items()],
     }
 
 
@@ -65,17 +71,6 @@ def task_settings(task: str) -> dict[str, Any]:
 def _check_task(task: str) -> None:
     if task not in QUICK:
         raise ConfigError(f"no {task[:40]!r} is trained here", hint=did_you_mean(task[:40], QUICK))
-
-
-def _courses(explorer: Explorer) -> list[tuple[str, str, bool]]:
-    """Return the trainings that can be gone through: those of this page, and recorded runs."""
-    live = [(key, history.title, not history.ended) for key, history in explorer.live_trainings.items()]
-    recorded = [
-        (offer.key, offer.title, False)
-        for offer in explorer.offers.values()
-        if offer.kind in ("run", "given") and is_recorded(offer.place)
-    ]
-    return [*live, *recorded]
 
 
 # --- a training here -------------------------------------------------------------------------------------------------

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...arrays import Array, Tree, check_ids, check_length
+from ...arrays import Array, check_ids, check_length
 from ...config import EncoderConfig
 from ...errors import ChatError, ConfigError, LengthError
 from ...generation.answer import predict_masks
 from ...generation.sampling import Sampling, Stage, choose, likeliest, only_known, stages
 from ...generation.texts import CONTEXT_OF_TEXT, encode_prompts
-from ...interpret.packed import unpacked
 from ...interpret.reading import answers as answers_apart
 from ...interpret.reading import known_task, labels_of
 from ...text import PublishedTokenizer, StreamDecoder, Tokenizer, pieces_of, printable
 from ...text.chat import encode_chat, render_chat
 from ...trained_model import END
-from ...tree import flatten, rebuilt
 from ...weights.sentence import embed, similarities
-from ..explorer import Explorer, Opened, RunSession
+from ..explorer import Explorer, Opened
 from ..jobs import Job, Work
-from ..readers import Ids, ReaderCache
 from ..router import route
-from ..state import LONGEST, PageState
+from ..state import PageState
+from ..writer import Ids, ReaderCache, Writer, writer_of
 
 SHOWN = 24
 """Tokens of a distribution that are shown."""
@@ -38,8 +36,8 @@ PIECES = 3000
 TEXTS = 8
 TURNS = 64
 
-_readers: WeakKeyDictionary[Any, ReaderCache] = WeakKeyDictionary()
-"""Of each model, or of each run with its own parameters, that a page writes with."""
+_readers: WeakKeyDictionary[Opened, ReaderCache] = WeakKeyDictionary()
+"""Of each model that a page writes with unchanged."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,7 @@ class Begun:
     """
 
     opened: Opened
-    params: Tree
-    readers: ReaderCache
+    writer: Writer
     ids: Ids
     source: Ids | None
     ends: frozenset[int]
@@ -66,8 +63,8 @@ class Begun:
 
     def logits(self, written: Ids) -> Array:
         """Return the logits about the token after what was written; ids that the tokenizer does not have are out."""
-        model = self.opened.model.model
-        logits = self.readers.logits(model, self.params, (*self.ids, *written), self.source)
+        model, params, readers, *_ = self.writer
+        logits = readers.logits(model, params, (*self.ids, *written), self.source)
         return only_known(logits, self.tokenizer.size)
 
     def text(self, written: Ids) -> str:
@@ -83,11 +80,22 @@ class Begun:
 
 
 @dataclass(frozen=True)
+class Message:
+    """What somebody said in a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+Chat = Annotated[tuple[Message, ...] | None, TURNS]
+
+
+@dataclass(frozen=True)
 class Place:
     """Where a question stands: the text of a state or a conversation, and the tokens that were written behind it."""
 
     state: PageState
-    chat: Any = None
+    chat: Chat = None
     written: Annotated[tuple[int, ...], MOST] = ()
 
 
@@ -126,57 +134,43 @@ def begun(explorer: Explorer, place: Place) -> Begun:
         raise ConfigError(f"{model.title} is an encoder, which does not write", hint="choose another model")
     if model.inputs is not None:
         raise ConfigError(f"{model.title} has a batch of ids and no tokenizer", hint="load a model that has one")
-    params, owner = _params(explorer, place.state, opened)
-    begin = partial(Begun, opened, params, _readers.setdefault(owner, ReaderCache()))
+    writer = _writer(explorer, place, opened)
     check_ids(np.array(place.written, dtype=np.int64), model.config.vocab, what="the ids that were written")
     if place.chat is not None:
         ids, ends = _conversation(opened, place.chat)
         assert model.tokenizer is not None
-        return begin(ids, None, ends, model.tokenizer)
+        return Begun(opened, writer, ids, None, ends, model.tokenizer)
     task = known_task(model)
     if task is not None:
         batch = task.encode_input(place.state.text)
         ending = task.answer_tokenizer.specials.get(END)
-        source = None if batch.source is None else _plain(batch.source[0])
+        read, source, tokenizer = batch.tokens[0], batch.source, task.answer_tokenizer
         ends = frozenset(() if ending is None else (ending,))
-        return begin(_plain(batch.tokens[0]), source, ends, task.answer_tokenizer)
-    [read], sources = encode_prompts(model, [place.state.text])
-    source = None if sources is None else _plain(sources[0])
-    assert model.answer_tokenizer is not None
-    return begin(_plain(read), source, frozenset(model.end_ids), model.answer_tokenizer)
+    else:
+        assert model.answer_tokenizer is not None
+        [read], source = encode_prompts(model, [place.state.text])
+        ends, tokenizer = frozenset(model.end_ids), model.answer_tokenizer
+    first = None if source is None else writer.read("source", _plain(source[0]))
+    return Begun(opened, writer, writer.read("tokens", _plain(read)), first, ends, tokenizer)
 
 
-def _params(explorer: Explorer, state: PageState, opened: Opened) -> tuple[Tree, Any]:
-    """Return the parameters that write, with the steps and changes of a state, and whose they are."""
-    if not state.steps and not state.changes:
-        return opened.params, opened
-    session = explorer.session(state)
-    return session.once("params that write", lambda: _without_heads(session)), session
+def _writer(explorer: Explorer, place: Place, opened: Opened) -> Writer:
+    """Return the model that writes, with the steps and changes of a state."""
+    if not place.state.steps and not place.state.changes:
+        return Writer(opened.model.model, opened.params, _readers.setdefault(opened, ReaderCache()))
+    session, chats = explorer.session(place.state), place.chat is not None
+    return session.once(f"writer {chats}", lambda: writer_of(session, chats=chats))
 
 
-def _without_heads(session: RunSession) -> Tree:
-    """Return the parameters of a run, with zeros where they read heads that are switched off.
-
-    A head is switched off by zeros in the input of the attention's last matrix; zero rows of that matrix do the same.
-    """
-    leaves = flatten(session.run.params)
-    for change in session.state.changes:
-        name, where = change.name.removesuffix(".x") + ".w", dict(change.where)
-        if change.word == "zero" and change.name.endswith("attention.output.x") and set(where) <= {"head"}:
-            w = np.array(unpacked(leaves[name]))
-            heads = w.reshape(session.run.heads, -1, w.shape[-1])  # a view: (H, C, D)
-            heads[where.get("head", slice(None))] = 0
-            leaves[name] = w
-    return rebuilt(session.run.params, leaves)
-
-
-def _conversation(opened: Opened, given: Any) -> tuple[Ids, frozenset[int]]:
+def _conversation(opened: Opened, chat: Chat) -> tuple[Ids, frozenset[int]]:
     """Return the ids of a conversation up to the beginning of the next answer, and the tokens that end one."""
     model = opened.model
     tokenizer = model.tokenizer
     if model.chat_template is None or not isinstance(tokenizer, PublishedTokenizer):
         raise ConfigError(f"{model.title} was not made for conversations", hint="let it continue a text")
-    ids = _plain(encode_chat(tokenizer, _messages(given), template=model.chat_template))
+    if not chat:
+        raise ChatError("the conversation has no messages", hint="say something first")
+    ids = _plain(encode_chat(tokenizer, [asdict(one) for one in chat], template=model.chat_template))
     context = model.config.context
     if len(ids) > context:
         raise LengthError(
@@ -185,18 +179,6 @@ def _conversation(opened: Opened, given: Any) -> tuple[Ids, frozenset[int]]:
         )
     ending = tokenizer.role_id("eos")
     return ids, frozenset({*model.end_ids, *(() if ending is None else (ending,))})
-
-
-def _messages(given: Any) -> list[dict[str, str]]:
-    if not isinstance(given, list) or not 1 <= len(given) <= TURNS:
-        raise ChatError("the conversation is no list of messages", hint=f"send 1 to {TURNS} of them")
-    for message in given:
-        fits = isinstance(message, dict) and set(message) == {"role", "content"}
-        if not fits or not all(isinstance(part, str) and len(part) <= LONGEST for part in message.values()):
-            raise ChatError("a message is no role with its content", hint='such as {"role": "user", "content": "…"}')
-        if message["role"] not in ("system", "user", "assistant"):
-            raise ChatError(f"there is no role {message['role'][:40]!r}", hint="system, user or assistant")
-    return [dict(message) for message in given]
 
 
 def _plain(ids: Array) -> Ids:
@@ -218,6 +200,7 @@ def next_token(explorer: Explorer, place: Place, draw: Draw) -> dict[str, Any]:
         "source": None if begin.source is None else len(begin.source),
         "before": [_named(begin, i) for i in begin.ids],
         "written": [_named(begin, i) for i in written],
+        "limits": begin.writer.limits,
     }
     if here["room"] <= 0:
         return {**here, "choices": [], "full": True}
@@ -290,7 +273,7 @@ def written_text(explorer: Explorer, place: Place) -> dict[str, Any]:
         answer = said
     else:
         text = state.text + said
-    have = _plain(np.asarray(model.batch(text, answer).tokens)[0])
+    have = begin.writer.read("tokens", _plain(np.asarray(model.batch(text, answer).tokens)[0]))
     want = (*begin.ids, *(i for i in written if i not in begin.ends))
     return {"text": text, "answer": answer, "same": have == want, "now": len(have), "then": len(want)}
 
@@ -299,17 +282,17 @@ def written_text(explorer: Explorer, place: Place) -> dict[str, Any]:
 
 
 @route("prompt")
-def prompt(opened: Opened, chat: Any) -> dict[str, Any]:
+def prompt(opened: Opened, chat: Chat) -> dict[str, Any]:
     """Return the very text that a conversation becomes."""
     ids, _ = _conversation(opened, chat)
     return {"text": _prompt(opened, chat), "count": len(ids), "context": opened.model.config.context}
 
 
-def _prompt(opened: Opened, chat: Any) -> str:
+def _prompt(opened: Opened, chat: Chat) -> str:
     model = opened.model
     assert isinstance(model.tokenizer, PublishedTokenizer)
     assert model.chat_template is not None
-    return render_chat(model.chat_template, _messages(chat), specials=model.tokenizer.roles)
+    return render_chat(model.chat_template, [asdict(one) for one in chat or ()], specials=model.tokenizer.roles)
 
 
 @route("pieces")

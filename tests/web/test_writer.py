@@ -7,7 +7,7 @@ from glassformer.config import DecoderConfig
 from glassformer.errors import LengthError
 from glassformer.generation.reader import PlainReader
 from glassformer.models import build
-from glassformer.web import readers
+from glassformer.web import writer
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 MODEL = build(DecoderConfig(vocab=11, context=8, width=8, heads=2, feed_forward=16, layers=1))
@@ -19,7 +19,7 @@ def plain(ids):
 
 
 def test_going_on_and_back_gives_what_reading_anew_gives():
-    own = readers.ReaderCache()
+    own = writer.ReaderCache()
     for ids in [(1, 2), (1, 2, 3), (1, 2, 3, 4), (1, 2, 5), (1, 2, 5, 6), (1, 2, 3), (1, 2, 3, 7), (1, 2)]:
         np.testing.assert_allclose(own.logits(MODEL, PARAMS, ids, None), plain(ids), atol=1e-12)
 
@@ -33,21 +33,21 @@ def test_going_on_reads_one_token_and_going_back_none(monkeypatch):
         return original(model, params, tokens, *others, **settings)
 
     monkeypatch.setattr(type(MODEL), "read", noted)
-    own = readers.ReaderCache()
+    own = writer.ReaderCache()
     for ids in [(1, 2, 3), (1, 2, 3, 4), (1, 2, 3), (1, 2, 3, 4, 5)]:
         own.logits(MODEL, PARAMS, ids, None)
     assert read == [3, 1, 1]
 
 
 def test_only_the_last_few_are_kept(monkeypatch):
-    monkeypatch.setattr(readers, "LOGITS", 2)
-    own = readers.ReaderCache()
+    monkeypatch.setattr(writer, "LOGITS", 2)
+    own = writer.ReaderCache()
     for number in range(5):
         own.logits(MODEL, PARAMS, (number,), None)
-    assert len(own._readers) == readers.READERS
+    assert len(own._readers) == writer.READERS
     assert list(own._logits) == [((3,), None), ((4,), None)]
 
 
 def test_more_than_the_context_is_refused():
     with pytest.raises(LengthError, match="reads at most 8"):
-        readers.ReaderCache().logits(MODEL, PARAMS, (1,) * 9, None)
+        writer.ReaderCache().logits(MODEL, PARAMS, (1,) * 9, None)

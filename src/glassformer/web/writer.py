@@ -1,0 +1,167 @@
+"""What writes for a page: a model with the changes of the page, and caches.
+
+A page asks for one token after the other, and returns to any of them. So the last few readers stay where they are, with
+the logits after the last few sequences: one more token costs one token, and going back costs nothing.
+
+A change without a position is made at every token. One with a position is made there. One that takes its values from
+another run is made at the positions of the text, since a new token has no counterpart there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import dispatch
+from ..arrays import Array, Tree
+from ..errors import GlassformerError
+from ..generation.reader import CHUNK, Reader, checked
+from ..interpret.changes import Change
+from ..interpret.run import Run
+from ..interpret.steering import changed_model
+from ..interpret.steering_plan import plan_changes
+from ..interpret.where import BATCH, Where, axes_of, is_of_source
+from ..models import Model
+from .run_session import RunSession
+from .state import POSITIONS
+
+READERS = 3
+LOGITS = 64
+"""Most readers, and most sequences whose logits are remembered, for each model."""
+
+Ids = tuple[int, ...]
+Key = tuple[Ids, Ids | None]
+READ = ("tokens", "source")
+UNREAD = {"targets": "only the loss reads it"}
+BY_TEXT = ("take", "freeze", "steer")
+"""Changes whose values are those of another run, position by position."""
+
+
+class ReaderCache:
+    """Gives the logits after any sequence, from the nearest reader."""
+
+    def __init__(self) -> None:
+        self._logits: OrderedDict[Key, Array] = OrderedDict()
+        self._readers: OrderedDict[Key, Reader] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def logits(self, model: Model, params: Tree, ids: Ids, source: Ids | None) -> Array:
+        """Return the logits (V,) about the token that follows ids, and with an encoder-decoder a source."""
+        key = ids, source
+        with self._lock:
+            if key in self._logits:
+                self._logits.move_to_end(key)
+                return self._logits[key]
+            # One thread at a time reads on with a reader.
+            before = self._readers.pop((ids[:-1], source), None)
+        rows, sources = checked(model, [ids], None if source is None else [source])
+        reader: Any = before
+        if reader is None:
+            reader = dispatch.current().reader(model, params, rows, sources, chunk=CHUNK, room=1)
+        else:
+            reader.read(np.array([ids[-1]]))
+        logits = np.array(reader.logits[0])
+        with self._lock:
+            self._readers[key], self._logits[key] = reader, logits
+            while len(self._readers) > READERS:
+                self._readers.popitem(last=False)
+            while len(self._logits) > LOGITS:
+                self._logits.popitem(last=False)
+        return logits
+
+
+class Writer(NamedTuple):
+    """A model that writes with the changes of a page, and its caches.
+
+    inputs   the changes of what it reads first
+    limits   of a change, by its number: why it is not made, or where alone
+    """
+
+    model: Model
+    params: Tree
+    readers: ReaderCache
+    inputs: tuple[Change, ...] = ()
+    limits: tuple[dict[str, Any], ...] = ()
+
+    def read(self, name: str, ids: Ids) -> Ids:
+        """Return the ids of the `tokens` or of the `source` with their changes."""
+        found = np.array([ids])
+        for change in self.inputs:
+            at: Any = change.where.position
+            inside = at is None or at < len(ids)  # the model writes the tokens behind the text anew
+            found = change.apply(found, 1) if change.name == name and inside else found
+        return tuple(int(i) for i in found[0])
+
+
+def writer_of(session: RunSession, *, chats: bool) -> Writer:
+    """Return what writes with the changes of a session; a conversation has other positions than the text."""
+    run, limits = session.run, []
+    inputs: list[Change] = []
+    values: list[Change] = []
+    for number, (change, asked) in enumerate(zip(session.made, session.state.changes, strict=True)):
+        if change.name == POSITIONS or (session.is_parameter(change.name) and not change.backward):
+            continue  # the model and the parameters of the run have it
+        made, limit = _reaching(session, change, asked.word, chats=chats)
+        (inputs if change.name in BATCH else values).extend(made)
+        if limit:
+            limits.append({"change": number, "why": limit})
+    model, params = changed_model(run.model, run.params, values, 0) if values else (run.model, run.params)
+    return Writer(model, params, ReaderCache(), tuple(inputs), tuple(limits))
+
+
+def _reaching(session: RunSession, change: Change, word: str, *, chats: bool) -> tuple[list[Change], str]:
+    """Return a change as it is made while the model writes, and what it cannot do there."""
+    if change.backward:
+        return [], "not made: it changes a gradient, and writing computes none"
+    if change.name in BATCH and change.name not in READ:
+        return [], f"not made: {UNREAD.get(change.name, 'a text that is written has no padding')}"
+    own = replace(change, where=_from_first(session.run, change))
+    if chats and (change.name in BATCH or own.where.position is not None or word in BY_TEXT):
+        return [], "not made: it is about positions of the text, and the conversation has others"
+    return ([own], "") if change.name in BATCH else _while_writing(session, own, word)
+
+
+def _from_first(run: Run, change: Change) -> Where:
+    """Return where a change is made, with positions counted from the first."""
+    name, where = change.name, replace(change.where, example=None)
+    shape = np.shape(getattr(run.batch, name)) if name in BATCH else run.spec(name).shape
+    sizes = dict(zip(axes_of(name, len(shape)), shape, strict=True))
+    asked = {axis: getattr(where, axis) for axis in ("position", "key")}
+    return replace(where, **{axis: at % sizes[axis] for axis, at in asked.items() if at is not None})
+
+
+def _while_writing(session: RunSession, change: Change, word: str) -> tuple[list[Change], str]:
+    """Return a change of a value in the same way; see `interpret.steering`."""
+    run, name, made, limit = session.run, change.name, [change], ""
+    axes = axes_of(name, len(run.spec(name).shape))
+    by_text = word in BY_TEXT or (word == "mean" and "key" in axes)
+    if by_text and "key" in axes and change.where.key is None:
+        return [], "not made: it takes a map of attention, which has an entry for each pair of tokens of the text"
+    if by_text:
+        made = _by_position(session, change, axes.index("position"))
+        if change.where.position is None and not is_of_source(name):
+            limit = f"made at the {len(made)} positions of the text only: a new token has no counterpart"
+    try:
+        plan_changes(run.model, run.params, made, 0)
+    except GlassformerError as error:
+        return [], f"not made: {error.fact}"
+    return made, limit
+
+
+def _by_position(session: RunSession, change: Change, axis: int) -> list[Change]:
+    """Return a change for each position, with the values of that position."""
+    run, name, where = session.run, change.name, change.where
+    shape = run.spec(name).shape
+    index = where.index(name, shape, run.heads)
+    value: Array = session.plain[name] if change.word == "freeze" else np.asarray(change.value)
+    entries = np.broadcast_to(value, shape)[index] if change.whole else value
+    word = "add" if change.word == "add" else "put"
+    return [
+        replace(change, value=np.take(entries, [n], axis), where=replace(where, position=int(place)), whole=False,
+                word=word)
+        for n, place in enumerate(index[axis].reshape(-1))
+    ]  # fmt: skip
