@@ -124,9 +124,13 @@ class Twin:
             """One sublayer with its norm, dropout and residual."""
             pre = self.config.norm_position == "pre"
             x = self.point(f"{name}.{part}_norm.x", x) if pre else x
-            y = sublayer(self.norm(f"{name}.{part}_norm", x) if pre else x)
+            y = sublayer(self.norm(f"{name}.{part}_norm", self.alone(f"{name}.{part}_norm", x)) if pre else x)
             x = x + self.drop(f"{name}.{part}_dropout", self.point(f"{name}.{part}", y), self.config.dropout)
-            return x if pre else self.norm(f"{name}.{part}_norm", self.point(f"{name}.{part}_norm.x", x))
+            if pre:
+                return x
+            return self.norm(
+                f"{name}.{part}_norm", self.alone(f"{name}.{part}_norm", self.point(f"{name}.{part}_norm.x", x))
+            )
 
         rotary = self.config.positions == "rotary"
         parts = {"attention": lambda h: self.attend(f"{name}.attention", h, h, bias, allowed, rotary)}
@@ -145,7 +149,7 @@ class Twin:
     def attend(self, name: str, x: Any, seen: Any, bias: Any, allowed: Any, rotary: bool) -> Any:
         config = self.config
         q, k, v = (
-            self.point(f"{name}.{part}", self.linear(f"{name}.{part}", source))
+            self.point(f"{name}.{part}", self.linear(f"{name}.{part}", self.alone(f"{name}.{part}", source)))
             .unflatten(-1, (-1, config.channels))
             .transpose(1, 2)
             for part, source in (("query", x), ("key", seen), ("value", seen))
@@ -165,6 +169,10 @@ class Twin:
         weights = self.drop(f"{name}.attend.keep", weights, config.weight_dropout)
         mixed = self.point(f"{name}.output.x", (weights @ v).transpose(1, 2).flatten(-2))
         return self.linear(f"{name}.output", mixed)
+
+    def alone(self, name: str, x: Any) -> Any:
+        """What one part reads of x, which others read as well."""
+        return self.point(f"{name}.input", x.clone())
 
     def turn(self, x: Any) -> Any:
         """Multiply pairs of channels, as complex numbers, by exp(i · angle)."""
@@ -189,9 +197,10 @@ class Twin:
 
     def feed_forward(self, name: str, x: Any) -> Any:
         act = ACTIVATIONS[self.config.activation]
-        up = self.point(f"{name}.up", self.linear(f"{name}.up", x))
+        up = self.point(f"{name}.up", self.linear(f"{name}.up", self.alone(f"{name}.up", x)))
         if self.config.gated:
-            hidden = act(self.point(f"{name}.gate", self.linear(f"{name}.gate", x))) * up
+            gate = self.linear(f"{name}.gate", self.alone(f"{name}.gate", x))
+            hidden = act(self.point(f"{name}.gate", gate)) * up
         else:
             hidden = act(up)
         return self.linear(f"{name}.down", self.point(f"{name}.down.x", hidden))

@@ -20,7 +20,7 @@ from .explainer import LOSS_NAME, Explainer, loss, mask, summed, value_of
 from .formula import Formula, Index, given
 from .gradients import LOSS, Gradients, Loss, Target, gradients
 from .graph import Graph, Step, materialize_around
-from .names import MASK
+from .names import INPUT, MASK
 from .packed import unpacked
 from .run import Run, watch
 from .where import axes_of
@@ -192,6 +192,8 @@ class Cards:
         if address.place == MASK:
             call = self.run.calls[address.number]
             return "ops.attention", mask(self.run, call, index), ops.attention, ""
+        if name.endswith(INPUT) and before is not None:  # an entry that was not changed
+            array = before
         step, place = self._values.maker(array, index)
         made = None if step is None else self._values.line(step, "y", place)
         if step is None or made is None:

@@ -19,7 +19,7 @@ from .formula import Formula, Index, Link, Operand, Symbol, fill, given
 from .formulas import SOFTMAX, TABLE, formula_of
 from .gradients import LOSS, Gradients, Logit, Loss, Sum, Target, undo_changes
 from .graph import MOVES, Graph, Step, moved, moved_back
-from .names import MASK, Address
+from .names import INPUT, MASK, RETURNED, Address
 from .run import Run
 from .tracing import Call
 
@@ -132,20 +132,33 @@ class Explainer:
         """Return what every reader sends back to an entry whose gradient is `value`."""
         if name == LOSS_NAME:
             return [Reader("the target", "the target", given("dloss", "1", 1.0))]
-        sent = [self._sent(step, role, index) for step, role in self._readers(array)]
-        sent += self._asked(name, array, index)
+        sent = [self._sent(step, role, index) for step, role in self._readers(name, array)]
+        sent += [*self._past_changes(name, array, index), *self._asked(name, array, index)]
         if self.graph.open or not sent:
             sent += self._rest(value, sent)
         return sent
 
     def source(self, name: str, array: Array, index: Index, value: float) -> Source | None:
         """Return the lines that computed a gradient, of several readers those of the first."""
-        readers = self._readers(array)
+        readers = self._readers(name, array)
         return self._sent(*readers[0], index).source if readers else self.readers(name, array, index, value)[0].source
 
-    def _readers(self, array: Array) -> list[tuple[Step, str]]:
-        """Return the readers of an array, the sum along the stream first."""
-        return sorted(self.graph.readers(array), key=lambda one: one[0].rule != "add")
+    def _readers(self, name: str, array: Array) -> list[tuple[Step, str]]:
+        """Return the readers of an array, the sum along the stream first; of an input, its own reader."""
+        readers = sorted(self.graph.readers(array), key=lambda one: one[0].rule != "add")
+        if not name.endswith(INPUT):
+            return readers
+        return [one for one in readers if one[0].call.number == self.graph.run.addresses[name].number]
+
+    def _past_changes(self, name: str, array: Array, index: Index) -> list[Reader]:
+        """Return what comes back from readers for which alone the array was changed."""
+        places = [] if name.endswith(INPUT) else [*self.graph.run.originals.items()]
+        found = [(at, self.found.handed(at)) for at, one in places if one is array and at.place != RETURNED]
+        return [
+            Reader("through a change", "a change", given("dx", "what passes the change", float(handed()[index])))
+            for at, handed in found
+            if handed is not None
+        ]
 
     def _sent_to(self, array: Array, index: Index) -> Formula:
         """Return the gradient of an entry of an array without a name."""

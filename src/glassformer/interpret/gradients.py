@@ -20,7 +20,7 @@ from .block_checkpoints import PARAMS, RecomputedBlocks, unpack
 from .changes import Change, add_gradient, check_changes, exchanged
 from .labels import NUMBERS, check_token
 from .losses import loss_gradient, mean_loss
-from .names import RETURNED, Address, check_name
+from .names import RETURNED, Address, check_name, value_at
 from .pairing import Pairs, argument_name, gradient_of, gradient_place, pairs, record_of
 from .run import Run, check_run, thawed
 from .show import NamedValues
@@ -284,17 +284,19 @@ class _Undoing:
             self.changes.setdefault(address, []).append(change)
 
     def before(self, call: Call) -> None:
-        """Change dy, the gradient of what the forward returned, and put back what an op itself had made."""
+        """Change dy, the gradient of what the forward returned, and put back what an op itself had read and made."""
         number = self.forward.get(call.number)
-        address = None if number is None else Address(number, RETURNED)
-        if number is None or address not in self.changes:
+        if number is None:
             return
-        arguments = list(call.arguments)
-        place = gradient_place(call)
-        arguments[place] = self._undone(address, arguments[place])
-        made = self.run.originals.get(address)
-        if made is not None and not call.is_method:
-            arguments[1] = exchanged(record_of(call), self.run.call(number).outputs[0], made)
+        arguments, address = list(call.arguments), Address(number, RETURNED)
+        if address in self.changes:
+            place = gradient_place(call)
+            arguments[place] = self._undone(address, arguments[place])
+        for own in () if call.is_method else (address, *(Address(number, n) for n in range(len(arguments)))):
+            if own in self.changes and own in self.run.originals:
+                now, made = value_at(self.run.call(number), own.place), self.run.originals[own]
+                # What was changed after an op had made it; before it read it, while its layer kept what there was.
+                arguments[1] = exchanged(arguments[1], *((now, made) if own == address else (made, now)))
         call.arguments = tuple(arguments)
 
     def after(self, call: Call) -> None:

@@ -17,7 +17,7 @@ from ..ops import ACTIVATIONS
 from ..quantized import Quantized
 from ..tree import flatten, rebuilt
 from .block_checkpoints import PARAMS
-from .names import LOGITS, RETURNED, Address, find_places
+from .names import INPUT, LOGITS, RETURNED, Address, find_places
 from .pairing import argument_name
 from .run import Run
 from .tracing import Call, ShapeDtype, block_of, is_block
@@ -298,6 +298,9 @@ def materialize_around(run: Run, name: str) -> Run:
     names = {id(leaf): own for own, leaf in leaves.items()}
     wanted = leaves[name] if name in leaves else run.spec(name) if name in run else None
     maker = run.calls[run.addresses[name].number] if name in run else None
+    if name.endswith(INPUT):  # made elsewhere than where it is read
+        wanted = run.originals.get(run.addresses[name], wanted)
+        maker = run.calls[find_places(run.calls)[id(wanted)].number]
     around = None if maker is None else block_of(maker)
     for call in run.calls:
         if is_block(call) and (call is around or _reads(call, wanted)):

@@ -4,6 +4,7 @@
     blocks.0.attention.query            what the op of a record, or of a parameter, returned
     blocks.0.attention, blocks.0        what a layer returned: the last of its ops
     blocks.0.attention.attend.scores    what the softmax of attention read, and its mask
+    blocks.0.attention.query.input      what one matrix or norm reads alone, where others read the same array
 
 Every name stands for an address: a call on the tape, and what it returned or read.
 """
@@ -23,7 +24,9 @@ from .tracing import Call, ShapeDtype
 from .transformer_lens import our_name
 
 RETURNED = -1
-LOGITS, VECTORS, SCORES, MASK = "logits", "vectors", "scores", "mask"
+LOGITS, VECTORS, SCORES, MASK, INPUT = "logits", "vectors", "scores", "mask", ".input"
+READERS = (".query", ".key", ".value", ".up", ".gate", "attention_norm", "feed_forward_norm")
+"""How the owners of parameters end that may read the same array as others do."""
 
 
 class Address(NamedTuple):
@@ -72,9 +75,11 @@ class _Naming:
                 beside = self.leaves[id(y)].removesuffix("weights")
                 self.found[beside + SCORES] = Address(call.number, 0)
                 self.found[beside + MASK] = Address(call.number, MASK)
-            for owner in self.owners.get(call.number, ()):  # keys and values, whose record is that of the queries
-                if owner.endswith((".key", ".value")) and is_real(y):
+            for owner in self.owners.get(call.number, ()):
+                if owner.endswith((".key", ".value")) and is_real(y):  # their record is that of the queries
                     self.found.setdefault(owner, self.places[id(y)])
+                if owner.endswith(READERS) and is_real(call.arguments[0]):
+                    self.found[owner + INPUT] = Address(call.number, 0)
         return self.found
 
     def _name(self, name: str, part: Any) -> Address | None:

@@ -9,43 +9,29 @@ into the run moves its answer to that of the source, the difference passes throu
     found.effect, found.share         (points, positions): share 0 is the run's own answer, 1 that of the source
     found.estimate                    the same by gradients alone: Σ (source − run) · dvalue, from one backward pass
 
-The estimate is exact where the model is linear, and costs one pass for all places at once (Nanda 2023).
-
-Path patching asks what one part tells another directly, with everything else as it was:
-
-    1. The sender has its value of the source. The sublayers after it are held as they are in the run, except the one
-       with the receiver: what reaches the receiver differs by what the sender wrote.
-    2. The receiver has the value it got then, in a run that is otherwise as it was. The answer is measured.
-
-    sender = at("blocks.0.attention.output.x", head=1)
-    patch_path(run, source, sender, at("blocks.1.attention.attend.k", head=0), of)    to the keys of a head
-    patch_path(run, source, sender, at("logits"), of)                                 to the logits, directly
-
-Norms are not held: they compute as ever. By default all sublayers are held, so that the path is a direct one. Wang et
-al. (2022) hold attention alone and let feed-forward layers compute: `hold="attention"`.
+The estimate is exact where the model is linear, and costs one pass for all places at once (Nanda 2023). `paths.py` asks
+what one part tells another directly.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..arrays import Array
 from ..errors import ConfigError, LengthError, short_traces
 from ..models import EncoderDecoder
-from ..setting import check_known
 from ..tree import flatten
 from .batched import MEMORY, Progress, batched_interventions, bytes_at_once
-from .changes import Change, freeze, take
+from .changes import Change, take
 from .gradients import Logit, Loss, check_question, gradients
 from .labels import CLS, NUMBERS
-from .names import LOGITS, check_name
 from .packed import unpacked
 from .run import Run, check_run
 from .show import Map, Tabled, TableParts
-from .stream import ATTENTIONS, KINDS, chosen_stack, points, sublayers
-from .where import Selection, is_of_source
+from .stream import ATTENTIONS, chosen_stack, points, sublayers
+from .where import is_of_source
 
 Answer = Logit | Loss
 """What is measured: a logit, a difference of two, or the loss."""
@@ -218,72 +204,3 @@ def _estimate(run: Run, source: Run, of: Answer, changes: Sequence[Change]) -> A
     return np.array([
         float(np.sum(moved[one.name][one.where.index(one.name, run[one.name].shape, run.heads)])) for one in changes
     ])  # fmt: skip
-
-
-# --- paths ------------------------------------------------------------------------------------------------------------
-
-HOLDS = {"sublayers": tuple(KINDS), "attention": ATTENTIONS}
-"""Which sublayers are held as they are in the run."""
-
-
-class Place(NamedTuple):
-    """A value of a run, or some of its entries."""
-
-    name: str
-    where: dict[str, Any]
-
-
-class PathEffect(NamedTuple):
-    """What a path does to the answer of a run.
-
-    effect        the change of the answer
-    run, source   the answers of the two
-    """
-
-    effect: float
-    run: float
-    source: float
-
-
-def at(name: str, **where: Selection) -> Place:
-    """Say where a path begins or ends."""
-    return Place(name, where)
-
-
-@short_traces
-def patch_path(
-    run: Run, source: Run, sender: Place, receiver: Place, of: Answer, *, hold: str = "sublayers"
-) -> PathEffect:
-    """Return what the sender, as it was in the source, does to the answer by way of the receiver alone.
-
-    hold   "sublayers": the path is direct; "attention": it may pass through feed-forward layers (Wang et al. 2022)
-    """
-    check_known("hold is", hold, HOLDS)
-    check_alike(run, source)
-    for place in (sender, receiver):
-        check_name(place.name, run)
-    if run.addresses[sender.name].number >= run.addresses[receiver.name].number:
-        raise ConfigError(
-            f"{sender.name} does not come before {receiver.name}", hint="a path leads from an earlier value to a later"
-        )
-    others = [
-        one.name
-        for one in sublayers(run, kinds=HOLDS[hold])
-        if run.addresses[one.name].number > run.addresses[sender.name].number
-        and not any(_is_part(place.name, one.name) for place in (sender, receiver))
-    ]
-    told = run.changed(
-        take(sender.name, source, **sender.where), *(replace(freeze(name), value=run[name]) for name in others)
-    )
-    before, there = answer(of, run), answer(of, source)
-    if receiver.name == LOGITS and not receiver.where:
-        after = told
-    elif np.array_equal(told[receiver.name], run[receiver.name]):
-        after = run  # the sender does not reach it
-    else:
-        after = run.changed(take(receiver.name, told, **receiver.where))
-    return PathEffect(answer(of, after) - before, before, there)
-
-
-def _is_part(name: str, sublayer: str) -> bool:
-    return name == sublayer or name.startswith(f"{sublayer}.")

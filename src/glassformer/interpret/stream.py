@@ -15,6 +15,9 @@ from ..errors import ConfigError, LengthError
 from ..layers import Stack
 from ..models import Encoder, EncoderDecoder
 from ..setting import check_known
+from ..tree import flatten
+from .names import check_name
+from .packed import unpacked
 from .run import Kept, Run, check_run
 from .where import is_of_source
 
@@ -172,6 +175,21 @@ def read_out_backward(run: Run, saved: Tree, dlogits: Array) -> Array:
     if stack.final_norm is not None:
         dx, _ = stack.final_norm.backward(params["final_norm"], saved["final_norm"], dx)
     return dx
+
+
+def head_results(run: Run, name: str) -> Array:
+    """Return what each head of an attention adds to the stream, (B, H, T, D).
+
+        head_results(run, "blocks.0.attention")
+
+    They sum to what the attention returns, up to the bias of its output, which belongs to no head.
+    """
+    check_run(run)
+    check_name(f"{name}.output.x", run)
+    mixed = run[f"{name}.output.x"]  # (B, T, H·C)
+    w = unpacked(flatten(run.params)[f"{name}.output.w"])  # (H·C, D)
+    by_head = mixed.reshape(*mixed.shape[:-1], run.heads, -1).swapaxes(-3, -2)
+    return by_head @ w.reshape(run.heads, by_head.shape[-1], -1)
 
 
 def token_rows(run: Run | Kept, name: str) -> Array:

@@ -16,11 +16,17 @@ class OurName(NamedTuple):
 
 SCALE = "1 / scale"
 SIDE_BY_SIDE = "heads side by side: (B, T, H · C)"
+ALL_HEADS = "for all heads: (B, T, D)"
 
 NAMES = {
     "hook_embed": OurName(("embedding.tokens",)),
     "hook_pos_embed": OurName(("embedding.positions",), "the same for all examples: (T, D)"),
     "blocks.N.hook_resid_pre": OurName(("blocks.N-1", "embedding")),
+    "blocks.N.hook_attn_in": OurName(("blocks.N.attention_norm.input",), ALL_HEADS),
+    "blocks.N.hook_q_input": OurName(("blocks.N.attention.query.input",), f"after the norm, {ALL_HEADS}"),
+    "blocks.N.hook_k_input": OurName(("blocks.N.attention.key.input",), f"after the norm, {ALL_HEADS}"),
+    "blocks.N.hook_v_input": OurName(("blocks.N.attention.value.input",), f"after the norm, {ALL_HEADS}"),
+    "blocks.N.hook_mlp_in": OurName(("blocks.N.feed_forward_norm.input",)),
     "blocks.N.ln1.hook_scale": OurName(("blocks.N.attention_norm.rstd", "blocks.N.attention_norm.rrms"), SCALE),
     "blocks.N.ln1.hook_normalized": OurName(("blocks.N.attention_norm",)),
     "blocks.N.attn.hook_q": OurName(("blocks.N.attention.query",), SIDE_BY_SIDE),
@@ -33,7 +39,7 @@ NAMES = {
     "blocks.N.attn.hook_z": OurName(("blocks.N.attention.output.x",), SIDE_BY_SIDE),
     "blocks.N.attn.hook_result": OurName(
         ("blocks.N.attention.output.x",),
-        "times the parameter `blocks.N.attention.output.w`: the C channels of a head with its C rows",
+        '`head_results(run, "blocks.N.attention")` is what each head adds: (B, H, T, D)',
     ),
     "blocks.N.hook_attn_out": OurName(("blocks.N.attention",)),
     "blocks.N.hook_resid_mid": OurName(("blocks.N.feed_forward_norm.x",)),

@@ -10,7 +10,7 @@ No window is opened and no global setting of matplotlib changes. Layers and head
 """
 
 from .attention_maps import attention_grid, attention_heads, full_against_causal
-from .heads import detector_maps, head_positions, head_specialization, patching_map
+from .heads import detector_maps, head_positions, head_specialization, patching_map, path_map
 from .inspection import inspect_model
 from .layers import layer_curves, position_heat_map, similarity_curve
 from .predictions import lens_map, prediction_bars, prediction_table, signed_bars
@@ -20,7 +20,7 @@ from .training import loss_curve, loss_curves, training_course
 __all__ = [
     "FORMATS", "THEMES", "attention_grid", "attention_heads", "detector_maps", "full_against_causal",
     "head_positions", "head_specialization", "inspect_model", "layer_curves", "lens_map", "loss_curve",
-    "loss_curves", "patching_map", "position_heat_map", "prediction_bars", "prediction_table", "save",
+    "loss_curves", "patching_map", "path_map", "position_heat_map", "prediction_bars", "prediction_table", "save",
     "save_themes", "signed_bars", "similarity_curve", "themed", "training_course",
 ]  # fmt: skip
 __dir__ = __all__.copy

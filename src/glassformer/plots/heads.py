@@ -10,7 +10,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from ..arrays import Array
-from ..interpret import HeadScores, HeadStatistics, Patching
+from ..interpret import HeadScores, HeadStatistics, Patching, Paths
+from ..interpret.paths import Place
 from . import style
 from .labels import visible_all, weight_text
 from .style import colors, heat_map, signed_colors, styled, weight_colors
@@ -155,24 +156,71 @@ def patching_map(found: Patching, labels: Sequence[str] | None = None, *, title:
     `labels` name positions, as the run does unless given.
     """
     labels = found.words if labels is None else labels
-    effect = found.effect[::-1]
+    return _effect_map(found, found.effect, found.rows, found.columns, labels, title)
+
+
+@styled
+def path_map(found: Paths, *, title: str = "Paths") -> Figure:
+    """Draw what every path does to the answer: senders by receivers; of one receiver, layers by heads."""
+    if len(found.receivers) > 1:
+        return _effect_map(
+            found, found.effect, [str(place) for place in found.senders], "receiver",
+            [_short(place) for place in found.receivers], title,
+        )  # fmt: skip
+    layers = list(dict.fromkeys(_layer(place) for place in found.senders))
+    columns = list(dict.fromkeys(_column(place) for place in found.senders))
+    effect = np.full((len(layers), len(columns)), np.nan)
+    for place, value in zip(found.senders, found.effect[:, 0], strict=True):
+        effect[layers.index(_layer(place)), columns.index(_column(place))] = value
+    return _effect_map(found, effect, layers, f"sender, to {found.receivers[0]}", columns, title)
+
+
+def _layer(place: Place) -> str:
+    """Return the block that a place is in, or its name."""
+    prefix, block, rest = place.name.partition("blocks.")
+    return f"{prefix}{block}{rest.partition('.')[0]}" if block else place.name
+
+
+def _column(place: Place) -> str:
+    """Return what a place is within its block."""
+    own = place.name.removeprefix(_layer(place)).removesuffix(".output.x").strip(".") or "all"
+    heads = {f"{word} {n}" for word, n in place.where.items()}
+    return ", ".join([*([own.replace("_", "-")] if own != "attention" or not heads else []), *sorted(heads)])
+
+
+def _short(place: Place) -> str:
+    """Return a place in few letters: 1.q.0 are the queries of head 0 in block 1."""
+    numbers = [part for part in place.name.split(".") if part.isdigit()]
+    own = place.name.rpartition(".")[2].replace("feed_forward", "ff")
+    return ".".join([*numbers, own, *(str(part) for part in place.where.values())])
+
+
+def _effect_map(
+    found: Patching | Paths, effect: Array, names: Sequence[str], across: str, labels: Sequence[str] | None, title: str
+) -> Figure:
+    """Draw effects (rows, columns), the last row on top; where there is none, a cell is empty."""
+    effect, names = effect[::-1], names[::-1]
     rows, columns = effect.shape
     width = float(np.clip(0.45 * columns + 2.8, 4.6, 16))
     figure = style.new_figure(width, 0.25 * rows + 1.5)
     ax = figure.subplots()
-    most = float(np.abs(effect).max()) or 1.0
-    texts = [[f"{value:.2f}" for value in row] for row in effect] if effect.size <= WRITTEN else None
+    size = np.nan_to_num(np.abs(effect))
+    most = float(size.max()) or 1.0
+    texts = None
+    if effect.size <= WRITTEN:
+        texts = [["" if np.isnan(value) else f"{value:.2f}" for value in row] for row in effect]
     image = heat_map(ax, effect, signed_colors(), Normalize(-most, most), texts=texts, size=6.5)
     if labels is None:
         style.whole_ticks(ax.xaxis)
     else:
         style.token_ticks(ax.xaxis, visible_all(labels, 8), room=width - 2.6)
-    ax.set_yticks(range(rows), found.rows[::-1])
-    style.bare(ax, found.columns)
+    ax.set_yticks(range(rows), names)
+    style.bare(ax, across)
     style.color_bar(figure, ax, image, f"change of the {found.label}, from {found.run:.3g} towards {found.source:.3g}")
-    row, column = np.unravel_index(int(np.abs(effect).argmax()), effect.shape)
+    row, column = np.unravel_index(int(size.argmax()), size.shape)
+    place = f"{across} {column}" if labels is None else labels[column]
     words = f"heat map of {rows} by {columns} values. The largest effect, {effect[row, column]:.3g}, is that of "
-    return style.titled(figure, title, f"{words}{found.rows[::-1][row]} at {found.columns} {column}.")
+    return style.titled(figure, title, f"{words}{names[row]} at {place}.")
 
 
 @styled

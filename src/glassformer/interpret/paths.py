@@ -1,0 +1,332 @@
+"""Paths: what one part of a model tells another directly, with everything else as it was.
+
+    1. The sender has its value of the source. The sublayers after it are held as they are in the run: what reaches a
+       receiver differs by what the sender wrote.
+    2. The receiver has the value it got then, in a run that is otherwise as it was. The answer is measured.
+
+    patch_paths(run, source, of)                                            from every part to the logits
+    patch_paths(run, source, of, at("blocks.1.attention.attend.q", head=0))      to the queries of one head
+    patch_paths(run, source, of, receivers(run), senders=at("blocks.0.attention.output.x", head=1))
+
+Norms are not held: they compute as ever. By default all sublayers are held, so that a path is a direct one. Wang et al.
+(2022) hold attention alone and let feed-forward layers compute: `hold="attention"`.
+
+Edge attribution estimates all direct paths at once by gradients (Syed et al. 2023):
+
+    estimate = Σ (what the sender wrote in the source − in the run) · d(what the receiver reads)
+
+It takes one backward pass, and is exact where the model is linear. All estimates of one sender sum to the one of
+`patch_heads`, as every gradient of the stream is the sum of those of its readers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array
+from ..errors import ConfigError, short_traces
+from ..setting import check_known
+from ..tree import flatten
+from .batched import MEMORY, Progress, batched_interventions
+from .changes import Change, freeze, put, take, transform
+from .gradients import NORMS, Gradients, gradients
+from .names import LOGITS, check_name
+from .packed import unpacked
+from .patching import Answer, answer, check_alike
+from .run import Run, check_run
+from .show import Tabled, TableParts
+from .stream import ATTENTIONS, KINDS, Sublayer, head_results, points, stacks, sublayers
+from .where import Selection, Where
+
+HOLDS = {"sublayers": tuple(KINDS), "attention": ATTENTIONS}
+"""Which sublayers are held as they are in the run."""
+
+PROJECTIONS = {"q": "query", "k": "key", "v": "value"}
+
+
+class Place(NamedTuple):
+    """A value of a run, or some of its entries."""
+
+    name: str
+    where: dict[str, Any]
+
+    def __str__(self) -> str:
+        return ", ".join([self.name, *(f"{axis}={part}" for axis, part in self.where.items())])
+
+
+class PathEffect(NamedTuple):
+    """What a path does to the answer of a run.
+
+    effect        the change of the answer
+    run, source   the answers of the two
+    """
+
+    effect: float
+    run: float
+    source: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Paths(Tabled):
+    """What each path does to the answer of a run.
+
+    effect        (senders, receivers) the change of the answer; NaN where no path leads
+    label         what tables call the answer
+    run, source   the answers of the two
+    is_estimate   whether gradients estimated the effects
+    """
+
+    senders: list[Place]
+    receivers: list[Place]
+    label: str
+    effect: Array
+    run: float
+    source: float
+    is_estimate: bool
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one record per path, the one with the largest effect first."""
+        order = np.argsort(-np.nan_to_num(np.abs(self.effect), nan=-1.0), axis=None, kind="stable")
+        pairs = np.stack(np.unravel_index(order, self.effect.shape), axis=-1).tolist()
+        return [
+            {"sender": str(self.senders[n]), "receiver": str(self.receivers[m]), "effect": float(self.effect[n, m])}
+            for n, m in pairs
+            if not np.isnan(self.effect[n, m])
+        ]
+
+    def _table(self) -> TableParts:
+        rows = [list(row.values()) for row in self.rows()]
+        how = "estimated effect" if self.is_estimate else "effect"
+        return f"{self.label}, from {self.run:.4g} to {self.source:.4g}, by path", ("from", "to", how), rows, []
+
+
+def at(name: str, **where: Selection) -> Place:
+    """Say where a path begins or ends."""
+    return Place(name, where)
+
+
+def all_senders(run: Run) -> list[Place]:
+    """Return all that writes to the stream: embeddings, every head, every feed-forward layer."""
+    found = [at(_start(run, stack)) for stack in stacks(run)]
+    for one in sublayers(run):
+        own = one.kind in ATTENTIONS
+        found += [at(f"{one.name}.output.x", head=n) for n in range(run.heads)] if own else [at(one.name)]
+    return found
+
+
+def all_receivers(run: Run) -> list[Place]:
+    """Return all that reads the stream: queries, keys and values of every head, feed-forward layers, the logits."""
+    found = []
+    for one in sublayers(run):
+        own = [f"{one.name}.attend.{letter}" for letter in PROJECTIONS] if one.kind in ATTENTIONS else []
+        found += [at(name, head=n) for name in own for n in range(run.spec(name).shape[1])] or [at(one.name)]
+    return [*found, at(LOGITS)]
+
+
+def patch_path(
+    run: Run, source: Run, sender: Place, receiver: Place, of: Answer, *, hold: str = "sublayers"
+) -> PathEffect:
+    """Return what the sender, as it was in the source, does to the answer by way of the receiver alone.
+
+    hold   "sublayers": the path is direct; "attention": it may pass through feed-forward layers (Wang et al. 2022)
+    """
+    found = patch_paths(run, source, of, receiver, senders=sender, hold=hold)
+    return PathEffect(float(found.effect[0, 0]), found.run, found.source)
+
+
+Places = Place | Sequence[Place]
+
+
+@short_traces
+def patch_paths(
+    run: Run,
+    source: Run,
+    of: Answer,
+    receivers: Places | None = None,
+    *,
+    senders: Places | None = None,
+    hold: str = "sublayers",
+    memory: int = MEMORY,
+    progress: Progress | None = None,
+) -> Paths:
+    """Return what each sender, as it was in the source, does to the answer by way of each receiver alone.
+
+    receivers   where the paths end: one place or several, such as `all_receivers(run)`; the logits unless given
+    senders     where they begin: `all_senders(run)` unless given
+    hold        "sublayers": paths are direct; "attention": they may pass feed-forward layers (Wang et al. 2022)
+    memory      bytes that the variants may take at once; progress is told after each lot of them
+    """
+    check_run(run)
+    check_known("hold is", hold, HOLDS)
+    check_alike(run, source)
+    ends = _checked(run, at(LOGITS) if receivers is None else receivers)
+    starts = _checked(run, all_senders(run) if senders is None else senders)
+    numbers = [[run.addresses[place.name].number for place in places] for places in (starts, ends)]
+    leads = np.less.outer(*numbers)
+    if not leads.any():
+        raise ConfigError(
+            f"{starts[0].name} does not come before {ends[0].name}",
+            hint="a path leads from an earlier value to a later",
+        )
+    before, later = answer(of, run), [one.name for one in sublayers(run, kinds=HOLDS[hold])]
+    reached: dict[tuple[int, int], Array] = {}
+
+    def effects(variants: list[list[Change]]) -> Array:
+        return batched_interventions(run, variants, partial(answer, of), memory=memory, progress=progress) - before
+
+    def told(n: int) -> list[Change]:
+        """Let a sender speak, note what the receivers get, and hold what comes after."""
+        notes = [
+            transform(end.name, partial(_note, reached, (n, m)), **end.where)
+            for m, end in enumerate(ends)
+            if leads[n, m] and end != at(LOGITS)
+        ]
+        return [take(starts[n].name, source, **starts[n].where), *notes, *_held(run, starts[n], later)]
+
+    effect = np.where(leads, 0.0, np.nan)
+    speaking = np.flatnonzero(leads.any(axis=1)).tolist()
+    direct = effects([told(n) for n in speaking])
+    effect[np.ix_(speaking, [end == at(LOGITS) for end in ends])] = direct[:, None]
+    moved = [pair for pair, value in reached.items() if not np.array_equal(value, _entries(run, ends[pair[1]]))]
+    after = effects([[put(ends[m].name, reached[n, m], **ends[m].where)] for n, m in moved])
+    for pair, value in zip(moved, after, strict=True):
+        effect[pair] = value
+    return Paths(starts, ends, of.label(run), effect, before, answer(of, source), is_estimate=False)
+
+
+def _note(reached: dict[tuple[int, int], Array], pair: tuple[int, int], value: Array) -> Array:
+    reached[pair] = value.copy()
+    return value
+
+
+def _held(run: Run, sender: Place, sublayers: list[str]) -> list[Change]:
+    """Return what holds the sublayers after a sender; its own goes on."""
+    number = run.addresses[sender.name].number
+    return [
+        replace(freeze(name), value=run[name])
+        for name in sublayers
+        if run.addresses[name].number > number and not sender.name.startswith(f"{name}.")
+    ]
+
+
+def _entries(run: Run, place: Place) -> Array:
+    value = run[place.name]
+    return value[Where(**place.where).index(place.name, value.shape, run.heads)]
+
+
+def _checked(run: Run, places: Places) -> list[Place]:
+    """Return the places as a list; refuse what a run does not have."""
+    found = [places] if isinstance(places, Place) else list(places)
+    for place in found:
+        if not isinstance(place, Place):
+            raise ConfigError(f"{place!r:.80} is no place", hint='say at("blocks.0.attention.output.x", head=1)')
+        check_name(place.name, run)
+        Where(**place.where).index(place.name, run.spec(place.name).shape, run.heads)
+    if not found:
+        raise ConfigError("there is no place for a path to begin or to end", hint="leave it out, or give some: [at(…)]")
+    return found
+
+
+def _start(run: Run, stack: str) -> str:
+    """Return the name of the stream as it enters a stack."""
+    start = points(run, stack)[0].name
+    names = ("embedding", "source_embedding")
+    return next((name for name in names if run.addresses.get(name) == run.addresses[start]), start)
+
+
+# --- edge attribution ------------------------------------------------------------------------------------------------
+
+
+class _End(NamedTuple):
+    """One end of an edge: what was written to a stream, or the gradient of what is read from it, (B, T, D)."""
+
+    place: Place
+    stack: str
+    number: int  # of the call after which it was written, or that made the stream as it is read
+    value: Array
+
+
+@short_traces
+def attribute_edges(run: Run, source: Run, of: Answer) -> Paths:
+    """Estimate what each sender, as it was in the source, does to the answer by way of each receiver alone.
+
+    The estimates stand for the direct paths of `patch_paths(run, source, of, all_receivers(run))`, of all positions.
+    """
+    check_run(run)
+    check_alike(run, source)
+    _check_sum(run)
+    grads = gradients(run, of)
+    wrote = [end for stack in stacks(run) for end in _written(run, source, stack)]
+    reads = [end for one in sublayers(run) for end in _read(run, grads, one)]
+    last = points(run)[-1].name
+    reads.append(_End(at(LOGITS), list(stacks(run))[-1], run.addresses[last].number, grads[last]))
+    effect = np.full((len(wrote), len(reads)), np.nan)
+    for stack in stacks(run):
+        rows, columns = ([n for n, end in enumerate(ends) if end.stack == stack] for ends in (wrote, reads))
+        moved, slopes = (
+            np.stack([ends[n].value.ravel() for n in own]) for ends, own in ((wrote, rows), (reads, columns))
+        )
+        leads = np.less_equal.outer([wrote[n].number for n in rows], [reads[n].number for n in columns])
+        effect[np.ix_(rows, columns)] = np.where(leads, moved @ slopes.T, np.nan)
+    starts, ends = ([end.place for end in some] for some in (wrote, reads))
+    return Paths(starts, ends, of.label(run), effect, answer(of, run), answer(of, source), is_estimate=True)
+
+
+def _written(run: Run, source: Run, stack: str) -> list[_End]:
+    """Return by how much differs what each sender wrote: the stream is the sum of it all."""
+    start = _start(run, stack)
+    found = [_End(at(start), stack, run.addresses[start].number, source[start] - run[start])]
+    for one in sublayers(run, stack):
+        number = run.addresses[one.name].number
+        if one.kind not in ATTENTIONS:
+            found.append(_End(at(one.name), stack, number, source[one.name] - run[one.name]))
+            continue
+        moved = head_results(source, one.name) - head_results(run, one.name)
+        found += [_End(at(f"{one.name}.output.x", head=n), stack, number, moved[:, n]) for n in range(run.heads)]
+    return found
+
+
+def _read(run: Run, grads: Gradients, one: Sublayer) -> list[_End]:
+    """Return the gradients of what a sublayer reads of the stream, for queries, keys and values by head.
+
+    q = norm(x) w, so that head h adds norm_backward(dq w_hᵀ) to the gradient of x.
+    """
+    norm = f"{one.name}_norm"
+    if one.kind not in ATTENTIONS:
+        return [_End(at(one.name), one.stack, run.addresses[f"{norm}.x"].number, grads[f"{norm}.input"])]
+    found = []
+    for letter, matrix in PROJECTIONS.items():
+        stack = one.stack
+        if one.kind == "cross_attention" and letter != "q":  # what the encoder returned
+            stack, norm = "encoder", "encoder.final_norm"
+        call = run.call(run.addresses[norm].number)
+        back = getattr(ops, f"{call.name}_backward")
+        name = f"{one.name}.attend.{letter}"
+        heads = run.spec(name).shape[1]
+        dy = grads[f"{one.name}.{matrix}"]  # (B, T, heads·C)
+        w = unpacked(flatten(run.params)[f"{one.name}.{matrix}.w"])  # (D, heads·C)
+        for n, (own, part) in enumerate(zip(*(np.split(x, heads, axis=-1) for x in (dy, w)), strict=True)):
+            dx = back(own @ part.T, call.outputs[1])[0]
+            found.append(_End(at(name, head=n), stack, run.addresses[f"{norm}.x"].number, dx))
+    return found
+
+
+def _check_sum(run: Run) -> None:
+    """Refuse a run whose stream is not the sum of what its parts wrote, read by way of our norms."""
+    if run.changes:
+        raise ConfigError("the run has changes", hint="attribute the edges of a run without, or use patch_paths")
+    for stack in stacks(run):
+        first, *_, last = (run[point.name] for point in points(run, stack))
+        total = first + sum(run[one.name] for one in sublayers(run, stack))
+        norms = {run.calls[run.addresses[f"{one.name}_norm"].number].name for one in sublayers(run, stack)
+                 if f"{one.name}_norm" in run}  # fmt: skip
+        is_sum = np.allclose(total, last, rtol=0, atol=np.abs(last).max() * np.finfo(last.dtype).eps ** 0.75)
+        if not is_sum or not norms or not norms <= {*NORMS}:
+            raise ConfigError(
+                f"the stream of the {stack} is no sum of what its parts wrote",
+                hint="edges can be attributed with pre-norm, LayerNorm or RMSNorm; patch_paths takes every model",
+            )
