@@ -217,7 +217,7 @@ def _effect_map(
     ax.set_yticks(range(rows), names)
     style.bare(ax, across)
     style.color_bar(figure, ax, image, f"change of the {found.label}, from {found.run:.3g} towards {found.source:.3g}")
-    row, column = np.unravel_index(int(size.argmax()), size.shape)
+    row, column = divmod(int(size.argmax()), columns)
     place = f"{across} {column}" if labels is None else labels[column]
     words = f"heat map of {rows} by {columns} values. The largest effect, {effect[row, column]:.3g}, is that of "
     return style.titled(figure, title, f"{words}{names[row]} at {place}.")
