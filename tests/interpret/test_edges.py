@@ -9,6 +9,7 @@ from glassformer import Batch, Decoder, DecoderConfig
 from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret import (
     Logit,
+    Sum,
     add,
     all_receivers,
     all_senders,
@@ -197,6 +198,8 @@ def test_what_has_no_path_is_refused(runs):
     run, source = runs
     with pytest.raises(ConfigError, match="is no place"):
         patch_paths(run, source, TARGET, "logits")
+    with pytest.raises(ConfigError, match="no answer of the model"):
+        patch_paths(run, source, Sum("blocks.0"))
     with pytest.raises(ConfigError, match="no place for a path"):
         patch_paths(run, source, TARGET, senders=[])
     with pytest.raises(LengthError, match="has no head 2"):

@@ -165,13 +165,7 @@ def patch_paths(
     check_alike(run, source)
     ends = _checked(run, at(LOGITS) if receivers is None else receivers)
     starts = _checked(run, all_senders(run) if senders is None else senders)
-    numbers = [[run.addresses[place.name].number for place in places] for places in (starts, ends)]
-    leads = np.less.outer(*numbers)
-    if not leads.any():
-        raise ConfigError(
-            f"{starts[0].name} does not come before {ends[0].name}",
-            hint="a path leads from an earlier value to a later",
-        )
+    leads = _leads(run, starts, ends)
     before, later = answer(of, run), [one.name for one in sublayers(run, kinds=HOLDS[hold])]
     reached: dict[tuple[int, int], Array] = {}
 
@@ -196,6 +190,17 @@ def patch_paths(
     for pair, value in zip(moved, after, strict=True):
         effect[pair] = value
     return Paths(starts, ends, of.label(run), effect, before, answer(of, source), is_estimate=False)
+
+
+def _leads(run: Run, starts: list[Place], ends: list[Place]) -> Array:
+    """Return whether each sender comes before each receiver; refuse where none does."""
+    leads = np.less.outer(*([run.addresses[place.name].number for place in some] for some in (starts, ends)))
+    if not leads.any():
+        raise ConfigError(
+            f"{starts[0].name} does not come before {ends[0].name}",
+            hint="a path leads from an earlier value to a later",
+        )
+    return leads
 
 
 def _note(reached: dict[tuple[int, int], Array], pair: tuple[int, int], value: Array) -> Array:
