@@ -8,17 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from glassformer.weights import registry
+from published_models import KEPT, pulled
+
 EXAMPLES = sorted((Path(__file__).resolve().parents[1] / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs_and_prints(path, tmp_path):
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    if 'gf.load("smollm2")' in path.read_text(encoding="utf-8") and pulled("smollm2").is_relative_to(KEPT):
+        environment[registry.CACHE] = str(KEPT)
     done = subprocess.run(
         [sys.executable, "-W", "error", str(path)], capture_output=True, text=True, cwd=tmp_path, env=environment
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+    if path.stem == "sparse_autoencoder":
+        explained, active = map(float, re.search(r"explained variance ([\d.]+), L0 ([\d.]+)", done.stdout).groups())
+        assert "ok=True" in done.stdout
+        assert explained > 0.6
+        assert 2 < active < 40
+        assert done.stdout.count("feature ") == 6
 
 
 def test_the_python_of_the_readme_prints_what_it_says(tmp_path):

@@ -48,6 +48,9 @@ def test_vectors_of_many_texts_are_those_of_each(architecture, tmp_path):
     np.testing.assert_allclose(found[name], np.concatenate(each), atol=1e-12)
     np.testing.assert_array_equal(found.examples, np.repeat(range(4), [len(x) for x in each]))
     np.testing.assert_array_equal(found.positions, np.concatenate([np.arange(len(x)) for x in each]))
+    tokens = [np.asarray(getattr(model.batch(one), "source" if "encoder." in name else "tokens"))[0] for one in texts]
+    np.testing.assert_array_equal(found.tokens, np.concatenate(tokens))
+    np.testing.assert_array_equal(found.last, np.cumsum([len(x) for x in each]) - 1)
     assert calls == [(3, 4), (4, 4)]
     in_memory = activations(model, iter(texts), [name], batch_size=3)
     reopened = Activations(np.load(tmp_path / "x.npz"))

@@ -48,6 +48,8 @@ def test_heads_and_sublayers_equal_changed_runs(runs):
         for head, effect in enumerate(effects):
             alone = run.changed(take(f"{name}.output.x", source, head=head))
             assert np.isclose(effect, alone.loss - run.loss, rtol=1e-9, atol=1e-13)
+    last = [n for n, name in enumerate(heads.rows) if ".1." in name]
+    np.testing.assert_allclose(patch_heads(run, source, Loss(), layers=[1]).effect, heads.effect[last], atol=1e-13)
     layers = patch_sublayers(run, source, Loss())
     alone = run.changed(take(layers.rows[1], source, position=2))
     assert np.isclose(layers.effect[1, 2], alone.loss - run.loss, rtol=1e-9, atol=1e-13)
@@ -58,6 +60,9 @@ def test_the_last_point_gives_the_answer_of_the_source(runs):
     run, source = runs
     found = patch_stream(run, source, TARGET)
     assert np.isclose(found.share[-1, -1], 1)
+    chosen = patch_stream(run, source, TARGET, at=["block 0", "blocks.1"])
+    assert chosen.rows == ["block 0", "block 1"]
+    np.testing.assert_allclose(chosen.effect, found.effect[[2, -1]], atol=1e-13)
     assert np.allclose(found.share[-1, :-1], 0)
     assert found.bytes > 0
 
@@ -124,5 +129,9 @@ def test_what_is_not_there_is_refused(runs):
     run, source = runs
     with pytest.raises(ConfigError, match="no 'cross_attention'"):
         patch_sublayers(run, source, TARGET, "cross_attention")
+    with pytest.raises(LengthError, match="there is no layer 2 with attention"):
+        patch_heads(run, source, TARGET, layers=[0, 2])
+    with pytest.raises(ConfigError, match="no point of the stream"):
+        patch_stream(run, source, TARGET, at=["block 7"])
     with pytest.raises(ConfigError, match="both runs give the same answer"):
         _ = patch_heads(run, run, TARGET).share

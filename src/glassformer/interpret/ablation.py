@@ -78,11 +78,11 @@ class Ablation(Tabled):
 
 
 @short_traces
-def ablate_heads(run: Run, way: str = "zero", **settings: Any) -> Ablation:
-    """Silence every head of every attention and cross-attention, one at a time; settings as in `ablate`."""
+def ablate_heads(run: Run, way: str = "zero", *, layers: Sequence[int] | None = None, **settings: Any) -> Ablation:
+    """Silence every head of every attention, or of those of some layers, one at a time; settings as in `ablate`."""
     parts = [
         Ablated(f"{one.name}.output.x", one.layer, head=head)
-        for one in sublayers(run, kinds=ATTENTIONS)
+        for one in sublayers(run, kinds=ATTENTIONS, layers=layers)
         for head in range(run.heads)
     ]
     return ablate(run, parts, way, **settings)

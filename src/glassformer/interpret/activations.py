@@ -3,6 +3,7 @@
     found = activations(model, texts, ["blocks.6"], out="vectors.npz")
     found["blocks.6"]                    (N, D): the vectors of all tokens of all texts, padding left out
     found.examples, found.positions      (N,): the text that each token belongs to, and its place there
+    found.tokens, found.last             (N,): its id; (texts,): the row of each text's last token
     fit_probe(found["blocks.6"], labels[found.examples], classes=2)
     run.changed(mean("blocks.6", found))
 
@@ -37,7 +38,7 @@ from .show import NamedValues
 from .stream import real_tokens, token_rows
 from .where import is_of_source
 
-EXAMPLES, POSITIONS = PLACES = ("examples", "positions")
+EXAMPLES, POSITIONS, TOKENS = PLACES = ("examples", "positions", "tokens")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,6 +65,16 @@ class Activations(NamedValues):
     def positions(self) -> Array:
         """The place of each token in its text, (N,)."""
         return self.arrays[POSITIONS]
+
+    @property
+    def tokens(self) -> Array:
+        """The id of each token, (N,)."""
+        return self.arrays[TOKENS]
+
+    @property
+    def last(self) -> Array:
+        """The row of the last token of each text, (texts,)."""
+        return np.flatnonzero(np.diff(self.examples, append=-1))
 
     def __repr__(self) -> str:
         return f"<activations of {len(self.positions):,} tokens: {', '.join(self)}>"
@@ -123,7 +134,7 @@ def _vectors(kept: Kept, names: Sequence[str]) -> dict[str, Array]:
                 f"{name} has {len(rows)} vectors for {len(positions)} tokens",
                 hint="choose values with one vector per token, all of the source or all of the target",
             )
-    return {**found, EXAMPLES: examples, POSITIONS: positions}
+    return {**found, EXAMPLES: examples, POSITIONS: positions, TOKENS: np.asarray(tokens)[examples, positions]}
 
 
 class _Column:

@@ -137,9 +137,9 @@ def lens(run: Run, *, at: Sequence[str] | None = None, positions: Any = None) ->
     return Lens(run, chosen, logits, numbers)
 
 
-def chosen_points(run: Run, at: Sequence[str] | None) -> list[Point]:
+def chosen_points(run: Run, at: Sequence[str] | None, stack: str | None = None) -> list[Point]:
     """Return the points of the stream by their names or labels, all unless given."""
-    every = points(run)
+    every = points(run, stack)
     if at is None:
         return every
     known = {key: point for point in every for key in point}

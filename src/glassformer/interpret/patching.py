@@ -27,10 +27,11 @@ from .batched import MEMORY, Progress, batched_interventions, bytes_at_once
 from .changes import Change, take
 from .gradients import Logit, Loss, Sum, check_question, gradients
 from .labels import CLS, NUMBERS
+from .lens import chosen_points
 from .packed import unpacked
 from .run import Run, check_run
 from .show import Map, Tabled, TableParts
-from .stream import ATTENTIONS, chosen_stack, points, sublayers
+from .stream import ATTENTIONS, chosen_stack, sublayers
 from .where import is_of_source
 
 Answer = Logit | Loss
@@ -82,9 +83,11 @@ class Patching(Tabled):
 
 
 @short_traces
-def patch_stream(run: Run, source: Run, of: Answer, *, stack: str | None = None, **settings: Any) -> Patching:
-    """Patch the stream at every point and position; settings as in `patch`."""
-    found = points(run, stack)
+def patch_stream(
+    run: Run, source: Run, of: Answer, *, at: Sequence[str] | None = None, stack: str | None = None, **settings: Any
+) -> Patching:
+    """Patch the stream at every point, or at those named in `at`, and position; settings as in `patch`."""
+    found = chosen_points(run, at, stack)
     variants = [(p.name, {"position": n}) for p in found for n in range(run[p.name].shape[1])]
     return patch(run, source, of, variants, [point.label for point in found], "position", **settings)
 
@@ -102,9 +105,9 @@ def patch_sublayers(
 
 
 @short_traces
-def patch_heads(run: Run, source: Run, of: Answer, **settings: Any) -> Patching:
-    """Patch every head of every attention and cross-attention, at all positions; settings as in `patch`."""
-    found = [one.name for one in sublayers(run, kinds=ATTENTIONS)]
+def patch_heads(run: Run, source: Run, of: Answer, *, layers: Sequence[int] | None = None, **settings: Any) -> Patching:
+    """Patch every head of every attention, or of those of some layers, at all positions; settings as in `patch`."""
+    found = [one.name for one in sublayers(run, kinds=ATTENTIONS, layers=layers)]
     variants = [(f"{name}.output.x", {"head": n}) for name in found for n in range(run.heads)]
     return patch(run, source, of, variants, found, "head", **settings)
 

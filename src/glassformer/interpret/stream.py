@@ -5,6 +5,7 @@ sublayers(run)     attention, cross-attention and feed-forward of every block
 read_out(run, x)   logits = head(norm x), for the stream at any point
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,15 +65,22 @@ def chosen_stack(run: Run, stack: str | None) -> str:
     return stack
 
 
-def sublayers(run: Run, stack: str | None = None, kinds: tuple[str, ...] = tuple(KINDS)) -> list[Sublayer]:
-    """Return the sublayers of one stack, or of all, in the order in which they run."""
-    return [
+def sublayers(
+    run: Run, stack: str | None = None, kinds: tuple[str, ...] = tuple(KINDS), layers: Sequence[int] | None = None
+) -> list[Sublayer]:
+    """Return the sublayers of one stack, or of all, and of some layers, or of all, in the order in which they run."""
+    found = [
         Sublayer(own, layer, kind, name)
         for own in (stacks(run) if stack is None else [chosen_stack(run, stack)])
         for layer, block in enumerate(_blocks(run, own))
         for kind, name in _sublayers(run, block).items()
         if kind in kinds
     ]
+    wanted = {one.layer for one in found} if layers is None else {*np.atleast_1d(layers).tolist()}
+    for layer in wanted - {one.layer for one in found}:
+        last = max((one.layer for one in found), default=-1)
+        raise LengthError(f"there is no layer {layer!r} with {' or '.join(kinds)}", hint=f"they count from 0 to {last}")
+    return [one for one in found if one.layer in wanted]
 
 
 def _sublayers(run: Run, block: str) -> dict[str, str]:
