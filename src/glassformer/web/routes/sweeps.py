@@ -92,7 +92,7 @@ def _heads(job: Job, session: RunSession, of: Answer) -> dict[str, Any]:
 
 def _stream(job: Job, session: RunSession, of: Answer, other: str, stack: str) -> dict[str, Any]:
     source = session.plain_session.other(other)
-    settings = {"estimate": False, "memory": _memory(session), "progress": job.show}
+    settings: dict[str, Any] = {"estimate": False, "memory": _memory(session), "progress": job.show}
     found = patch_stream(session.run, source, of, stack=stack, **settings)
     places = points(session.run, stack)
     part = "source" if stack == "encoder" and "decoder" in stacks(session.run) else "tokens"
