@@ -107,9 +107,9 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
     if name in _NAMES:
-        value = getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
-        globals()[name] = value
-        return value
+        globals()[name] = getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
+        import_module(f"{__name__}.arguments").public(globals(), [name])
+        return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

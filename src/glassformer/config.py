@@ -14,7 +14,8 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 from . import registry
-from .errors import ConfigError, short_traces
+from .arguments import short_traces
+from .errors import ConfigError
 from .execution import AMONG_MODEL_SETTINGS, separated
 from .setting import check_known, check_settings, from_settings
 

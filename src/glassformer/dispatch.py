@@ -19,11 +19,13 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
+from .arguments import shortened
+from .errors import GlassformerError
 from .precision import holds_half, in_full_precision
 from .sources import SourceGuard, checked
 
@@ -141,26 +143,29 @@ def dispatched(function: Function) -> Function:
 
     @functools.wraps(function)
     def run(*arguments: Any, **settings: Any) -> Any:
-        own = _chosen.get() or _default or default()
-        if own.observes:
-            return own.observe(marked, written, arguments, settings)
-        table = own.tables.get(type(arguments[place])) if place < len(arguments) else None
-        kernel = (_table_of(own, arguments) if table is None else table).get(name)
-        # Another op of the same name, such as one of the user's own, is another op.
-        if (
-            kernel is not None
-            and kernel.original is marked
-            and (kernel in checked.get() or kernel.is_current())
-            and (not owner or exact.get(type(arguments[0])) or not is_overridden(arguments[0], kernel))
-        ):
-            result = kernel.function(*arguments, **settings)
-            if result is not NotImplemented:
-                return result
-        if not owner:
-            for array in arguments:
-                if holds_half(array):
-                    return in_full_precision(function, arguments, settings)
-        return function(*arguments, **settings)
+        try:
+            own = _chosen.get() or _default or default()
+            if own.observes:
+                return own.observe(marked, written, arguments, settings)
+            table = own.tables.get(type(arguments[place])) if place < len(arguments) else None
+            kernel = (_table_of(own, arguments) if table is None else table).get(name)
+            # Another op of the same name, such as one of the user's own, is another op.
+            if (
+                kernel is not None
+                and kernel.original is marked
+                and (kernel in checked.get() or kernel.is_current())
+                and (not owner or exact.get(type(arguments[0])) or not is_overridden(arguments[0], kernel))
+            ):
+                result = kernel.function(*arguments, **settings)
+                if result is not NotImplemented:
+                    return result
+            if not owner:
+                for array in arguments:
+                    if holds_half(array):
+                        return in_full_precision(function, arguments, settings)
+            return function(*arguments, **settings)
+        except GlassformerError as error:
+            raise shortened(error) from None
 
     marked: Any = _Method(run, function) if owner else run
     marked.observed_as = name
@@ -264,14 +269,18 @@ def set_engine(name: str | Engine) -> None:
     _default = _found(name)
 
 
-@contextmanager
-def use_engine(name: str | Engine) -> Iterator[None]:
+def use_engine(name: str | Engine) -> AbstractContextManager[None]:
     """Let an engine, by its name or one of your own, compute inside a `with` block, in this thread or task alone.
 
     Arrays stay where they are: under the engine jax, ops and models given NumPy arrays still compute with NumPy.
     Training and generation move theirs to the devices.
     """
-    token = _chosen.set(_found(name))
+    return _using(_found(name))
+
+
+@contextmanager
+def _using(engine: Engine) -> Iterator[None]:
+    token = _chosen.set(engine)
     try:
         yield
     finally:

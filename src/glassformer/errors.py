@@ -16,16 +16,13 @@
 Each message states the fact with its values; `hint` says what to do about it.
 """
 
-import functools
 import os
 from collections.abc import Iterable
-from types import FunctionType
-from typing import Any, TypeVar
 
 __all__ = [
     "ChatError", "CheckpointError", "ClusterError", "ConfigError", "DTypeError", "DataError", "GlassformerError",
     "LengthError", "ShapeError", "TokenError", "TrainingError", "WeightsError", "did_you_mean", "first_line", "nearest",
-    "short_traces", "some", "typed",
+    "some", "typed",
 ]  # fmt: skip
 __dir__ = __all__.copy
 
@@ -152,30 +149,3 @@ def some(names: list[str]) -> str:
     """Return the first names, and how many more there are."""
     shown = ", ".join(name[:80] for name in names[:4])
     return shown + (f" and {len(names) - 4:,} more" if len(names) > 4 else "") if names else "nothing"
-
-
-Owner = TypeVar("Owner")
-
-
-def short_traces(owner: Owner) -> Owner:
-    """Let refused input end in a traceback of the caller's line alone: of a function, or a class's public methods.
-
-    GLASSFORMER_DEBUG=1 keeps the frames inside the library.
-    """
-    if isinstance(owner, type):
-        for name, method in list(vars(owner).items()):
-            if isinstance(method, FunctionType) and (name == "__getitem__" or not name.startswith("_")):
-                setattr(owner, name, short_traces(method))
-        return owner
-    function: Any = owner
-
-    @functools.wraps(function)
-    def refusing(*args: Any, **settings: Any) -> Any:
-        try:
-            return function(*args, **settings)
-        except GlassformerError as error:
-            if os.environ.get(DEBUG, "") not in ("", "0"):
-                raise
-            raise error.with_traceback(None) from None
-
-    return refusing  # type: ignore[return-value]

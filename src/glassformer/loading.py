@@ -16,7 +16,7 @@ from . import dispatch
 from .arrays import Tree
 from .config import EncoderConfig, TransformerConfig
 from .data import Task, build_task
-from .errors import ConfigError, WeightsError, short_traces
+from .errors import ConfigError, WeightsError
 from .generation.storage import AS_STORED
 from .runs.custom_files import check_task, granted
 from .runs.run import open_run, read_model
@@ -29,7 +29,6 @@ from .weights.places import adapted_name, is_run, locate, open_published, split_
 __all__ = ["is_run", "load", "load_config", "load_tokenizer", "locate", "read_model", "task_of"]
 
 
-@short_traces
 def load(
     path: str | Path, *, adapter: str | Path | None = None, weights: str | None = None, trust: bool = False
 ) -> TrainedModel:

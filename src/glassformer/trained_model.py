@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from . import dispatch
+from .arguments import short_traces
 from .arrays import Array, Tree
 from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from .data import Lexicon, Task
-from .errors import ConfigError, WeightsError, short_traces
+from .errors import ConfigError, WeightsError
 from .execution import PLAIN, Execution
 from .models import Batch, Model, build
 from .models.model import Pooling as Pooling
@@ -189,10 +190,10 @@ class TrainedModel:
 
     # --- text out ----------------------------------------------------------------------------------------------------
 
-    def generate(self, prompt: str | Sequence[str], *, changes: Sequence[Any] = (), **settings: Any) -> Any:
+    def generate(self, prompt: str | Sequence[str], *, changes: Any = (), **settings: Any) -> Any:
         """Continue a text, or answer a source, with a `Generation`; see `gf.generation.generate` for the settings.
 
-        changes   of values inside the model while it writes, such as `gf.interpret.add("blocks.3", direction)`
+        changes   one or several, of values inside the model while it writes: `gf.interpret.add("blocks.3", direction)`
 
         >>> import glassformer as gf
         >>> model = gf.train(None, "counting", show=False)
@@ -203,7 +204,7 @@ class TrainedModel:
             return _room("interpret.steering").generate(self, prompt, changes, settings)
         return _room("generation.texts").generate(self, prompt, **settings)
 
-    def stream(self, prompt: str, *, changes: Sequence[Any] = (), **settings: Any) -> Any:
+    def stream(self, prompt: str, *, changes: Any = (), **settings: Any) -> Any:
         """Return an iterator over the pieces of one answer as they come: together, the text of `generate`.
 
         >>> import glassformer as gf
@@ -214,7 +215,7 @@ class TrainedModel:
             return _room("interpret.steering").stream(self, prompt, changes, settings)
         return _room("generation.texts").stream(self, prompt, **settings)
 
-    def chat(self, messages: str | Sequence[dict[str, Any]], *, changes: Sequence[Any] = (), **settings: Any) -> Any:
+    def chat(self, messages: str | Sequence[dict[str, Any]], *, changes: Any = (), **settings: Any) -> Any:
         """Answer the last message of a conversation; see `gf.generation.reply` for the settings.
 
             gf.load("smollm2").chat([{"role": "user", "content": "What is the capital of France?"}]).text

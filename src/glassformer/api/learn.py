@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from ..arrays import Tree
 from ..cluster.collective import processes
-from ..errors import TrainingError, short_traces
+from ..errors import TrainingError
 from ..execution import Execution
 from ..progress import log
 from ..progress.stopwatch import Show, Stopwatch
@@ -24,7 +24,6 @@ from .loop import Loop
 Callback: TypeAlias = Callable[[StepRecord], object]
 
 
-@short_traces
 def train(
     model: Any,
     data: Any,
@@ -86,7 +85,6 @@ def train(
     return _trained(loop, callbacks, show=show)
 
 
-@short_traces
 def resume(
     folder: str | Path,
     *,

@@ -211,7 +211,7 @@ def check_finite(largest: Array) -> None:
     if not np.isfinite(largest).all():
         raise GlassformerError(
             "the model's logits are not finite numbers",
-            hint="its parameters are damaged, or its training diverged; use another checkpoint",
+            hint="its parameters are damaged, its training diverged, or a change of its values is too large",
         )
 
 

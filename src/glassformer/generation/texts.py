@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,7 @@ class Stream(Iterator[str]):
 
     def __init__(self, steps: Iterator[Step], text: _Text) -> None:
         self.generation: Generation | None = None
+        self.at_end: Callable[[Generation], object] = lambda generation: None
         self._pieces = self._follow(steps, text)
 
     def __next__(self) -> str:
@@ -73,6 +74,7 @@ class Stream(Iterator[str]):
             pieces.append(piece)
             yield piece
         self.generation = _collected(done, 0, "".join(pieces), text.room)
+        self.at_end(self.generation)
 
 
 def check_writes(model: TrainedModel) -> None:

@@ -20,6 +20,7 @@ patch_stream(run, other, Logit(7))        # which vectors carry the difference b
 detect_heads(model, params)               # previous-token heads, induction heads, …
 """
 
+from ..arguments import public
 from .ablation import ablate, ablate_heads, ablate_layers, ablate_neurons
 from .activations import Activations, activations
 from .attribution import attribute, neuron_attribution
@@ -91,3 +92,4 @@ __all__ = [
     "value_weighted_attention", "watch", "without_positions", "zero",
 ]  # fmt: skip
 __dir__ = __all__.copy
+public(globals(), __all__, is_strict=True)

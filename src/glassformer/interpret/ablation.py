@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import Array
-from ..errors import ConfigError, LengthError, short_traces
+from ..errors import ConfigError, LengthError
 from ..setting import check_known
 from .batched import MEMORY, Progress, bytes_at_once
 from .changes import Change, mean, resample, zero
@@ -77,7 +77,6 @@ class Ablation(Tabled):
         return f"what changes without each of {len(rows)} parts", columns, rows, []
 
 
-@short_traces
 def ablate_heads(run: Run, way: str = "zero", *, layers: Sequence[int] | None = None, **settings: Any) -> Ablation:
     """Silence every head of every attention, or of those of some layers, one at a time; settings as in `ablate`."""
     parts = [
@@ -88,7 +87,6 @@ def ablate_heads(run: Run, way: str = "zero", *, layers: Sequence[int] | None = 
     return ablate(run, parts, way, **settings)
 
 
-@short_traces
 def ablate_layers(run: Run, way: str = "zero", kinds: Sequence[str] = tuple(KINDS), **settings: Any) -> Ablation:
     """Silence every attention, cross-attention and feed-forward layer, one at a time; settings as in `ablate`."""
     for kind in kinds:
@@ -96,7 +94,6 @@ def ablate_layers(run: Run, way: str = "zero", kinds: Sequence[str] = tuple(KIND
     return ablate(run, [Ablated(one.name, one.layer) for one in sublayers(run, kinds=tuple(kinds))], way, **settings)
 
 
-@short_traces
 def ablate_neurons(
     run: Run,
     layer: int,

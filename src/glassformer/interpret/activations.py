@@ -29,6 +29,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ConfigError, DataError
 from ..files import replacing
+from ..setting import check_count
 from ..trained_model import TrainedModel
 from .batched import Progress
 from .names import check_name
@@ -95,6 +96,9 @@ def activations(
     out        an .npz file to write them to; None: they stay in memory
     progress   told how many texts are done, and of how many: 0 where their number is not known
     """
+    check_count("batch_size", batch_size, least=1)
+    if not names:
+        raise ConfigError("no value is named", hint='name some: activations(model, texts, ["blocks.0"])')
     texts = [texts] if isinstance(texts, str) else texts
     rest, done, total = iter(texts), 0, length_hint(texts)
     with ExitStack() as files:

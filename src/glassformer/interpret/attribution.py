@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import Array
-from ..errors import ConfigError, short_traces
+from ..errors import ConfigError
 from ..models import Encoder
 from ..tree import flatten
 from .changes import stop
-from .gradients import Gradients, Logit, check_question, gradients
+from .gradients import Gradients, Logit, gradients
 from .packed import unpacked
 from .run import Run
 from .show import Tabled, TableParts
@@ -69,10 +69,8 @@ class Attribution(Tabled):
         return {kind: sum(part.value for part in self.parts if part.kind == kind) for kind in kinds}
 
 
-@short_traces
 def attribute(run: Run, target: Logit) -> Attribution:
     """Take a logit, or how far it is above another, apart into what every part adds to it."""
-    check_question(run, target)
     value, grads = target.value(run), _direct_gradients(run, target)
     parts = [*_embeddings(run, grads), *_sublayers(run, grads), *_biases(run, grads)]
     total = sum(part.value for part in parts)
@@ -86,7 +84,6 @@ def attribute(run: Run, target: Logit) -> Attribution:
     return Attribution(target, target.label(run), value, parts)
 
 
-@short_traces
 def neuron_attribution(run: Run, target: Logit) -> dict[str, Array]:
     """Return what each neuron adds to a logit, (F,) by the name of its feed-forward layer, all positions together."""
     grads = _direct_gradients(run, target)

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import REMEDIES
 from ..arrays import Array, Tree
 from ..errors import ConfigError, ShapeError
 from ..tree import flatten, tree_map
@@ -34,6 +35,8 @@ from .where import EVERYWHERE, Selection, Where, axes_of, is_of_source
 
 EXACT = ("take", "resample", "freeze", "transform")
 """Changes whose value must have the very shape of what it replaces."""
+BY_HAND = ("put", "scale", "add")
+"""Changes by numbers that come from no run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,14 @@ class Change:
     function: Callable[[Array], Array] | None = None
     pullback: Callable[[Array, Array], Array] | None = None
     config: Any = None
+
+    def __post_init__(self) -> None:
+        value = np.asarray(self.value)
+        if value.dtype.kind not in "biufc" and not (self.value is None and self.word in EXACT):
+            fact = f"the value for the change {self.word!r} of {self.name} is {self.value!r:.80}"
+            raise ConfigError(fact, hint="give a number, or an array of numbers")
+        if self.word in BY_HAND and np.isnan(self.factor * value).any():
+            raise ConfigError(f"the change {self.word!r} of {self.name} is by NaN", hint="see how it was computed")
 
     def apply(self, x: Array, heads: int) -> Array:
         """Return the value with its entries changed."""
@@ -104,13 +115,13 @@ class Change:
         return value[index] if self.whole else value
 
 
-def check_changes(changes: Sequence[Any]) -> None:
-    """Refuse what is no change."""
-    for change in changes:
-        if not isinstance(change, Change) or not isinstance(change.name, str):
-            raise ConfigError(
-                f"{change!r:.80} is no change", hint='make one: zero("blocks.0.attention"), put, add, scale, take, …'
-            )
+def listed(changes: Any) -> list[Change]:
+    """Return one change, or lists of them, as one list; refuse what is no change."""
+    if isinstance(changes, list | tuple):
+        return [change for part in changes for change in listed(part)]
+    if not isinstance(changes, Change) or not isinstance(changes.name, str):
+        raise ConfigError(f"{changes!r:.80} is no change", hint=REMEDIES["Change"])
+    return [changes]
 
 
 def put(name: str, value: Array | float, **where: Selection) -> Change:

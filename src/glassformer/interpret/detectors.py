@@ -27,6 +27,7 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError
 from ..models import Batch, Encoder, EncoderDecoder, Model
+from ..setting import check_count
 from .run import Run, watch
 from .show import Map, Tables, table_html
 from .stream import real_tokens, stacks, sublayers
@@ -111,6 +112,8 @@ def repeated_tokens(vocab: int, length: int, examples: int = 8, *, seed: int = 0
     """Return random sequences that come twice, (examples, 2 · length); their halves repeat nothing if vocab allows."""
     if length < 2 or examples < 1:
         raise LengthError(f"{examples} sequences of {length} tokens", hint="use at least one, of at least two tokens")
+    check_count("vocab", vocab, least=1)
+    check_count("seed", seed, least=0)
     rng = np.random.default_rng(seed)
     half = np.stack([rng.choice(vocab, length, replace=vocab < length) for _ in range(examples)])
     return np.concatenate((half, half), axis=1)
@@ -136,6 +139,9 @@ def detect_heads(
 def head_scores(run: Run, *, layers: Sequence[int] | None = None) -> dict[str, HeadScores]:
     """Score every head on the data of a run; by kind of attention. `layers` are those to look at, all unless given."""
     found = Tables()
+    most = max(run.model.config.layers, getattr(run.model.config, "encoder_depth", 0))
+    for number in layers or ():
+        check_count("a layer", number, least=0, most=most - 1)
     for stack in stacks(run):
         is_source = stack == "encoder" and isinstance(run.model, EncoderDecoder)
         tokens = np.asarray(run.batch.source if is_source else run.batch.tokens)

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Tree
-from ..errors import ConfigError, LengthError, did_you_mean, short_traces
+from ..errors import ConfigError, LengthError, did_you_mean
 from ..tree import flatten
 from .block_checkpoints import PARAMS, RecomputedBlocks, unpack
-from .changes import Change, add_gradient, check_changes, exchanged
+from .changes import Change, add_gradient, exchanged, listed
 from .labels import NUMBERS, check_token
 from .losses import loss_gradient, mean_loss
 from .names import RETURNED, Address, check_name, value_at
 from .pairing import Pairs, argument_name, gradient_of, gradient_place, pairs, record_of
-from .run import Run, check_run, thawed
+from .run import Run, thawed
 from .show import NamedValues
 from .tracing import Call, ShapeDtype, TracingEngine, block_of, is_block, run_traced
 
@@ -131,16 +131,6 @@ Target = Loss | Logit | Sum
 LOSS = Loss()
 
 
-def check_question(run: Any, of: Any) -> None:
-    """Refuse what is no run, and what is nothing to ask of one."""
-    check_run(run)
-    if not isinstance(of, Target):
-        raise ConfigError(
-            f"{of!r:.80} is nothing to ask of a run",
-            hint='ask for Loss(), Logit(" Paris") or Sum("blocks.0", direction)',
-        )
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Gradients(NamedValues):
     """The gradient of one number for every value of a run, by its name, and for the parameters."""
@@ -209,12 +199,9 @@ class Gradients(NamedValues):
         return flatten(self.call(block).outputs[1])[own]
 
 
-@short_traces
 def gradients(run: Run, of: Target = LOSS, changes: Change | Sequence[Change] = ()) -> Gradients:
     """Run the layers backward from the loss, or from another target, with changes of gradients on the way."""
-    check_question(run, of)
-    changes = [changes] if isinstance(changes, Change) else changes
-    check_changes(changes)
+    changes = listed(changes)
     dlogits, seeds = of.seed(run)
     for change in changes:
         check_name(change.name, run)

@@ -146,6 +146,8 @@ def chosen_points(run: Run, at: Sequence[str] | None, stack: str | None = None) 
     at = [at] if isinstance(at, str) else at
     for name in at:
         check_known("there is no point of the stream", name, known)
+    if not at:
+        raise LengthError("there is no point to look at", hint="name some, or leave `at` out")
     return [known[name] for name in at]
 
 

@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array
-from ..errors import ConfigError, LengthError, short_traces
+from ..errors import ConfigError, LengthError
 from ..models import EncoderDecoder
 from ..tree import flatten
 from .batched import MEMORY, Progress, batched_interventions, bytes_at_once
 from .changes import Change, take
-from .gradients import Logit, Loss, Sum, check_question, gradients
+from .gradients import Logit, Loss, Sum, gradients
 from .labels import CLS, NUMBERS
 from .lens import chosen_points
 from .packed import unpacked
-from .run import Run, check_run
+from .run import Run
 from .show import Map, Tabled, TableParts
 from .stream import ATTENTIONS, chosen_stack, sublayers
 from .where import is_of_source
@@ -82,7 +82,6 @@ class Patching(Tabled):
         return title, ("patched", f"effect by {self.columns}", "largest", "at"), rows, []
 
 
-@short_traces
 def patch_stream(
     run: Run, source: Run, of: Answer, *, at: Sequence[str] | None = None, stack: str | None = None, **settings: Any
 ) -> Patching:
@@ -92,7 +91,6 @@ def patch_stream(
     return patch(run, source, of, variants, [point.label for point in found], "position", **settings)
 
 
-@short_traces
 def patch_sublayers(
     run: Run, source: Run, of: Answer, kind: str = "feed_forward", *, stack: str | None = None, **settings: Any
 ) -> Patching:
@@ -104,7 +102,6 @@ def patch_sublayers(
     return patch(run, source, of, variants, found, "position", **settings)
 
 
-@short_traces
 def patch_heads(run: Run, source: Run, of: Answer, *, layers: Sequence[int] | None = None, **settings: Any) -> Patching:
     """Patch every head of every attention, or of those of some layers, at all positions; settings as in `patch`."""
     found = [one.name for one in sublayers(run, kinds=ATTENTIONS, layers=layers)]
@@ -174,7 +171,6 @@ def effects(run: Run, changes: Sequence[Change], answers: Sequence[Answer], **ho
 
 def answer(of: Answer, run: Run, logits: Array | None = None) -> float:
     """Return a logit, a difference of two, or the loss, of a run, or of the same with other logits."""
-    check_question(run, of)
     if isinstance(of, Sum):
         raise ConfigError("a sum of a value is no answer of the model", hint="measure Loss() or a Logit")
     return float(of.value(run if logits is None else replace(run, logits=logits)))
@@ -182,7 +178,6 @@ def answer(of: Answer, run: Run, logits: Array | None = None) -> float:
 
 def check_alike(run: Run, source: Run) -> None:
     """Refuse runs between which values cannot be exchanged."""
-    check_run(source)
     if run.model.config != source.model.config:
         raise ConfigError("the two runs are of different models", hint="watch one model on both prompts")
     mine, theirs = (flatten((one.plain or one).params) for one in (run, source))

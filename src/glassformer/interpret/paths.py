@@ -28,7 +28,7 @@ import numpy as np
 
 from .. import ops
 from ..arrays import Array
-from ..errors import ConfigError, short_traces
+from ..errors import ConfigError
 from ..setting import check_known
 from ..tree import flatten
 from .batched import MEMORY, Progress, batched_interventions
@@ -37,7 +37,7 @@ from .gradients import NORMS, Gradients, gradients
 from .names import LOGITS, check_name
 from .packed import unpacked
 from .patching import Answer, answer, check_alike
-from .run import Run, check_run
+from .run import Run
 from .show import Tabled, TableParts
 from .stream import ATTENTIONS, KINDS, Sublayer, head_results, points, stacks, sublayers
 from .where import Selection, Where
@@ -106,6 +106,7 @@ class Paths(Tabled):
 
 def at(name: str, **where: Selection) -> Place:
     """Say where a path begins or ends."""
+    Where(**where)  # refuses what says nothing about where
     return Place(name, where)
 
 
@@ -141,7 +142,6 @@ def patch_path(
 Places = Place | Sequence[Place]
 
 
-@short_traces
 def patch_paths(
     run: Run,
     source: Run,
@@ -160,7 +160,6 @@ def patch_paths(
     hold        "sublayers": paths are direct; "attention": they may pass feed-forward layers (Wang et al. 2022)
     memory      bytes that the variants may take at once; progress is told after each lot of them
     """
-    check_run(run)
     check_known("hold is", hold, HOLDS)
     check_alike(run, source)
     ends = _checked(run, at(LOGITS) if receivers is None else receivers)
@@ -255,13 +254,11 @@ class _End(NamedTuple):
     value: Array
 
 
-@short_traces
 def attribute_edges(run: Run, source: Run, of: Answer) -> Paths:
     """Estimate what each sender, as it was in the source, does to the answer by way of each receiver alone.
 
     The estimates stand for the direct paths of `patch_paths(run, source, of, all_receivers(run))`, of all positions.
     """
-    check_run(run)
     check_alike(run, source)
     _check_sum(run)
     grads = gradients(run, of)

@@ -27,6 +27,7 @@ from .. import ops
 from ..arrays import Array, Tree
 from ..errors import ConfigError, ShapeError, TokenError
 from ..ops.linear import LinearSaved
+from ..setting import check_count
 from ..training import Adam, Optimizer
 from .batched import Progress
 from .run import Run
@@ -75,8 +76,8 @@ def fit_probe(x: Array, y: Array, *, classes: int | None = None, ridge: float = 
     _check_rows(x, y)
     if ridge < 0:
         raise ConfigError(f"ridge is {ridge}", hint="use zero or a positive number")
-    targets = np.eye(classes)[_labels(y, classes)] if classes is not None else np.asarray(y, dtype=np.float64)
-    targets = targets.reshape(len(targets), -1)
+    targets = y if classes is None else _labels(y, classes)[:, None] == np.arange(classes)
+    targets = np.asarray(targets, dtype=np.float64).reshape(len(x), -1)
     x = np.asarray(x, dtype=np.float64)
     mean_x, mean_y = x.mean(axis=0), targets.mean(axis=0)
     centered = x - mean_x
@@ -158,12 +159,13 @@ def _of_tokens(run: Run, labels: Array) -> Array:
     return labels.reshape(-1) if run.batch.mask is None else labels[np.asarray(run.batch.mask, dtype=bool)]
 
 
-def _labels(labels: Array, classes: int | None) -> Array:
+def _labels(labels: Array, classes: int) -> Array:
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.dtype.kind not in "iub":
         raise ShapeError(f"the labels are {labels.dtype} of shape {labels.shape}", hint="give a class for each vector")
     labels = labels.astype(np.int64)
-    if classes is None or labels.min() < 0 or labels.max() >= classes:
+    check_count("classes", classes, least=1)
+    if labels.min() < 0 or labels.max() >= classes:
         raise TokenError(f"there is a class {labels.max()} of {classes}", hint="count classes from 0")
     return labels
 

@@ -21,13 +21,13 @@ from typing import Any, overload
 import numpy as np
 
 from ..arrays import Array, Tree
-from ..errors import ConfigError, short_traces
+from ..errors import ConfigError
 from ..execution import Execution
 from ..models import Batch, Model
 from ..setting import check_known
 from ..tree import flatten, rebuilt
 from .block_checkpoints import RecomputedBlocks, unpack
-from .changes import ALL, Change, Intervention, Placed, check_changes
+from .changes import ALL, Change, Intervention, Placed, listed
 from .labels import NUMBERS, Labels, id_of
 from .losses import mean_loss
 from .names import LOGITS, RETURNED, VECTORS, Address, Addresses, check_name, find_addresses, value_at
@@ -65,7 +65,6 @@ class Run(NamedValues):
     inside: RecomputedBlocks | None = None
     labels: Labels = NUMBERS
 
-    @short_traces
     def __getitem__(self, name: str) -> Array:
         value = self.spec(name)
         number, place = self.addresses[name]
@@ -133,14 +132,13 @@ class Run(NamedValues):
             raise ConfigError("the batch has no targets", hint="a loss needs Batch(tokens, targets)")
         return self.batch.targets
 
-    @short_traces
     def changed(self, *changes: Change) -> Run:
         """Return the run as it would have been with these changes, besides those that this one has.
 
         A change may be to a value of the run, to a parameter, or to a part of the batch, such as tokens or mask.
         """
         start = self.plain or self
-        wanted = (*self.changes, *changes)
+        wanted = (*self.changes, *listed(changes))
         inputs, values = sorted_changes(start, wanted)
         for change in values:  # what cannot be found is refused before anything runs
             change.where.index(change.name, start.spec(change.name).shape, start.heads)
@@ -206,8 +204,8 @@ def watch(model: Model, params: Tree, batch: Batch, *, until: str) -> Kept: ...
 
 def watch(
     model: Model,
-    params: Tree | None = None,
-    batch: Batch | None = None,
+    params: Tree,
+    batch: Batch,
     *,
     keep: str = EVERYTHING,
     labels: Labels = NUMBERS,
@@ -222,13 +220,6 @@ def watch(
     names    the only values to keep; the pass ends with the last of them
     until    the value with which the pass ends
     """
-    given: tuple[Any, ...] = (model, params, batch)
-    if params is None or batch is None or not (isinstance(given[0], Model) and isinstance(given[2], Batch)):
-        kinds = ", ".join(type(one).__name__ for one in given if one is not None)
-        raise ConfigError(
-            f"watch takes a model, its parameters and a Batch; it was given {kinds}",
-            hint='model.watch("a text") for a model of gf.load or gf.train; else watch(model, params, Batch(tokens))',
-        )
     check_known("a run cannot keep", keep, KEPT)
     if np.ndim(batch.tokens) != 2:
         raise ConfigError(
@@ -310,15 +301,6 @@ def read(model: Model, params: Tree, batch: Batch) -> tuple[Array, Tree]:
     return model.predict(params, batch)
 
 
-def check_run(run: object) -> None:
-    """Refuse what is no run."""
-    if not isinstance(run, Run):
-        raise ConfigError(
-            f"this is no run but a {type(run).__name__}",
-            hint="watch a model first: model.watch(text), or watch(model, params, batch)",
-        )
-
-
 def has_no_head(model: Model) -> bool:
     """Tell whether a model makes vectors and predicts nothing."""
     return getattr(model.config, "head", None) == "none"
@@ -330,7 +312,6 @@ def has_no_head(model: Model) -> bool:
 def sorted_changes(start: Run, changes: tuple[Change, ...]) -> tuple[list[Change], list[Change]]:
     """Tell changes of parameters and of the batch from those of values."""
     given = {*flatten(start.params), *(name for name, part in start.batch._asdict().items() if part is not None)}
-    check_changes(changes)
     for change in changes:
         check_name(change.name, {*given, *start.addresses}, "value or parameter")
         if change.backward:

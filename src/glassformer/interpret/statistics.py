@@ -8,6 +8,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import LengthError, ShapeError
+from ..setting import check_known
 from .run import Run
 from .show import Table, table_html
 from .trace import Trace, trace_of
@@ -219,6 +220,7 @@ def layer_statistics(seen: Run | Trace | Sequence[Trace], stack: str | None = No
     """
     traces = _traces(seen)
     name = list(traces[0].residual)[-1] if stack is None else stack
+    check_known("there is no stack", name, traces[0].residual)
     return residual_statistics(np.concatenate([one.residual[name] for one in traces], axis=1))
 
 

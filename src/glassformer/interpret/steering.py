@@ -14,6 +14,7 @@ engine changes it there. Blocks without changes, and all other ops, run on the e
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -23,16 +24,16 @@ import numpy as np
 
 from ..arrays import Array, Tree, cast, namespace
 from ..dispatch import Engine, current, use_engine
-from ..errors import ConfigError, ShapeError
+from ..errors import ConfigError, LengthError, ShapeError
 from ..generation import texts
 from ..generation.conversation import Conversation, reply, turns_of
-from ..generation.texts import Stream, encode_prompts
+from ..generation.texts import Generation, Stream, encode_prompts
 from ..layers import Cache
 from ..models import EncoderDecoder, Model
 from ..setting import texts_of
 from ..trained_model import TrainedModel
 from ..tree import flatten, rebuilt
-from .changes import Change
+from .changes import Change, listed
 from .names import MASK, RETURNED
 from .packed import unpacked
 from .steering_plan import PROMPT, STACKS, CallKeys, ChangePlan, Key, plan_changes, sorted_changes
@@ -46,29 +47,63 @@ def steered(model: TrainedModel, changes: Sequence[Change], prompt: int = 0) -> 
     return replace(model, built=built, params=params)
 
 
-def generate(model: TrainedModel, prompt: str | Sequence[str], changes: Sequence[Change], settings: Any) -> Any:
+def generate(model: TrainedModel, prompt: str | Sequence[str], changes: Any, settings: Any) -> Any:
     """Answer prompts with changes; see `generation.generate`."""
     _check_slide(settings)
     prompts = [prompt] if isinstance(prompt, str) else texts_of(prompt)
-    lengths = [len(ids) for ids in encode_prompts(model, prompts, truncate=settings.get("truncate", False))[0]]
-    if len({*lengths}) == 1 or not any(_asks_for_prompt(change) for change in changes):
-        return texts.generate(steered(model, changes, lengths[0]), prompt, **settings)
-    return [
-        texts.generate(steered(model, changes, n), own, **settings) for own, n in zip(prompts, lengths, strict=True)
-    ]
+    read, sources = encode_prompts(model, prompts, truncate=settings.get("truncate", False))
+    lengths, changes = [len(ids) for ids in read], listed(changes)
+    if len({*lengths}) > 1 and any(_asks_for_prompt(change) for change in changes):
+        return [generate(model, own, changes, settings) for own in prompts]
+    warned = _reaching(model, changes, max(lengths, default=0), sources, settings)
+    return warned(texts.generate(steered(model, changes, *lengths[:1]), prompt, **settings))
 
 
-def stream(model: TrainedModel, prompt: str, changes: Sequence[Change], settings: Any) -> Stream:
+def stream(model: TrainedModel, prompt: str, changes: Any, settings: Any) -> Stream:
     """Answer a prompt piece by piece, with changes; see `generation.stream`."""
     _check_slide(settings)
-    ids = encode_prompts(model, texts_of([prompt]), truncate=settings.get("truncate", False))[0][0]
-    return texts.stream(steered(model, changes, len(ids)), prompt, **settings)
+    (ids,), sources = encode_prompts(model, texts_of([prompt]), truncate=settings.get("truncate", False))
+    warned = _reaching(model, listed(changes), len(ids), sources, settings)
+    found = texts.stream(steered(model, listed(changes), len(ids)), prompt, **settings)
+    found.at_end = warned
+    return found
 
 
-def chat(model: TrainedModel, messages: Any, changes: Sequence[Change], settings: Any) -> Any:
+def chat(model: TrainedModel, messages: Any, changes: Any, settings: Any) -> Any:
     """Answer the last message of a conversation, with changes; see `generation.reply`."""
     read = Conversation(model).encoded(turns_of(messages))
-    return reply(steered(model, changes, len(read)), messages, **settings)
+    warned = _reaching(model, listed(changes), len(read), None, settings)
+    return warned(reply(steered(model, listed(changes), len(read)), messages, **settings))
+
+
+def _reaching(
+    model: TrainedModel, changes: list[Change], prompt: int, sources: list[Array] | None, settings: Any
+) -> Callable[[Any], Any]:
+    """Refuse changes at positions that no answer can reach; return what warns of those that answers did not reach."""
+    source = max(map(len, sources or ()), default=0)
+
+    def missed(read: int) -> Iterator[Change]:
+        for change in changes:
+            places = np.arange(source if is_of_source(change.name) else read)
+            asked = [part for part in (change.where.position, change.where.key) if part is not None]
+            if not all(_matches(part, places, prompt).any() for part in asked):
+                yield change
+
+    new = settings.get("max_new_tokens", texts.MAX_NEW_TOKENS)
+    most = min(prompt + new - 1, model.config.context) if isinstance(new, int) else model.config.context
+    for change in missed(most):
+        fact = f"the change {change.word!r} of {change.name} is never made: the model reads {most:,} tokens at most"
+        raise LengthError(fact, hint="name earlier positions, or write more tokens; the last one written is not read")
+
+    def warned(answers: Any) -> Any:
+        each = [answers] if isinstance(answers, Generation) else np.ravel(np.array(answers, dtype=object))
+        read = prompt + max((len(answer.ids) for answer in each), default=0) - 1
+        for change in missed(read):
+            text = "the change %r of %s altered nothing: the model read %d tokens, none of them at its positions"
+            logging.getLogger("glassformer").warning(text, change.word, change.name, read)
+        return answers
+
+    return warned
 
 
 def _check_slide(settings: dict[str, Any]) -> None:

@@ -102,8 +102,6 @@ def sorted_changes(changes: Sequence[Change], params: Tree) -> tuple[list[Change
     """Tell changes of parameters from those of values; refuse those that cannot be made while a model writes."""
     names = flatten(params)
     for change in changes:
-        if not isinstance(change, Change):
-            raise ConfigError(f"{change!r:.60} is no change", hint='pass changes such as add("blocks.3", direction)')
         if change.word not in WORDS:
             raise ConfigError(
                 f"{change.word} cannot be done while a model writes", hint=f"use one of {', '.join(WORDS)}"

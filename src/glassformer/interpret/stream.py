@@ -19,7 +19,7 @@ from ..setting import check_known
 from ..tree import flatten
 from .names import check_name
 from .packed import unpacked
-from .run import Kept, Run, check_run
+from .run import Kept, Run
 from .where import is_of_source
 
 KINDS = {"attention": "query", "cross_attention": "query", "feed_forward": "up"}
@@ -51,7 +51,6 @@ class Point(NamedTuple):
 
 def stacks(run: Run) -> dict[str, str]:
     """Return the stacks of a model by name, each with the name its blocks go by."""
-    check_run(run)
     if isinstance(run.model, EncoderDecoder):
         return {"encoder": "encoder.blocks", "decoder": "decoder.blocks"}
     return {"encoder" if isinstance(run.model, Encoder) else "decoder": "blocks"}
@@ -192,7 +191,6 @@ def head_results(run: Run, name: str) -> Array:
 
     They sum to what the attention returns, up to the bias of its output, which belongs to no head.
     """
-    check_run(run)
     check_name(f"{name}.output.x", run)
     mixed = run[f"{name}.output.x"]  # (B, T, H·C)
     w = unpacked(flatten(run.params)[f"{name}.output.w"])  # (H·C, D)

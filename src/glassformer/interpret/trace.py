@@ -78,9 +78,7 @@ class Trace:
 def trace(model: Model, params: Tree, batch: Batch, *, example: int = 0, labels: Labels = NUMBERS) -> Trace:
     """Run one example of a batch and return everything there is to see."""
     batch = flat_batch(batch)
-    count = batch.tokens.shape[0]
-    if not -count <= example < count:
-        raise LengthError(f"there is no example {example} in a batch of {count}", hint=f"use 0 to {count - 1}")
+    _check_example(example, batch.tokens.shape[0])
     one = Batch(*(None if part is None else part[example][None] for part in batch))
     return trace_each(model, params, one, labels=labels)[0]
 
@@ -93,6 +91,7 @@ def trace_each(model: Model, params: Tree, batch: Batch, *, labels: Labels = NUM
 
 def trace_of(run: Run, example: int = 0) -> Trace:
     """Return what a run did with one of its examples, padding left out."""
+    _check_example(example, len(run.logits))
     two = len(stacks(run)) == 2
     maps: dict[str, tuple[list[str], str, str]] = {}  # by kind: the attentions, whose tokens look and are looked at
     for stack in stacks(run):
@@ -129,6 +128,11 @@ def trace_of(run: Run, example: int = 0) -> Trace:
         tokens={stack: ids[stack][real[stack]] for stack in ids},
         labels=names,
     )
+
+
+def _check_example(example: int, count: int) -> None:
+    if not -count <= example < count:
+        raise LengthError(f"there is no example {example} in a batch of {count}", hint=f"use 0 to {count - 1}")
 
 
 def _residual(run: Run, stack: str, example: int) -> Array:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, TransformerConfig
-from ..errors import ConfigError, short_traces
+from ..errors import ConfigError
 from ..execution import PLAIN, Execution, separated
 from ..sources import snapshot
 from .decoder import Decoder
@@ -15,7 +15,6 @@ from .presets import PRESETS, preset
 __all__ = ["PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"]
 
 
-@short_traces
 def build(config: TransformerConfig | str, execution: Execution | None = None, **changes: Any) -> Model:
     """Return the model of a config, or of a preset by name, with some settings changed.
 
@@ -25,7 +24,7 @@ def build(config: TransformerConfig | str, execution: Execution | None = None, *
     if not isinstance(config, str | TransformerConfig):
         raise ConfigError(f"{config!r:.80} is no model", hint="pass the name of a preset, or a config")
     config = preset(config, **changes) if isinstance(config, str) else config.replace(**changes)
-    execution = (execution or PLAIN).replace(**how)
+    execution = (PLAIN if execution is None else execution).replace(**how)
     if isinstance(config, EncoderDecoderConfig):
         return EncoderDecoder(config, execution)
     if isinstance(config, EncoderConfig):

@@ -7,9 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
-from ..errors import ConfigError
 from ..execution import PLAIN, Execution
-from ..setting import check_known
+from ..setting import check_count, check_known
 from ..tree import named_leaves
 from . import build
 
@@ -88,11 +87,9 @@ def costs(
 ) -> Costs:
     """Count everything for a config; `dtype` is that of weights and activations."""
     check_known("there is no dtype", dtype, ITEMSIZES)
-    if length is not None and length > config.context:
-        raise ConfigError(
-            f"the length is {length:,} but this model reads at most {config.context:,} tokens",
-            hint="choose a shorter length",
-        )
+    check_count("batch", batch, least=1)
+    if length is not None:
+        check_count("length", length, least=1, most=config.context)
     length, itemsize = config.context if length is None else length, ITEMSIZES[dtype]
     parts = parameters_by_part(config)
     parameters = sum(parts.values())

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from .. import ops
+from ..arguments import shortened
 from ..arrays import Array, Tree, check_length
-from ..errors import ConfigError, ShapeError, some
+from ..errors import ConfigError, GlassformerError, ShapeError, some
 from ..execution import Execution
 from ..layers import Cache, InputEmbedding, Layer, Stack, TokenHead
 from ..layers.stack import ConsumableRecords
@@ -70,13 +71,13 @@ class Pooling:
 
 
 def explain_missing_params(method: Method) -> Method:
-    """Let a method of a model name the parameters that are missing where it does not find one."""
+    """Let a method of a model name the parameters that are missing, and refuse input with a short traceback."""
 
     @functools.wraps(method)
     def named(self: Model, params: Any, *arguments: Any, **settings: Any) -> Any:
         try:
             return method(self, params, *arguments, **settings)
-        except KeyError as error:
+        except KeyError:
             have = flatten(params)
             missing = [name for name in flatten(self.specs()) if name not in have]
             if not missing or ("blocks" in params and isinstance(params["blocks"], dict)):
@@ -84,7 +85,9 @@ def explain_missing_params(method: Method) -> Method:
             raise ShapeError(
                 f"the parameters lack {some(missing)}",
                 hint="init() makes all parameters of a model, and specs() lists their names and shapes",
-            ) from error
+            ) from None
+        except GlassformerError as error:
+            raise shortened(error) from None
 
     return named  # type: ignore[return-value]
 

@@ -8,7 +8,6 @@ Vaswani et al. 2017).
 from typing import Any
 
 from ..config import TransformerConfig, config_from_dict
-from ..errors import short_traces
 from ..setting import check_known
 
 _ENCODER: dict[str, Any] = {"architecture": "encoder"}
@@ -95,7 +94,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@short_traces
 def preset(name: str, **changes: Any) -> TransformerConfig:
     """Return the config of a known model, with some settings changed."""
     check_known("there is no preset", name, PRESETS, listed="`glassformer models` lists them")

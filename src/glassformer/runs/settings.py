@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import registry
 from ..config import CONFIGS, TransformerConfig, choices
 from ..data import TASKS, Task, build_task, import_file
-from ..errors import ConfigError, GlassformerError, did_you_mean, nearest, short_traces, typed
+from ..errors import ConfigError, GlassformerError, did_you_mean, nearest, typed
 from ..execution import AMONG_MODEL_SETTINGS, PRECISIONS, Execution
 from ..generation.sampling import Sampling
 from ..generation.texts import TEMPERATURE
@@ -79,7 +79,6 @@ class SettingRow(NamedTuple):
     meaning: str
 
 
-@short_traces
 def settings(topic: Any) -> "Table":
     """Return every setting of a task, a preset, a config or a group as a table: its value, choices and meaning.
 
@@ -218,6 +217,8 @@ def groups_of(topic: Any) -> list[Group]:
         return [Group(f"model ({config.architecture})", set_model, model_settings(config.architecture, vars(config)))]
     if str(topic).endswith(".py"):
         return _file_groups(topic)
+    if not isinstance(topic, str):
+        raise ConfigError(f"{topic!r:.80} has no settings", hint="pass a model, a config, or the name of a task")
     if topic in TASKS:
         return task_groups(topic)
     if topic in PRESETS:

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from ..config import TransformerConfig, config_from_dict
-from ..errors import ConfigError, did_you_mean, short_traces
+from ..errors import ConfigError, did_you_mean
 from ..models import PRESETS, preset
 from ..models.accounting import Costs, costs
 
 
-@short_traces
 def params(model: Any, *, batch: int = 1, length: int | None = None, dtype: str = "float32") -> Costs:
     """Count the parameters, arithmetic and memory of a model, before anything is allocated.
 

@@ -22,8 +22,6 @@ from ..tree import flatten, rebuilt
 from .state_dict import read_state_dict
 from .tensors import FLOATS, PICKLES, Tensors, read_header
 
-Table = Mapping[str, "str | Foreign"]
-
 
 @dataclass(frozen=True)
 class Foreign:
@@ -68,6 +66,9 @@ class Foreign:
                 hint="name as many as it has",
             )
         return [before.index(word) for word in after]
+
+
+Table = Mapping[str, str | Foreign]
 
 
 def params_from(
