@@ -34,7 +34,7 @@ def test_everything_is_shown_side_by_side(folder, tmp_path, coarse_figures):
     assert ["norm", "layer", "rms"] in rows
     assert ["lr", "0.002", "0.5"] in rows
     assert re.search(r"^6\t\d\.\d{4}\t$", result.out, re.MULTILINE)
-    assert result.out.count(" → ") == 6
+    assert result.out.count(" answers\nprompt\tanswer\n") == 2
     assert {path.name for path in tmp_path.iterdir()} == {"losses.png", "losses-dark.png"}
     assert "losses-dark.png" in result.err
 
@@ -82,7 +82,7 @@ def test_json_gives_everything(folder, tmp_path):
 def test_a_run_without_steps_is_compared_as_far_as_it_goes(folder, tmp_path):
     result = command("compare", folder / "long", folder / "idle", "--out", tmp_path)
     assert result.code == 0, result.err
-    assert "idle: no samples: there is no checkpoint" in result.out
+    assert "idle: no samples: there is no checkpoint" in result.err
     result = command("compare", folder / "long", folder / "idle", "--out", tmp_path, "--no-samples")
     assert "answers" not in result.out
 

@@ -182,7 +182,7 @@ def told(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "run_session", lambda session, **how: tell(**how) or {})
     monkeypatch.setattr(train, "print_summary", lambda *_: None)
     monkeypatch.setattr(train, "require_tensorboard", lambda wanted: None)
-    monkeypatch.setattr(inspect, "inspect_model", drawn)
+    monkeypatch.setattr("glassformer.plots.inspect_model", drawn)
     monkeypatch.setattr(inspect, "write_page", lambda *_: None)
     monkeypatch.setattr(chat, "load", tell)
     monkeypatch.setattr(chat, "Conversation", tell)

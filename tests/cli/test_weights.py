@@ -98,7 +98,7 @@ def test_verify_fails_when_a_layer_departs(folders, tmp_path, monkeypatch):
 
 
 def test_export_writes_a_folder_that_loads_again(folders, tmp_path):
-    result = command("export", folders["gpt2"], "--to", "hf", tmp_path / "out")
+    result = command("export", folders["gpt2"], "--format", "hf", tmp_path / "out")
     assert (result.code, result.err) == (0, "")
     assert "in " in result.out
     assert open_folder(tmp_path / "out").config == open_folder(folders["gpt2"]).config
@@ -166,7 +166,7 @@ def test_inspect_draws_a_published_model(name, folders, tmp_path, monkeypatch):
 def test_inspect_needs_an_input(folders, tmp_path):
     result = command("inspect", folders["gpt2"], "--out", tmp_path)
     assert result.code == 2
-    assert "INPUT" in result.err
+    assert "pass a text" in result.err
 
 
 def test_a_damaged_model_is_an_error_and_no_traceback(tmp_path):

@@ -6,6 +6,7 @@ and `runs/text` for runs of `glassformer train`."""
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
@@ -128,7 +129,11 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Return the name, the imported command and the remaining arguments."""
+        """Return the name, the imported command and the remaining arguments; to complete, one that imports nothing."""
+        if ctx.resilient_parsing:
+            from .completion import skeleton
+
+            return args[0], skeleton(args[0]) if args[0] in COMMANDS else None, args[1:]
         if not args[0].startswith("-"):
             check_known("there is no command", args[0], COMMANDS)
         name, _, rest = super().resolve_command(ctx, args)
@@ -158,6 +163,20 @@ def _examples(name: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in EXAMPLES.get(name, ()))])
 
 
+def _printing(name: str, lines: Callable[[str], list[str]], meaning: str, value: str | None = None) -> click.Option:
+    """Return an option that prints lines and exits; `value` is what may follow it."""
+
+    def callback(ctx: click.Context, _: Any, given: Any) -> None:
+        if given not in (None, False) and not ctx.resilient_parsing:
+            click.echo("\n".join(lines(given)))
+            ctx.exit()
+
+    kind: dict[str, Any] = (
+        {"is_flag": True} if value is None else {"is_flag": False, "flag_value": "", "metavar": value}
+    )
+    return click.Option([name], expose_value=False, is_eager=True, callback=callback, help=meaning, **kind)
+
+
 app = LazyGroup(
     name="glassformer",
     help="The Transformer in a glass case: every matrix of the forward and the backward pass in plain NumPy.",
@@ -165,21 +184,22 @@ app = LazyGroup(
     commands={name: click.Command(name, short_help=line) for name, line in COMMANDS.items()},
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100},
     params=[
-        click.Option(
-            ["--version"],
-            is_flag=True,
-            expose_value=False,
-            is_eager=True,
-            callback=lambda ctx, _, wanted: _print_version(ctx) if wanted else None,
-            help="Print the version and exit.",
-        )
+        _printing("--version", lambda _: [f"glassformer {glassformer.__version__}"], "Print the version and exit."),
+        _printing(
+            "--install-completion",
+            lambda shell: import_module(".completion", __package__).install(shell),
+            "Let the Tab key complete commands, models, runs, tasks and settings in bash, zsh or fish "
+            "(default: the shell in use).",
+            "[SHELL]",
+        ),
+        _printing(
+            "--show-completion",
+            lambda shell: [import_module(".completion", __package__).script(shell)],
+            "Print the lines by which a shell completes, to install them yourself.",
+            "[SHELL]",
+        ),
     ],
 )
-
-
-def _print_version(ctx: click.Context) -> None:
-    click.echo(f"glassformer {glassformer.__version__}")
-    ctx.exit()
 
 
 def run() -> None:

@@ -12,7 +12,15 @@ from ..generation.texts import MAX_NEW_TOKENS
 from ..loading import load
 from ..progress.display import waiting
 from .generate import print_lens, print_pieces
-from .options import MODEL_HELP, engine_option, lens_option, sampling_options, text_argument, weights_option
+from .options import (
+    MODEL_HELP,
+    engine_option,
+    lens_option,
+    sampling_options,
+    seed_option,
+    text_argument,
+    weights_option,
+)
 from .output import log
 from .stdin import no_stdin, not_utf8
 
@@ -25,7 +33,7 @@ COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "
 @click.option("--system", help="The system message.")
 @click.option("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="The longest answer, in tokens.")
 @sampling_options
-@click.option("--seed", type=click.IntRange(0), default=0, help="The same seed gives the same answers.")
+@seed_option
 @weights_option
 @lens_option
 @engine_option
@@ -34,7 +42,7 @@ def chat(
     text: str | None,
     system: str | None,
     max_new_tokens: int,
-    seed: int,
+    seed: int | None,
     weights: str | None,
     lens: bool,
     engine: str | None,
@@ -44,7 +52,7 @@ def chat(
     sampling = {name: value for name, value in given.items() if value is not None}
     with waiting(f"reading {model}"):
         loaded = load(model, weights=weights)
-    conversation = Conversation(loaded, system=system, max_new_tokens=max_new_tokens, seed=seed, **sampling)
+    conversation = Conversation(loaded, system=system, max_new_tokens=max_new_tokens, seed=seed or 0, **sampling)
     if text is not None:
         answer(conversation, text, lens=lens)
         return

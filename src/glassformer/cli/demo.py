@@ -40,7 +40,12 @@ BEST = "All of it is about each model's best checkpoint: the one with the lowest
 
 
 @click.command()
-@click.option("--out", type=PATH, metavar="DIR", help="Folder for the runs and the page.")
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="DIR",
+    help="Where to write: a folder for the runs and the page (default: a new one, runs/demo).",
+)
 @json_option
 def demo(out: Path | None, json: bool) -> None:
     """Train a classifier, a language model and a date translator, and write a page to look into them."""
@@ -58,8 +63,9 @@ def demo(out: Path | None, json: bool) -> None:
         session = sessions[name] = new_session(name, folder / name, settings=settings)
         log(f"{name}: {session.task.summary}")
         results.append(run_session(session))
-    said = sessions["text"].best.ask(PROMPT, length=300)
-    dates = {typed: sessions["dates"].best.ask(typed) for typed in DATES}
+    with waiting("letting them answer"):
+        said = sessions["text"].best.ask(PROMPT, length=300)
+        dates = {typed: sessions["dates"].best.ask(typed) for typed in DATES}
     with waiting("writing the page"):
         models = [(name, session.best, None) for name, session in sessions.items()]
         page = write_new(folder / PAGE, models_page(models, view="attention").encode())

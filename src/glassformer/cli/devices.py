@@ -22,11 +22,15 @@ jax_options = bundle(
         click.option(
             "--mesh",
             metavar="AXES",
-            help="Devices along each axis, such as data=2,fsdp=2,tensor=2 (with jax; default: all along data).",
+            help="Devices along each axis: for example data=2,fsdp=2,tensor=2 (with jax; default: all along data).",
         ),
-        click.option("--precision", metavar="TYPE", help="float32, bfloat16 or float16 (with jax)."),
+        click.option(
+            "--precision", metavar="TYPE", help="Type of activations: float32, bfloat16 or float16 (with jax)."
+        ),
         click.option("--scan", is_flag=True, help="Compile all blocks as one loop (with jax)."),
-        click.option("--remat", is_flag=True, help="Recompute blocks instead of storing records (with jax)."),
+        click.option(
+            "--remat", is_flag=True, help="Store only the inputs of blocks and recompute the rest (with jax)."
+        ),
         rules_option,
         click.option("--coordinator", metavar="HOST:PORT", help="Where process 0 of several listens (with jax)."),
         click.option("--processes", type=int, help="How many processes train together."),

@@ -8,6 +8,7 @@ import click
 from ..errors import ConfigError
 from ..loading import read_model
 from ..models.accounting import bytes_text
+from ..progress.display import waiting
 from ..setting import check_known
 from ..text.published import TOKENIZER
 from ..trained_model import FORMATS
@@ -23,13 +24,14 @@ from .output import log, print_json
 @click.argument("path", type=PATH, help="A new folder to write into, or a new .gguf file.")
 @click.option(
     "--format",
-    "--to",
     "form",
-    metavar="hf|gguf|peft",
-    help="hf: a folder as Hugging Face publishes them; gguf: a file for llama.cpp (default: by the name); peft: "
-    "the LoRA adapters of a run alone.",
+    metavar="TYPE",
+    help="Format: hf, a folder as Hugging Face publishes them; gguf, a file for llama.cpp; or peft, the LoRA adapters "
+    "of a run alone (default: by the name).",
 )
-@click.option("--weights", metavar="TYPE", help="Of a gguf file: f32 (the default), f16 or q8_0.")
+@click.option(
+    "--weights", metavar="TYPE", help="How weights are stored: in a GGUF file f32, f16 or q8_0 (default: f32)."
+)
 @json_option
 def export(model: str, path: Path, form: str | None, weights: str | None, json: bool) -> None:
     """Write a model as a folder that `transformers` reads, a GGUF file for llama.cpp, or adapters for PEFT."""
@@ -39,15 +41,18 @@ def export(model: str, path: Path, form: str | None, weights: str | None, json: 
         raise ConfigError("--weights is a setting of GGUF files", hint="leave it out, or add --format gguf")
     weights = weights or "f32"
     check_known("there is no type of weights", weights, TYPES)
-    loaded = read_model(model)
+    with waiting(f"reading {model}"):
+        loaded = read_model(model)
     if chosen == "gguf":
-        size = export_gguf(loaded, path, weights=weights).stat().st_size
+        with waiting(f"writing {path}"):
+            size = export_gguf(loaded, path, weights=weights).stat().st_size
         if not loaded.end_ids:
             log("note: this model has no end token, and llama.cpp takes another for one: run it with --ignore-eos")
         report: dict[str, Any] = {"file": str(path), "bytes": size, "weights": weights}
         said = f"{path}, {bytes_text(size)}"
     else:
-        files = export_adapter(loaded, path) if chosen == "peft" else export_folder(loaded, path)
+        with waiting(f"writing {path}"):
+            files = export_adapter(loaded, path) if chosen == "peft" else export_folder(loaded, path)
         if chosen == "hf" and loaded.tokenizer is not None and all(file.name != TOKENIZER for file in files):
             log(f"note: the {loaded.tokenizer.kind} tokenizer has no published form and was left out")
         report = {"folder": str(path), "files": [str(file.relative_to(path)) for file in files]}

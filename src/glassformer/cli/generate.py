@@ -30,6 +30,7 @@ from .options import (
     lens_option,
     model_argument,
     sampling_options,
+    seed_option,
     text_argument,
     truncate_option,
     weights_option,
@@ -53,7 +54,7 @@ LENS_COLUMNS, LENS_WIDTH = 6, 12
 @click.option("--beams", type=int, help="Search for the likeliest answer with this many beams instead of sampling.")
 @click.option("--length-penalty", type=float, help="Of beam search: above 0 favors longer answers (default: 1).")
 @click.option("--n", type=int, default=1, help="How many answers.")
-@click.option("--seed", type=click.IntRange(0), help="The same seed gives the same answer (default: 0).")
+@seed_option
 @click.option("--stop", metavar="TEXT", multiple=True, help="End before this text; may be repeated.")
 @click.option(
     "--slide/--no-slide",

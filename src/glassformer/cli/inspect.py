@@ -11,7 +11,6 @@ from ..files import new_folder, write_new
 from ..generation.answer import example
 from ..interpret.reading import labels_of
 from ..loading import is_run, locate, read_model
-from ..plots import FORMATS, THEMES, inspect_model
 from ..progress.display import waiting
 from ..runs.run import open_run
 from ..setting import check_known
@@ -33,16 +32,19 @@ PAGE = "index.html"
     "--out",
     type=PATH,
     metavar="DIR",
-    help="Folder to write (default: a new one, pictures in the run folder or pictures/MODEL).",
+    help="Where to write: a folder for page and figures (default: a new one, pictures in the run folder or "
+    "pictures/MODEL).",
 )
 @click.option("--checkpoint", help="Which parameters of a run: best or latest (default: best).")
 @click.option("--theme", default="auto", help="Colors of the figures: light, dark, or auto for both.")
-@click.option("--format", "form", default="png", help="Format of the figures: png, svg or pdf.")
+@click.option("--format", "form", metavar="TYPE", default="png", help="Format: png, svg or pdf.")
 @json_option
 def inspect(
     model: str, text: str | None, out: Path | None, checkpoint: str | None, theme: str, form: str, json: bool
 ) -> None:
     """Write the explorer's page of a model and an input, and figures of all there is to see."""
+    with waiting("loading matplotlib", compiles=False):
+        from ..plots import FORMATS, THEMES, inspect_model
     check_known("there is no theme", theme, ("auto", *THEMES))
     check_known("there is no format", form, FORMATS)
     place = locate(model)
@@ -58,8 +60,9 @@ def inspect(
         if checkpoint is not None:
             raise ConfigError(f"{model} is no run, so it has no checkpoints", hint="leave out --checkpoint")
         if text is None:
-            raise ConfigError("a published model has no data of its own to look at", hint="pass a TEXT")
-        opened, name = read_model(model), folder_name(model)
+            raise ConfigError("a published model has no data of its own to look at", hint="pass a text")
+        with waiting(f"reading {model}"):
+            opened, name = read_model(model), folder_name(model)
         batch = opened.batch(text)._replace(targets=None)
         folder = Path("pictures") / name
     folder = new_folder(folder) if out is None else out

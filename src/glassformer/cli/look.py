@@ -40,7 +40,7 @@ PAGE_VIEWS = {"lens": "lens", "attribution": "lens", "gradients": "backward", "h
 @click.command()
 @model_argument
 @text_argument("What the model reads.")
-@click.argument("view", default="lens", help=", ".join(VIEWS))
+@click.argument("view", default="lens", help=f"What to look at: {', '.join(VIEWS)}.")
 @click.option("--token", help="The token or class in question, by its text or as #id (default: the likeliest).")
 @click.option("--against", metavar="TOKEN", help="Ask how far the token is above this one.")
 @click.option(
@@ -53,7 +53,9 @@ PAGE_VIEWS = {"lens": "lens", "attribution": "lens", "gradients": "backward", "h
 @click.option("--way", help="For ablation: zero or mean (default: zero).")
 @click.option("--top", type=click.IntRange(1), help="How many rows to show (default: all layers, 10 of anything else).")
 @click.option("--figure", type=PATH, metavar="FILE", help="Draw it into this file: .png, .svg or .pdf.")
-@click.option("--page", type=PATH, metavar="FILE", help="Write the explorer's page, open at this view: .html")
+@click.option(
+    "--page", type=PATH, metavar="FILE", help="Write the explorer's page, open at this view: a file that ends in .html."
+)
 @json_option
 def look(
     model: str,
@@ -120,7 +122,7 @@ def check_question(view: str, text: str, given: dict[str, Any]) -> None:
     if given["other"] is None and view == "patching":
         raise ConfigError("patching needs a second text", hint="give it as --other TEXT, with as many tokens")
     if not text:
-        raise DataError("there is nothing to read", hint="pass a TEXT")
+        raise DataError("there is nothing to read", hint="pass a text")
 
 
 def find_predictor(name: str) -> TrainedModel:

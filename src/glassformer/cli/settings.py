@@ -58,7 +58,7 @@ def parse_value(text: str) -> Any:
     required=False,
     help="Whose settings: a task's, a preset's, recipe, model, lora or sampling; or a Python file's tasks.",
 )
-@click.option("--from", "source", metavar="MODEL", help="Of a task: the settings of fine-tuning this model.")
+@click.option("--from", "source", metavar="MODEL", help="Start from a trained model: the settings of fine-tuning it.")
 @click.option("--lora", is_flag=True, help="With --from: the settings of training low-rank adapters.")
 @json_option
 def settings(topic: str | None, source: str | None, lora: bool, json: bool) -> None:

@@ -7,6 +7,7 @@ import click
 from ..data.corpus import is_token_file, stream_text, write_tokens
 from ..errors import ConfigError
 from ..loading import load_tokenizer
+from ..progress.display import waiting
 from ..setting import check_known
 from ..text import ByteTokenizer, PublishedTokenizer, Tokenizer, pieces_of
 from .options import PATH, json_option, text_argument
@@ -18,8 +19,8 @@ BPE_SIZE = 512
 
 @click.command()
 @click.argument("data", metavar="PATH", type=PATH, help="A text file, or a folder of them.")
-@click.option("--out", type=PATH, metavar="FILE", required=True, help="Where to write the ids.")
-@click.option("--tokenizer", default="chars", help="chars, bytes or bpe.")
+@click.option("--out", type=PATH, metavar="FILE", required=True, help="Where to write: a new file for the ids.")
+@click.option("--tokenizer", metavar="NAME", default="chars", help="Tokenizer: chars, bytes or bpe.")
 @click.option(
     "--bpe-size",
     type=click.IntRange(257),
@@ -33,7 +34,8 @@ def tokens(data: Path, out: Path, tokenizer: str, bpe_size: int | None, json: bo
         raise ConfigError(f"--bpe-size has no meaning for {tokenizer}", hint="add --tokenizer bpe, or leave it out")
     if out.exists() or is_token_file(out):
         raise ConfigError(f"{out} exists already", hint="choose another --out, or remove it")
-    written = write_tokens(data, out, _tokenizer(tokenizer, data, bpe_size or BPE_SIZE))
+    with waiting(f"encoding {data}", compiles=False):
+        written = write_tokens(data, out, _tokenizer(tokenizer, data, bpe_size or BPE_SIZE))
     if json:
         print_json({"file": str(out), "tokens": len(written.ids), "vocab": written.tokenizer.size})
     else:
@@ -60,7 +62,8 @@ def _tokenizer(family: str, data: Path, size: int) -> Tokenizer | None:
 @json_option
 def tokenize(model: str, text: str, specials: bool, parse_special: bool, json: bool) -> None:
     """Show the pieces and ids into which a model's tokenizer splits a text."""
-    tokenizer = load_tokenizer(model)
+    with waiting(f"reading {model}", compiles=False):
+        tokenizer = load_tokenizer(model)
     if isinstance(tokenizer, PublishedTokenizer):
         pieces = tokenizer.pieces(text, specials=specials, parse_special=parse_special)
     elif specials or parse_special:

@@ -15,6 +15,7 @@ from ..cluster.watch import Watch
 from ..data import TASKS, import_file
 from ..errors import ConfigError, TrainingError, typed
 from ..execution import MeshShape
+from ..generation.answer import TEMPERATURE
 from ..progress.display import display, event_writer, require_tensorboard, waiting
 from ..progress.screen import short
 from ..progress.stopwatch import Stopwatch
@@ -24,14 +25,14 @@ from ..runs.start import new_session, resume_session
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count
 from . import devices
-from .options import PATH, engine_option, json_option, set_option, source_option
-from .output import log, plural, print_json
+from .options import PATH, engine_option, json_option, seed_option, set_option, source_option
+from .output import escaped, log, plural, print_json
 from .settings import parse_settings
 
 DATA_OPTIONS = {
     "text": ("COLUMN", "Of a table: the column of texts (default: found by its name)."),
     "label": ("COLUMN", "Of a table: the column of labels (default: found by its name)."),
-    "tokenizer": ("NAME", "auto, chars, bytes, bpe or wordpiece (default: auto, by the size of the data)."),
+    "tokenizer": ("NAME", "Tokenizer: auto, chars, bytes, bpe or wordpiece (default: auto, by the size of the data)."),
 }
 """Settings of tasks that read files, as options: what each takes, and its help."""
 
@@ -40,6 +41,10 @@ def _data_options(command: Any) -> Any:
     for name, (takes, words) in reversed(DATA_OPTIONS.items()):
         command = click.option(f"--{name}", metavar=takes, help=words)(command)
     return command
+
+
+SAMPLES, SAMPLE_LENGTH = 3, 80
+"""How many prompts a trained model answers at the end, and with how many tokens at most."""
 
 
 @click.command()
@@ -54,8 +59,8 @@ def _data_options(command: Any) -> Any:
 @click.option(
     "--steps", type=click.IntRange(1), help="Optimizer steps in all; with --resume, to continue past the planned end."
 )
-@click.option("--seed", type=click.IntRange(0), help="The same seed gives the same run (default: 0).")
-@click.option("--out", type=PATH, metavar="RUN", help="Folder for the run (default: runs/TASK).")
+@seed_option
+@click.option("--out", type=PATH, metavar="DIR", help="Where to write: a folder for the run (default: runs/TASK).")
 @click.option("--resume", type=PATH, metavar="RUN", help="Continue this run.")
 @click.option(
     "--anyway", is_flag=True, help="With --resume: continue although data, engine, versions or recipe have changed."
@@ -186,9 +191,12 @@ def run_session(session: Session, *, tensorboard: bool = False) -> dict[str, Any
                     write_event(record)
                     show(record)
             seconds = clock.seconds  # of the training alone, not of what follows
+            with waiting("measuring the best parameters on the held-out data"):
+                found = results(session, clock, seconds)
             if rank() == 0:
-                draw_loss(session)
-            return results(session, clock, seconds)
+                with waiting("drawing the loss", compiles=False):
+                    draw_loss(session)
+            return found
         except KeyboardInterrupt as error:
             if total() > 1 and not isinstance(error, Stopped):
                 raise  # the others are not here to save together; the watch tells them
@@ -246,11 +254,16 @@ def draw_loss(session: Session) -> None:
 
 
 def print_summary(session: Session, summary: dict[str, Any]) -> None:
-    """Print the results, samples and the run folder."""
-    print(summary_line(summary))
+    """Print the results, samples as they are written, and the run folder."""
+    print(summary_line(summary), flush=True)
     if total() == 1:
-        for question, reply in session.best.samples():
-            print(f"  {question!r} → {reply!r}")
+        model, writes = session.best, session.task.metric == "none"
+        settings: dict[str, Any] = {"max_new_tokens": SAMPLE_LENGTH, "temperature": TEMPERATURE}
+        for prompt in session.task.prompts[:SAMPLES]:
+            print(f"  {prompt!r} → '", end="", flush=True)
+            for piece in model.stream(prompt, **settings) if writes else [model.ask(prompt)]:
+                print(escaped(piece), end="", flush=True)
+            print("'")
     print(f"run folder: {summary['run']}")
 
 

@@ -5,6 +5,7 @@ from dataclasses import asdict
 import click
 
 from ..loading import is_run, locate, read_model
+from ..progress.display import waiting
 from ..weights.verify import LIMIT
 from ..weights.verify import verify as compare
 from .options import json_option, model_argument
@@ -18,7 +19,8 @@ def verify(model: str, json: bool) -> None:
     """Compare every layer of a model with the same weights in `transformers`. Exit 1 if one differs."""
     place = locate(model)
     published = place.is_dir() and not is_run(place)
-    result = compare(read_model(model), place if published else None)
+    with waiting(f"comparing {model} with transformers"):
+        result = compare(read_model(model), place if published else None)
     departs = result.first_departure
     if json:
         rows = [{**asdict(row), "agrees": row.agrees} for row in result.rows]
