@@ -9,7 +9,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from glassformer.cli import completion
-from glassformer.cli.app import app
+from glassformer.cli.app import app, load_all
 from glassformer.weights import registry
 from runs import command
 
@@ -35,13 +35,13 @@ def desk(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def collected():
-    return completion._collect()
+    return completion._collect(load_all)
 
 
 @pytest.fixture
 def cached(monkeypatch, collected):
     """What is collected from all commands, collected once."""
-    monkeypatch.setattr(completion, "_collect", lambda: collected)
+    monkeypatch.setattr(completion, "_collect", lambda load: collected)
 
 
 def offered(*words):
@@ -80,7 +80,7 @@ def test_what_is_offered(line, expected, cached):
 
 
 def test_commands_are_not_imported_to_complete(cached, desk):
-    completion.skeleton("look")  # fills the cache
+    completion.skeleton("look", load_all)  # fills the cache
     code = (
         "import sys; from glassformer.cli import main; sys.argv = ['glassformer']\ntry: main()\nexcept SystemExit: pass"
     )
@@ -93,13 +93,13 @@ def test_commands_are_not_imported_to_complete(cached, desk):
 
 
 def test_the_cache_is_collected_anew_when_the_package_changes(cached, monkeypatch):
-    completion.skeleton("look")
-    monkeypatch.setattr(completion, "_collect", lambda: pytest.fail("it is there"))
-    completion.skeleton("look")
+    completion.skeleton("look", load_all)
+    monkeypatch.setattr(completion, "_collect", lambda load: pytest.fail("it is there"))
+    completion.skeleton("look", load_all)
     file = registry.cache_folder() / "completion.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "key": "old"}))
-    monkeypatch.setattr(completion, "_collect", lambda: {"commands": {"look": []}})
-    assert completion.skeleton("look").params == []
+    monkeypatch.setattr(completion, "_collect", lambda load: {"commands": {"look": []}})
+    assert completion.skeleton("look", load_all).params == []
 
 
 @pytest.mark.parametrize(("shell", "startup"), [("bash", ".bashrc"), ("zsh", ".zshrc"), ("fish", None)])

@@ -133,7 +133,7 @@ class LazyGroup(click.Group):
         if ctx.resilient_parsing:
             from .completion import skeleton
 
-            return args[0], skeleton(args[0]) if args[0] in COMMANDS else None, args[1:]
+            return args[0], skeleton(args[0], load_all) if args[0] in COMMANDS else None, args[1:]
         if not args[0].startswith("-"):
             check_known("there is no command", args[0], COMMANDS)
         name, _, rest = super().resolve_command(ctx, args)
@@ -156,6 +156,11 @@ def load_command(name: str) -> click.Command:
     if name in OPENS_RUNS and not any(option.name == "trust" for option in command.params):
         command.params.append(trust_option())
     return command
+
+
+def load_all() -> dict[str, click.Command]:
+    """Import all commands."""
+    return {name: load_command(name) for name in COMMANDS}
 
 
 def _examples(name: str) -> str:
@@ -187,7 +192,7 @@ app = LazyGroup(
         _printing("--version", lambda _: [f"glassformer {glassformer.__version__}"], "Print the version and exit."),
         _printing(
             "--install-completion",
-            lambda shell: import_module(".completion", __package__).install(shell),
+            lambda shell: import_module(".completion", __package__).install(shell, load_all),
             "Let the Tab key complete commands, models, runs, tasks and settings in bash, zsh or fish "
             "(default: the shell in use).",
             "[SHELL]",

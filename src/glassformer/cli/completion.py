@@ -20,6 +20,9 @@ from ..files import explained
 from ..registry import SUMMARIES
 from ..weights.registry import REGISTRY, cache_folder, resolve
 
+LoadAll = Callable[[], dict[str, click.Command]]
+"""Imports all commands."""
+
 PROGRAM, VARIABLE = "glassformer", "_GLASSFORMER_COMPLETE"
 SHELLS = {"bash": ".bashrc", "zsh": ".zshrc", "fish": None}
 """Shells that can complete, and the file that they read when they start, where it must name the script."""
@@ -30,9 +33,9 @@ _BASH = ("    return 0", "    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace\
 _ZSH = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"
 
 
-def skeleton(name: str) -> click.Command:
+def skeleton(name: str, load_all: LoadAll) -> click.Command:
     """Return a command with the parameters and completions of another one, without importing that."""
-    known = _known()
+    known = _known(load_all)
     return click.Command(name, params=[_parameter(one, known) for one in known["commands"][name]])
 
 
@@ -48,7 +51,7 @@ def script(shell: str) -> str:
     return _ZSH + text if chosen == "zsh" else text.replace(*_BASH) if chosen == "bash" else text
 
 
-def install(shell: str) -> list[str]:
+def install(shell: str, load_all: LoadAll) -> list[str]:
     """Write the script of a shell where it finds it; return what was written, and how to undo it."""
     text = script(shell)
     chosen = shell or Path(os.environ["SHELL"]).name
@@ -69,11 +72,11 @@ def install(shell: str) -> list[str]:
                 file.write_text(f"{before}{gap}{line}\n", encoding="utf-8")
             said.append(f"{file} reads it: {line}")
             undo += f", and that line from {file}"
-    _known()
+    _known(load_all)
     return [*said, "it completes in every new shell", undo]
 
 
-def _known() -> dict[str, Any]:
+def _known(load_all: LoadAll) -> dict[str, Any]:
     """Return what the cache holds, collected anew if a file of the package has changed."""
     package = Path(__file__).resolve().parents[1]
     key = f"{package} {max(file.stat().st_mtime_ns for file in package.rglob('*.py'))}"
@@ -84,7 +87,7 @@ def _known() -> dict[str, Any]:
             return dict(found)
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    found = {"key": key, **_collect()}
+    found = {"key": key, **_collect(load_all)}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{os.getpid()}")
@@ -95,17 +98,16 @@ def _known() -> dict[str, Any]:
     return found
 
 
-def _collect() -> dict[str, Any]:
+def _collect(load_all: LoadAll) -> dict[str, Any]:
     """Import all commands, and return their parameters and what is listed elsewhere."""
     from ..models import PRESETS
     from ..runs.settings import TOPICS, groups_of
-    from .app import COMMANDS, load_command
     from .look_views import VIEWS
 
     names = {
         topic: [one.name for group in groups_of(topic) for one in group.settings] for topic in (*SUMMARIES, "model")
     }
-    commands = {name: [_fields(one) for one in load_command(name).params] for name in COMMANDS}
+    commands = {name: [_fields(one) for one in command.params] for name, command in load_all().items()}
     lists = {"presets": list(PRESETS), "topics": list(TOPICS), "views": list(VIEWS)}
     return {"commands": commands, "settings": names, **lists}
 
