@@ -72,8 +72,10 @@ def in_help() -> list[str]:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory):
-    """A folder as a reader's: a text and two small runs."""
+    """A folder as a reader's: a text, a folder of notes and two small runs."""
     folder = tmp_path_factory.mktemp("desk")
+    (folder / "notes").mkdir()
+    (folder / "notes" / "files.md").write_text("# Files\n\nA with block closes a file.\n\nTabs are not spaces.\n")
     (folder / "notes.txt").write_text(pydoc_topics()[:20_000], encoding="utf-8")
     for task in ("majority", "text"):
         data = str(folder / "notes.txt") if task == "text" else None

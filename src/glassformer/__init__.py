@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import data, errors, generation, interpret, layers, ops, plots, proofs, training, tree
-    from .api import Exploration, Loop, explore, from_arrays, resume, save, train
+    from .api import Exploration, Loop, explore, from_arrays, index, resume, save, search, train
     from .blas import threads
     from .config import (
         DecoderConfig,
@@ -62,7 +62,7 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 # Each public name and where it lives. Modules are loaded when first used, so that importing the package takes next to
 # nothing and a part that needs a library asks for it only when it is used.
 _HOMES = {
-    "api": ("Exploration", "Loop", "explore", "from_arrays", "resume", "save", "train"),
+    "api": ("Exploration", "Loop", "explore", "from_arrays", "index", "resume", "save", "search", "train"),
     "blas": ("threads",),
     "config": (
         "DecoderConfig", "EncoderConfig", "EncoderDecoderConfig", "RotaryScaling", "TransformerConfig",
@@ -93,13 +93,13 @@ _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "PRESETS", "Batch", "Classification", "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderDecoder",
-    "EncoderDecoderConfig", "Execution", "Exploration", "Foreign", "GlassformerError", "Loop", "Model",
-    "RotaryScaling", "TrainedModel", "TransformerConfig", "build", "config_from_dict", "data", "errors",
-    "explore", "from_arrays", "generation", "gradient_noise_scale", "hvp", "interpret", "layers", "load", "ops",
-    "params", "per_example_gradients", "plots", "preset", "proofs", "pull", "register_activation", "register_block",
+    "EncoderDecoderConfig", "Execution", "Exploration", "Foreign", "GlassformerError", "Loop", "Model", "RotaryScaling",
+    "TrainedModel", "TransformerConfig", "build", "config_from_dict", "data", "errors", "explore", "from_arrays",
+    "generation", "gradient_noise_scale", "hvp", "index", "interpret", "layers", "load", "ops", "params",
+    "per_example_gradients", "plots", "preset", "proofs", "pull", "register_activation", "register_block",
     "register_loss", "register_norm", "register_op", "register_optimizer", "register_positions", "register_schedule",
-    "register_tokenizer", "replay", "resume", "save", "set_engine", "settings", "task", "threads", "train", "training",
-    "tree", "use_engine",
+    "register_tokenizer", "replay", "resume", "save", "search", "set_engine", "settings", "task", "threads", "train",
+    "training", "tree", "use_engine",
 ]  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """`glassformer predict`: what models of every kind answer, and how they refuse."""
 
+import csv
 import io
 import json
 import sys
@@ -10,6 +11,8 @@ import pytest
 
 import glassformer as gf
 from family_models import saved
+from glassformer.cli import predict
+from glassformer.generation.answer import predict_classes
 from glassformer.runs.run import open_run
 from glassformer.trained_model import TrainedModel
 from runs import command, tiny_session
@@ -105,6 +108,128 @@ def test_one_bad_input_loses_no_other_answer(folders, monkeypatch):
     assert "error: character '3'" in wrong
     assert "%" in first
     assert "%" in last
+
+
+# --- rows of a file -------------------------------------------------------------------------------------------------
+
+
+def table(path, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("id", "text", "note"), *rows])
+    return path
+
+
+def read(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+ROWS = [(i, text, 'a "quoted"\nnote, ü') for i, text in enumerate(["00112220", "1", "", "0123", "2" * 9, "2102"] * 3)]
+
+
+def test_rows_of_a_file_keep_their_order_and_columns(folders, tmp_path):
+    result = command(
+        "predict", folders["majority"], "--file", table(tmp_path / "in.csv", ROWS), "--out", tmp_path / "out.csv",
+        "--probabilities",
+    )  # fmt: skip
+    assert (result.code, result.out) == (1, "")
+    assert "9 of 18 rows could not be answered" in result.err
+    found = read(tmp_path / "out.csv")
+    assert [(int(row["id"]), row["text"], row["note"]) for row in found] == ROWS
+    model = gf.load(folders["majority"])
+    for row in found:
+        if row["text"] in ("00112220", "1", "2102"):
+            expected = model.classify(row["text"])
+            assert (row["prediction"], row["error"]) == (expected.label, "")
+            shares = [float(row[f"p({label})"]) for label in expected.probabilities]
+            assert shares == pytest.approx(list(expected.probabilities.values()), abs=2e-6)
+            assert float(row["probability"]) == max(shares)
+        else:
+            assert (row["prediction"], row["probability"], row["p(0)"]) == ("", "", "")
+            assert any(word in row["error"] for word in ("empty", "character '3'", "9 tokens"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.csv"]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "tsv"])
+def test_rows_are_written_in_the_form_of_the_file(folders, tmp_path, ending):
+    rows = [(i, text, "plain") for i, text, _ in ROWS[:2]]
+    source, out = table(tmp_path / "in.csv", rows), tmp_path / f"out.{ending}"
+    assert command("predict", folders["majority"], "--file", source, "--out", out).code == 0
+    expected = command("predict", folders["majority"], "--file", source).out
+    again = command("predict", folders["majority"], "--file", out, "--text", "text", "--top", 2)
+    assert again.code == 0, again.err
+    if ending == "tsv":
+        assert out.read_text().replace("\t", ",") == expected
+    else:
+        last = json.loads(again.out.splitlines()[-1])
+        assert last["prediction"] == last["prediction_2"]
+        assert last["others"].count("%") == 1
+
+
+@pytest.mark.parametrize("task", ["sort", "dates", "text"])
+def test_models_of_every_kind_answer_files_of_lines(folders, tmp_path, task):
+    text = INPUTS.get(task, "The ")
+    (tmp_path / "lines.txt").write_text(f"{text}\n\n{text}\n")
+    result = command("predict", folders[task], "--file", tmp_path / "lines.txt")
+    first, empty, last = csv.DictReader(io.StringIO(result.out))
+    [alone] = asked(folders[task], text)
+    assert (first["prediction"], first["error"]) == (alone["answer"], "")
+    assert float(first["probability"]) == pytest.approx(alone["probability"], abs=2e-6)
+    assert first == last
+    assert "line 2: the text is empty" in empty["error"]
+
+
+def test_what_is_answered_stays_in_a_part_when_interrupted(folders, tmp_path, monkeypatch):
+    asked_for = []
+
+    def interrupted(*args, **settings):
+        asked_for.append(1)
+        if len(asked_for) == 3:
+            raise KeyboardInterrupt
+        return predict_classes(*args, **settings)
+
+    monkeypatch.setattr(predict, "CHUNK", 4)
+    monkeypatch.setattr(predict, "predict_classes", interrupted)
+    (tmp_path / "out.csv").write_text("before")
+    source = table(tmp_path / "in.csv", [(i, "0012", "") for i in range(10)])
+    result = command("predict", folders["majority"], "--file", source, "--out", tmp_path / "out.csv")
+    assert result.code == 130
+    assert "out.csv.part holds 8 of 10 rows" in result.err
+    assert (tmp_path / "out.csv").read_text() == "before"
+    assert [row["id"] for row in read(tmp_path / "out.csv.part")] == [str(i) for i in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("content", "args", "code", "message"),
+    [
+        ("a,b\n1,2\n", (), 1, "none is known for a text"),
+        ("text,b\n1,2\n", ("--text", "txt"), 1, "has no column 'txt'"),
+        ("text,b\n", (), 1, "has no rows"),
+        ("", (), 1, "is empty"),
+        ("text\n012\n", ("012",), 2, "inputs are given twice"),
+        ("text\n012\n", ("--json",), 2, "written as CSV, TSV or JSONL"),
+        ("text\n012\n", ("--out", "out.xlsx"), 2, "ends in .csv"),
+        ("text\n012\n", ("--out", "in.csv"), 2, "the file that is read"),
+        ("text\n012\n", ("--out", "missing/out.csv"), 2, "in a folder that exists"),
+        ('text\n"0\n1"\n', ("--out", "out.tsv"), 2, "a tab or a line break, which TSV cannot"),
+    ],
+)
+def test_files_that_cannot_be_answered_are_refused(folders, tmp_path, monkeypatch, content, args, code, message):
+    monkeypatch.chdir(tmp_path)
+    Path("in.csv").write_text(content)
+    result = command("predict", folders["majority"], "--file", "in.csv", *args)
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
+def test_only_classifiers_have_probabilities_of_classes(folders, tmp_path):
+    source = table(tmp_path / "in.csv", ROWS)
+    for task, fact in (("sort", "has no alternatives"), ("text", "tells no classes apart")):
+        result = command("predict", folders[task], "--file", source, "--probabilities")
+        assert result.code == 2
+        assert fact in result.err
+    assert "--out belongs to --file" in command("predict", folders["sort"], "012012", "--out", "a.csv").err
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer.errors import ConfigError
-from glassformer.generation.answer import predict_answer, predict_class, predict_masks, predict_next, predict_text
+from glassformer.generation.answer import predict_answers, predict_classes, predict_masks, predict_next, predict_texts
 from glassformer.models import Batch, build
 from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer
 from glassformer.trained_model import TrainedModel
@@ -22,18 +22,23 @@ def test_a_class_has_the_probability_of_the_classifier():
     model = build("majority")
     params, batch = model.init(0), Batch(np.array([[0, 1, 2, 2]]))
     expected = softmax(np.asarray(model.predict(params, batch)[0])[0])
-    found = predict_class(model, params, batch, label="abc".__getitem__, top=2)
+    known = TrainedModel(model, params)
+    [found] = predict_classes(known, [batch], label="abc".__getitem__, top=2)
     [choices] = found.choices
     assert len(choices) == 2
     assert found.answer == choices[0].text == "abc"[int(expected.argmax())]
     assert [one.probability for one in choices] == pytest.approx(sorted(expected, reverse=True)[:2])
+    several = [Batch(np.arange(length)[None] % 3) for length in (8, 2, 5, 2)]
+    both = predict_classes(known, several, label=str, top=3)
+    alone = [predict_classes(known, [one], label=str, top=3)[0] for one in several]
+    assert [one.probability for one in both] == pytest.approx([one.probability for one in alone])
 
 
 def test_the_next_token_has_the_probability_of_the_last_position():
     model, params = model_of(vocab=256, context=64)
     known = TrainedModel(model, params, ByteTokenizer())
     expected = softmax(model.forward(params, ByteTokenizer().encode("abc"))[0][-1])
-    found = predict_next(known, "abc", top=4)
+    _, found = predict_next(known, ["longer text", "abc"], top=4)
     assert [one.id for one in found.choices[0]] == np.argsort(-expected, kind="stable")[:4].tolist()
     assert found.probability == pytest.approx(expected.max())
 
@@ -41,7 +46,7 @@ def test_the_next_token_has_the_probability_of_the_last_position():
 def test_a_written_answer_has_the_product_of_its_probabilities(tmp_path):
     session = tiny_session("sort", tmp_path / "run")
     model, params, task = session.model, session.state.params, session.task
-    found = predict_answer(session.trained, "210210")
+    _, found = predict_answers(session.trained, ["000111", "210210"])
     ids, total = task.encode_input("210210").tokens[0].tolist(), 1.0
     start = len(ids)
     while len(ids) <= model.config.context and (len(ids) == start or ids[-1] not in session.trained.end_ids):
@@ -57,7 +62,7 @@ def test_a_translator_writes_its_answer():
     model, params = model_of("encoder-decoder", vocab=tokenizer.size, source_vocab=tokenizer.size)
     known = TrainedModel(model, params, tokenizer, end_ids=(2,), start_id=1)
     expected = known.generate("ab", temperature=0, log_probabilities=0)
-    found = predict_text(known, "ab")
+    found, _ = predict_texts(known, ["ab", "cabca"])
     assert (found.answer, found.choices) == (expected.text, ())
     assert found.probability == pytest.approx(np.exp(sum(expected.log_probabilities)))
 

@@ -69,7 +69,7 @@ def test_fifty_sentences_have_the_vectors_and_the_ranking_of_the_reference(minil
 
 def test_a_text_has_the_same_vector_alone_and_among_others(minilm):
     loaded = open_folder(minilm)
-    together = embed(loaded, SENTENCES[:7], batch=3)
+    together = embed(loaded, SENTENCES[:7])
     alone = np.concatenate([embed(loaded, [text]) for text in SENTENCES[:7]])
     assert np.abs(together - alone).max() < 1e-6
 

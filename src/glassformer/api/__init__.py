@@ -1,4 +1,4 @@
-"""The library's calls for Python and notebooks: train, resume, load, save and explore."""
+"""The library's calls for Python and notebooks: train, resume, load, save, explore, index and search."""
 
 from ..loading import load
 from ..trained_model import TrainedModel
@@ -6,5 +6,9 @@ from .exploration import Exploration, explore
 from .files import from_arrays, save
 from .learn import resume, train
 from .loop import Loop
+from .passages import index, search
 
-__all__ = ["Exploration", "Loop", "TrainedModel", "explore", "from_arrays", "load", "resume", "save", "train"]
+__all__ = [
+    "Exploration", "Loop", "TrainedModel", "explore", "from_arrays", "index", "load", "resume", "save", "search",
+    "train",
+]  # fmt: skip

@@ -1,7 +1,7 @@
 """The command `glassformer`: its commands with examples, and how it reports failures.
 
-`tests/test_commands.py` runs each example as printed. In them, `notes.txt` stands for the user's text, `runs/majority`
-and `runs/text` for runs of `glassformer train`."""
+`tests/test_commands.py` runs each example as printed. In them, `notes.txt` stands for the user's text, `notes/` for
+a folder of texts, `runs/majority` and `runs/text` for runs of `glassformer train`."""
 
 import os
 import re
@@ -67,7 +67,12 @@ EXAMPLES = {
         'glassformer chat smollm2 "What is the capital of France?" --temperature 0',
     ],
     "tokenize": ['glassformer tokenize runs/text "The loop"', 'glassformer tokenize smollm2 "The loop"'],
-    "embed": ['glassformer embed minilm "a cat" "a kitten" "a car"'],
+    "embed": [
+        'glassformer embed minilm "a cat" "a kitten" "a car"',
+        "glassformer embed minilm --file notes/ --index notes.npz",
+        "glassformer embed minilm --file notes.txt --nearest 2",
+    ],
+    "search": ['glassformer search notes.npz "how do I close a file?" --top 3'],
     "verify": ["glassformer verify minilm"],
     "export": ["glassformer export minilm exported", "glassformer export runs/text text.gguf"],
     "predict": ["glassformer predict runs/majority 11110222", 'glassformer predict runs/text "The "'],
@@ -100,7 +105,8 @@ COMMANDS = {
     "predict": "Answer inputs with probabilities: a class, a translation, the next token or masked tokens.",
     "chat": "Talk to a model. Each line is a turn. /reset starts over, Ctrl-C stops an answer, /exit or Ctrl-D leaves.",
     "tokenize": "Show the pieces and ids into which a model's tokenizer splits a text.",
-    "embed": "Compare texts by the cosine similarity of their embeddings.",
+    "embed": "Compare texts by the cosine similarity of their embeddings, or write the embeddings into files.",
+    "search": "Find the passages of your notes that are nearest in meaning to a question.",
     "verify": "Compare every layer of a model with the same weights in `transformers`. Exit 1 if one differs.",
     "export": "Write a model as a folder that `transformers` reads, or as a GGUF file for llama.cpp.",
     "pull": "Download a published model with your pip, check it and keep it. Nothing is installed.",
@@ -114,7 +120,7 @@ _NO_THREAD, _NO_DEVICE_MEMORY = "can't start new thread", "RESOURCE_EXHAUSTED"
 
 OPENS_RUNS = (
     "train", "eval", "settings", "compare", "replay", "inspect", "explore", "look", "params", "plan", "generate",
-    "predict", "chat", "tokenize", "embed", "verify", "export",
+    "predict", "chat", "tokenize", "embed", "search", "verify", "export",
 )  # fmt: skip
 """Commands with --trust: a run may have been trained with Python files that are not built in."""
 

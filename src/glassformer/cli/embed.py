@@ -1,64 +1,154 @@
-"""`glassformer embed`: one vector for each text, and how similar texts are."""
+"""`glassformer embed`: one vector for each text, how similar texts are, and files of vectors to search in."""
 
+import io
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 
+from ..api.passages import Index, index
 from ..arrays import Array
+from ..data.tables import Row, Table
 from ..errors import ConfigError
+from ..files import write_new
 from ..loading import read_model
-from ..weights.sentence import embed as embed_texts
-from ..weights.sentence import similarities
+from ..progress.display import waiting
+from ..weights.sentence import similarities, unit_vectors
 from .options import PATH, json_option, model_argument
-from .output import console, print_json, print_table, shorten
+from .output import console, log, plural, print_json, print_table, shorten
+from .rows import STDIN, check_out, writing_rows
 from .stdin import read_lines
 
 WIDTH = 40
 MATRIX, NEAREST = 6, 3
 """On a terminal, up to this many texts are compared in a matrix; of more, each is shown with its nearest texts."""
+BLOCK = 512
+"""Texts that are compared with all others at a time."""
 
 
 @click.command()
 @model_argument
-@click.argument("texts", metavar="[TEXT]...", nargs=-1, help="Texts to embed; without any, each line of stdin.")
-@click.option("--file", type=PATH, metavar="FILE", help="Embed each line of this file.")
+@click.argument("texts", metavar="[TEXT]...", nargs=-1, help="Texts to embed; - or none reads each line of stdin.")
+@click.option(
+    "--file",
+    type=PATH,
+    metavar="FILE",
+    help="Embed each row of a table, each paragraph of a folder or Markdown file, or each line of another file.",
+)
+@click.option("--text", metavar="COLUMN", help="The column of a table to embed (default: found by its name).")
 @click.option("--nearest", type=click.IntRange(1), metavar="N", help="Show the N nearest texts of each text.")
+@click.option("--npy", type=PATH, metavar="OUT", help="Write the vectors as a NumPy file, (texts, width).")
+@click.option("--csv", type=PATH, metavar="OUT", help="Write texts and vectors: .csv, .tsv or .jsonl.")
+@click.option(
+    "--index", "into", type=PATH, metavar="OUT", help="Write an index for `glassformer search`, or update it."
+)
 @json_option
-def embed(model: str, texts: tuple[str, ...], file: Path | None, nearest: int | None, json: bool) -> None:
-    """Compare texts by the cosine similarity of their embeddings.
+def embed(
+    model: str,
+    texts: tuple[str, ...],
+    file: Path | None,
+    text: str | None,
+    nearest: int | None,
+    npy: Path | None,
+    csv: Path | None,
+    into: Path | None,
+    json: bool,
+) -> None:
+    """Compare texts by the cosine similarity of their embeddings, or write the embeddings into files.
 
     A few texts are compared in a matrix; for more, the nearest texts of each are shown. With --json, the output holds
-    the vectors.
+    the vectors. `embed minilm --file notes/ --index notes.npz` prepares a search over a folder of notes.
     """
-    if texts and file is not None:
-        raise ConfigError("texts are given twice, as arguments and by --file", hint="give them once")
+    data = _data(texts, file, text)
+    for out, ending in ((npy, ".npy"), (into, ".npz")):
+        if out is not None and out.suffix != ending:
+            raise ConfigError(f"{out} does not end in {ending}", hint=f"choose a name such as {out.stem}{ending}")
+    if csv is not None:
+        check_out(csv, file)
+    with waiting(f"reading {model}"):
+        encoder = read_model(model)
+    with waiting(f"embedding {'texts' if file is None else file}") as show:
+        found = index(encoder, data, into, text=text, show=show)
+    for note in found.notes:
+        log(note)
+    _write(found, npy, csv)
+    if json:
+        _print_json(found, nearest)
+    elif nearest is None and (npy or csv or into):
+        return
+    elif nearest is None and (len(found.passages) <= MATRIX or not console().is_terminal):
+        _print_matrix(found)
+    else:
+        near = nearest_texts(found.vectors, nearest or NEAREST)
+        short = [shorten(one.text, WIDTH) for one in found.passages]
+        rows = [(short[i], f"{cosine:.3f}", short[j]) for i, row in enumerate(near) for j, cosine in row]
+        print_table(("text", ">cosine", "nearest"), rows, title="nearest texts by cosine similarity")
+
+
+def _data(texts: tuple[str, ...], file: Path | None, column: str | None) -> Path | list[str]:
+    """Return where the texts are, or those of the command line or stdin."""
+    if file is not None and file != STDIN:
+        if texts:
+            raise ConfigError("texts are given twice, as arguments and by --file", hint="give them once")
+        return file
+    if column is not None:
+        raise ConfigError("--text belongs to --file", hint="leave out --text")
     if not all(texts):
         raise ConfigError("a text is empty", hint="leave it out")
-    read = list(texts) or [line for line in read_lines(file) if line.strip()]
-    if not read:
+    read = list(texts) if texts and texts != ("-",) else read_lines()
+    if not any(one.strip() for one in read):
         raise ConfigError(
             "there is nothing to embed", hint="pass texts, --file FILE, or one text on each line of stdin"
         )
-    vectors = embed_texts(read_model(model), read)
-    cosines = similarities(vectors)
-    if json:
-        rows = [{"text": text, "vector": vector} for text, vector in zip(read, vectors.tolist(), strict=True)]
-        print_json({"model": model, "width": vectors.shape[-1], "embeddings": rows, "cosine": cosines.tolist()})
-    elif nearest is None and (len(read) <= MATRIX or not console().is_terminal):
-        numbers = [str(number) for number in range(len(read))]
-        cells = [
-            (number, shorten(text, WIDTH), *(f"{value:.3f}" for value in row))
-            for number, text, row in zip(numbers, read, cosines, strict=True)
-        ]
-        print_table((">", "text", *(f">{number}" for number in numbers)), cells, title="cosine similarity")
+    return read
+
+
+def _write(found: Index, npy: Path | None, csv: Path | None) -> None:
+    """Write vectors into the files that are asked for, and say so."""
+    rows, width = found.vectors.shape
+    if npy is not None:
+        content = io.BytesIO()
+        np.save(content, found.vectors)
+        log(f"{write_new(npy, content.getvalue())}: {rows:,} vectors of {width:,} numbers")
+    if csv is not None:
+        table = Table("", ("file", "line", "text"), [Row(*one[1:], (*one[1:], one.text)) for one in found.passages])
+        with writing_rows(table, [str(number) for number in range(width)], csv) as write:
+            write(found.vectors.tolist())
+        log(f"{csv}: {rows:,} texts with vectors of {width:,} numbers")
+    if found.path is not None:
+        log(f"{found.path}: {plural(rows, 'passage')}; `glassformer search {found.path} TEXT` finds the nearest")
+
+
+def _print_matrix(found: Index) -> None:
+    units = unit_vectors(found.vectors)
+    cells = [
+        (str(i), shorten(one.text, WIDTH), *(f"{cosine:.3f}" for cosine in units @ units[i]))
+        for i, one in enumerate(found.passages)
+    ]
+    print_table((">", "text", *(f">{i}" for i in range(len(cells)))), cells, title="cosine similarity")
+
+
+def _print_json(found: Index, nearest: int | None) -> None:
+    """Print all vectors, and either all cosines or the nearest texts of each."""
+    rows: list[dict[str, Any]] = [
+        {**({"file": one.file, "line": one.line} if one.file else {}), "text": one.text, "vector": vector}
+        for one, vector in zip(found.passages, found.vectors.tolist(), strict=True)
+    ]
+    more: dict[str, Any] = {}
+    if nearest is None:
+        more["cosine"] = similarities(found.vectors).tolist()
     else:
-        _print_nearest(read, cosines, nearest or NEAREST)
+        for row, near in zip(rows, nearest_texts(found.vectors, nearest), strict=True):
+            row["nearest"] = [{"number": j, "cosine": cosine} for j, cosine in near]
+    print_json({"model": found.model, "width": found.vectors.shape[-1], "embeddings": rows, **more})
 
 
-def _print_nearest(texts: list[str], cosines: Array, count: int) -> None:
-    """Print the nearest texts of each text."""
-    rows = []
-    for i, text in enumerate(texts):
-        others = [j for j in (-cosines[i]).argsort(kind="stable").tolist() if j != i][:count]
-        rows += [(shorten(text, WIDTH), f"{cosines[i, j]:.3f}", shorten(texts[j], WIDTH)) for j in others]
-    print_table(("text", ">cosine", "nearest"), rows, title="nearest texts by cosine similarity")
+def nearest_texts(vectors: Array, count: int) -> Iterator[list[tuple[int, float]]]:
+    """Yield for each vector the numbers of the nearest others, and their cosines."""
+    units = unit_vectors(vectors)
+    for start in range(0, len(units), BLOCK):
+        for i, cosines in enumerate(units[start : start + BLOCK] @ units.T, start):
+            order = (-cosines).argsort(kind="stable")[: count + 1].tolist()
+            yield [(j, float(cosines[j])) for j in order if j != i][:count]

@@ -1,9 +1,10 @@
-"""`glassformer predict`: answers to inputs, with probabilities."""
+"""`glassformer predict`: answers to inputs or to the rows of a file, with probabilities."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -15,73 +16,174 @@ from ..generation.answer import (
     MASKS,
     NEXT,
     Prediction,
-    predict_answer,
-    predict_class,
+    predict_answers,
+    predict_classes,
     predict_masks,
     predict_next,
-    predict_text,
+    predict_texts,
 )
 from ..loading import is_run, load, load_config, locate, read_model
 from ..models import Batch
+from ..models.accounting import length_batches
+from ..progress.display import waiting
 from ..runs.run import open_run
 from ..text import PublishedTokenizer, printable
 from ..trained_model import TrainedModel
 from ..weights.saved import is_saved
-from .options import engine_option, json_option, model_argument, truncate_option
-from .output import print_json, print_table, visible
+from .options import PATH, engine_option, json_option, model_argument, truncate_option
+from .output import log, plural, print_json, print_table, visible
+from .rows import Rows, read_rows, writing_rows
 from .stdin import read_lines
 
 TOP = 5
 WIDTH = 40
+DIGITS = 6
+"""Of a probability in a file."""
+CHUNK = 1024
+"""Rows of a file that are sorted by length, answered and written at a time."""
 WITHOUT_QUESTIONS = ("text", "lines")
 """Tasks whose models continue a text; the models of all others answer it."""
 
 WHOLE = "this model answers an input as a whole, so it cannot be truncated"
 ONE = "this model writes its answer token by token, so it has no alternatives"
 
-Predictor = Callable[[str], Prediction]
+Answer = Prediction | GlassformerError | None
+"""An answer, why there is none, or nothing for a blank line."""
+
+
+class Predictor(NamedTuple):
+    """How a model answers several inputs at once; where it refuses one, it refuses all. `labels` are its classes."""
+
+    ask: Callable[[Sequence[str]], list[Prediction]]
+    config: TransformerConfig
+    labels: tuple[str, ...] = ()
 
 
 @click.command()
 @model_argument
-@click.argument("inputs", metavar="[INPUT]...", nargs=-1, help="What to answer; without any, each line of stdin.")
+@click.argument("inputs", metavar="[INPUT]...", nargs=-1, help="What to answer; - or none reads each line of stdin.")
+@click.option("--file", type=PATH, metavar="FILE", help="Answer each row of a CSV, TSV or JSONL file, or each line.")
+@click.option("--text", metavar="COLUMN", help="The column of FILE to answer (default: found by its name).")
+@click.option("--out", type=PATH, help="Write the rows of FILE with their answers: .csv, .tsv or .jsonl.")
+@click.option("--probabilities", is_flag=True, help="Add a column with the probability of each class.")
 @click.option("--top", type=click.IntRange(1), help="How many possibilities to show for each (default: 5).")
 @truncate_option
 @engine_option
 @json_option
 def predict(
-    model: str, inputs: tuple[str, ...], top: int | None, truncate: bool, engine: str | None, json: bool
+    model: str,
+    inputs: tuple[str, ...],
+    file: Path | None,
+    text: str | None,
+    out: Path | None,
+    probabilities: bool,
+    top: int | None,
+    truncate: bool,
+    engine: str | None,
+    json: bool,
 ) -> None:
     """Answer inputs with probabilities: a class, a translation, the next token or masked tokens.
 
     A classifier names the class, a model that learned questions or translations writes its answer, a language model
     names the likeliest next tokens, and an encoder such as BERT fills in masks. Each line of stdin gets one row: an
     empty line an empty one, an input that the model refuses the reason. Then the exit code is 1.
+
+    With --file, all columns are kept, and prediction, probability and error follow; --out never holds half a result.
     """
-    texts = list(inputs) or read_lines()
-    if not inputs and not any(text.strip() for text in texts):
+    if file is not None:
+        _refuse(inputs, "--file or the inputs", "inputs are given twice, as arguments and by --file")
+        _refuse(json, "--json", "the rows of a file are written as CSV, TSV or JSONL")
+        _refuse(probabilities and top, "--top", "--probabilities shows all classes")
+        rows = read_rows(file, text, out)
+        with waiting(f"reading {model}"):
+            predictor = _predictor(model, top=sys.maxsize if probabilities else top, truncate=truncate)
+        _refuse(probabilities and not predictor.labels, "--probabilities", f"{model} tells no classes apart")
+        _answer_file(predictor, rows, out, top, probabilities)
+        return
+    for option, given in {"--text": text, "--out": out, "--probabilities": probabilities}.items():
+        _refuse(given, option, f"{option} belongs to --file")
+    from_stdin = inputs in ((), ("-",))
+    texts = read_lines() if from_stdin else list(inputs)
+    if from_stdin and not any(one.strip() for one in texts):
         raise DataError("there is nothing to answer", hint="pass inputs, or one on each line of stdin")
-    ask = predictor(model, top=top, truncate=truncate)
-    answers: list[tuple[str, Prediction | GlassformerError | None]] = []
-    for text in texts:
-        try:  # a blank line of stdin has no answer
-            answers.append((text, ask(text) if inputs or text.strip() else None))
-        except GlassformerError as error:
-            answers.append((text, error))
-    errors = [found for _, found in answers if isinstance(found, GlassformerError)]
+    with waiting(f"reading {model}"):
+        predictor = _predictor(model, top=top, truncate=truncate)
+    _print(model, list(zip(texts, _answers(predictor, texts, blank=from_stdin), strict=True)), json=json)
+
+
+def _print(model: str, answers: list[tuple[str, Answer]], *, json: bool) -> None:
+    """Print answers as a table or as JSON; refuse if there is none."""
+    found = [one for _, one in answers]
+    errors = [one for one in found if isinstance(one, GlassformerError)]
     if len(errors) == len(answers):
         raise errors[0]
     if json:
-        print_json({"model": model, "predictions": [_fields(text, found) for text, found in answers]})
+        print_json({"model": model, "predictions": [_fields(*one) for one in answers]})
     else:
-        kind = next(found.kind for _, found in answers if isinstance(found, Prediction))
-        print_table(("input", kind, ">p", "others"), [_row(text, found) for text, found in answers])
+        kind = next(one.kind for one in found if isinstance(one, Prediction))
+        print_table(("input", kind, ">p", "others"), [_row(*one) for one in answers])
     if errors:
         raise click.exceptions.Exit(1)
 
 
-def predictor(name: str, *, top: int | None, truncate: bool) -> Predictor:
-    """Return a function that answers inputs as the model of that name does."""
+def _answers(predictor: Predictor, texts: Sequence[str], *, blank: bool = False, show: Any = None) -> list[Answer]:
+    """Answer texts, those of about the same length together; if `blank`, an empty one has no answer.
+
+    `show` is told how many more are done.
+    """
+    found: list[Answer] = [None] * len(texts)
+    for rows in length_batches([len(text) for text in texts], predictor.config):
+        asked = [row for row in rows if texts[row].strip() or not blank]
+        for row, one in zip(asked, _each(predictor, [texts[row] for row in asked]), strict=True):
+            found[row] = one
+        if show is not None:
+            show(len(rows))
+    return found
+
+
+def _each(predictor: Predictor, texts: Sequence[str]) -> list[Answer]:
+    """Answer texts together; where one is refused, halve them until it is alone."""
+    try:
+        return [*predictor.ask(texts)] if texts else []
+    except GlassformerError as error:
+        middle = len(texts) // 2
+        return [*_each(predictor, texts[:middle]), *_each(predictor, texts[middle:])] if middle else [error]
+
+
+def _answer_file(predictor: Predictor, rows: Rows, out: Path | None, top: int | None, probabilities: bool) -> None:
+    """Write the rows of a file with their answers, in their order, some at a time."""
+    labels = predictor.labels if probabilities else ()
+    names = ["prediction", "probability", *(["others"] if top else []), *(f"p({label})" for label in labels), "error"]
+    done = errors = 0
+
+    def show(count: int) -> None:
+        nonlocal done
+        done += count
+        report(done, len(rows.texts), "rows")
+
+    with writing_rows(rows.table, names, out) as write, waiting(f"answering {rows.table.name}") as report:
+        for start in range(0, len(rows.texts), CHUNK):
+            texts = rows.texts[start : start + CHUNK]
+            answers = iter(_answers(predictor, [text for text in texts if isinstance(text, str)], show=show))
+            found = [next(answers) if isinstance(text, str) else text for text in texts]
+            errors += sum(isinstance(one, GlassformerError) for one in found)
+            write([_cells(one, labels, bool(top)) for one in found])
+    if errors:
+        log(f"{errors:,} of {plural(len(rows.texts), 'row')} could not be answered: the column error says why")
+        raise click.exceptions.Exit(1)
+
+
+def _cells(found: Answer, labels: Sequence[str], others: bool) -> list[Any]:
+    """Return the columns of an answer."""
+    if not isinstance(found, Prediction):
+        return ["", None, *([""] if others else []), *(None for _ in labels), "" if found is None else found.fact]
+    by_label = {one.text: round(one.probability, DIGITS) for one in found.choices[0]} if labels else {}
+    more = [*([_others(found)] if others else []), *map(by_label.get, labels)]
+    return [found.answer, round(found.probability, DIGITS), *more, ""]
+
+
+def _predictor(name: str, *, top: int | None, truncate: bool) -> Predictor:
+    """Return what answers inputs as the model of that name does."""
     place = locate(name)
     learned = _learned(place)
     if learned is not None:
@@ -106,22 +208,26 @@ def _learned(place: Path) -> TrainedModel | None:
 
 def _of_writer(loaded: TrainedModel, *, top: int | None, truncate: bool) -> Predictor:
     if isinstance(loaded.config, DecoderConfig):
-        return partial(predict_next, loaded, top=top or TOP, truncate=truncate)
+        return Predictor(partial(predict_next, loaded, top=top or TOP, truncate=truncate), loaded.config)
     _refuse(top, "--top", ONE)
-    return partial(predict_text, loaded, truncate=truncate)
+    return Predictor(partial(predict_texts, loaded, truncate=truncate), loaded.config)
 
 
 def _of_task(trained: TrainedModel, *, top: int | None, truncate: bool) -> Predictor:
     """Answer with the encoding and decoding of the model's task."""
     _refuse(truncate, "--truncate", WHOLE)
-    model, params, task = trained.model, trained.params, trained.task
+    config, task = trained.config, trained.task
     assert task is not None
-    if isinstance(model.config, EncoderConfig):
-        _refuse_devices()
-        settings: dict[str, Any] = {"label": lambda number: task.decode_answer([number]), "top": top or TOP}
-        return lambda text: predict_class(model, params, _checked(task.encode_input(text), model.config), **settings)
-    _refuse(top, "--top", ONE)
-    return partial(predict_answer, trained)
+    if not isinstance(config, EncoderConfig):
+        _refuse(top, "--top", ONE)
+        return Predictor(partial(predict_answers, trained), config)
+    _refuse_devices()
+
+    def ask(texts: Sequence[str]) -> list[Prediction]:
+        inputs = [_checked(task.encode_input(text), config) for text in texts]
+        return predict_classes(trained, inputs, label=lambda number: task.decode_answer([number]), top=top or TOP)
+
+    return Predictor(ask, config, task.class_labels(config))
 
 
 def _of_encoder(loaded: TrainedModel, name: str, top: int) -> Predictor:
@@ -140,15 +246,15 @@ def _of_encoder(loaded: TrainedModel, name: str, top: int) -> Predictor:
     if config.head == "tokens" and mask is None:
         raise WeightsError(f"the tokenizer of {name} names no token for masks", hint="get its tokenizer_config.json")
 
-    def ask(text: str) -> Prediction:
-        ids = tokenizer.encode(text, **around)
-        batch = _checked(Batch(ids[None]), config)
+    def ask(texts: Sequence[str]) -> list[Prediction]:
+        inputs = [_checked(Batch(tokenizer.encode(text, **around)[None]), config) for text in texts]
         if published is None or mask is None or config.head == "classes":
             label = loaded.labels.__getitem__ if loaded.labels else str
-            return predict_class(loaded.model, loaded.params, batch, label=label, top=top)
-        return predict_masks(loaded.model, loaded.params, ids, tokenizer=published, top=top)
+            return predict_classes(loaded, inputs, label=label, top=top)
+        settings: dict[str, Any] = {"tokenizer": published, "top": top}
+        return [predict_masks(loaded.model, loaded.params, one.tokens[0], **settings) for one in inputs]
 
-    return ask
+    return Predictor(ask, config, loaded.labels or tuple(map(str, range(config.classes or 0))))
 
 
 def _checked(batch: Batch, config: TransformerConfig) -> Batch:
@@ -168,17 +274,20 @@ def _refuse(given: Any, option: str, fact: str) -> None:
         raise ConfigError(fact, hint=f"leave out {option}")
 
 
-def _row(text: str, found: Prediction | GlassformerError | None) -> tuple[str, ...]:
+def _row(text: str, found: Answer) -> tuple[str, ...]:
     """Return a row of the table: the first choice at each place is the answer, the others follow."""
     if not isinstance(found, Prediction):
         return _short(text), "", "", "" if found is None else f"error: {found.fact}"
+    answer = visible(found.answer) if found.kind == NEXT else found.answer
+    return _short(text), printable(answer), f"{found.probability:.1%}", _others(found)
+
+
+def _others(found: Prediction) -> str:
     spelled = visible if found.kind in (NEXT, MASKS) else str
-    others = [
+    return "; ".join(
         ", ".join(f"{printable(spelled(one.text))} {one.probability:.1%}" for one in place[1:])
         for place in found.choices
-    ]
-    answer = visible(found.answer) if found.kind == NEXT else found.answer
-    return _short(text), printable(answer), f"{found.probability:.1%}", "; ".join(others)
+    )
 
 
 def _short(text: str) -> str:
@@ -187,7 +296,7 @@ def _short(text: str) -> str:
     return line if len(line) <= WIDTH else "…" + line[1 - WIDTH :]
 
 
-def _fields(text: str, found: Prediction | GlassformerError | None) -> dict[str, Any]:
+def _fields(text: str, found: Answer) -> dict[str, Any]:
     if not isinstance(found, Prediction):
         return {"input": printable(text), "error": None if found is None else found.fact}
     places = [[{**one._asdict(), "text": printable(one.text)} for one in place] for place in found.choices]

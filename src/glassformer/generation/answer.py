@@ -1,7 +1,7 @@
 """Let a model answer as its task understands it; classes, answers and next tokens with their probabilities."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from ..data import Task
 from ..data.examples import stack
 from ..errors import ConfigError, LengthError
 from ..models import Batch, Model
+from ..models.accounting import length_batches
 from ..setting import texts_of
 from ..text import PublishedTokenizer
 from ..trained_model import END, TrainedModel
@@ -38,7 +39,8 @@ def ask(model: TrainedModel, text: str, *, length: int = 80, seed: int = 0) -> s
     if isinstance(model.config, EncoderConfig):
         logits, _ = model.model.predict(model.params, batch)
         return task.decode_answer(np.argmax(np.asarray(logits), axis=-1))
-    return task.decode_answer(_written(model, task, batch, length, seed)[0])
+    [(ids, _)] = _written(model, task, [batch], length, seed)
+    return task.decode_answer(ids)
 
 
 def samples(model: TrainedModel, count: int = 3, length: int = 80) -> list[tuple[str, str]]:
@@ -51,7 +53,7 @@ def example(model: TrainedModel, task: Task, text: str) -> Batch:
     batch = task.encode_input(text)
     if task.architecture == "encoder" or task.metric == "none":
         return batch
-    ids, _ = _written(model, task, batch)
+    [(ids, _)] = _written(model, task, [batch])
     return batch._replace(tokens=np.concatenate([batch.tokens, ids[None]], axis=-1)[:, : model.config.context])
 
 
@@ -64,26 +66,32 @@ def _task(model: TrainedModel) -> Task:
 
 
 def _written(
-    model: TrainedModel, task: Task, batch: Batch, length: int = 0, seed: int = 0, log_probabilities: int | None = None
-) -> tuple[Array, list[float]]:
-    """Return the ids of an answer without its end token, and their log-probabilities, if asked for, with that of it.
+    model: TrainedModel,
+    task: Task,
+    batches: Sequence[Batch],
+    length: int = 0,
+    seed: int = 0,
+    log_probabilities: int | None = None,
+) -> list[tuple[Array, list[float]]]:
+    """Return for each batch of one the answer's ids without its end token, and, if asked for, all log-probabilities.
 
     A question is answered greedily, as far as the context reaches; a text is continued by up to `length` tokens.
     """
     is_free, context = task.metric == "none", model.config.context
-    if not is_free:
-        check_length((batch.tokens if batch.source is None else batch.source).shape[-1], context, what="the input")
+    has_source = isinstance(model.config, EncoderDecoderConfig)
+    reads = [batch.tokens if batch.source is None else batch.source for batch in batches]
+    for read in () if is_free else reads:
+        check_length(read.shape[-1], context, what="the input")
     end = task.answer_tokenizer.specials.get(END)
     stop_ids = {*model.end_ids, *(() if end is None else (end,))}
-    # A decoder also writes the token after the context, which it never reads.
-    room = context - batch.tokens.shape[-1] + (not isinstance(model.config, EncoderDecoderConfig))
     steps = list(
         generate_steps(
             model.model,
             model.params,
-            [batch.tokens[0, -context:]],
-            sources=None if batch.source is None else [batch.source[0]],
-            max_new_tokens=length if is_free else room,
+            [batch.tokens[0, -context:] for batch in batches],
+            sources=[read[0] for read in reads] if has_source else None,
+            # A decoder also writes the token after the context, which it never reads.
+            max_new_tokens=length if is_free else context - has_source,
             sampling=Sampling(temperature=TEMPERATURE if is_free else 0.0),
             seed=seed,
             stop_ids=tuple(stop_ids),
@@ -92,9 +100,14 @@ def _written(
             slide=is_free,
         )
     )
-    ids = [int(step.ids[0]) for step in steps]
-    logs = [float(step.log_probabilities[0]) for step in steps if step.log_probabilities is not None]
-    return np.array(ids[:-1] if ids and ids[-1] in stop_ids else ids, dtype=np.int64), logs
+    found = []
+    for row in range(len(batches)):
+        own = [step for step in steps if step.ids[row] >= 0]
+        ids = [int(step.ids[row]) for step in own]
+        logs = [float(step.log_probabilities[row]) for step in own if step.log_probabilities is not None]
+        kept = ids[:-1] if ids and ids[-1] in stop_ids else ids
+        found.append((np.array(kept, dtype=np.int64), logs))
+    return found
 
 
 @dataclass(frozen=True)
@@ -127,10 +140,25 @@ def classify(model: TrainedModel, inputs: Any) -> Any:
         fact = f"there is nothing to classify: this is a {type(inputs).__name__}"
         raise LengthError(fact, hint="pass a text, token ids, or a list of either")
     single = isinstance(inputs, str) or (np.ndim(inputs[0]) == 0 and not isinstance(inputs[0], str))
-    tokens, mask = stack([_ids(model, one) for one in ([inputs] if single else inputs)])
-    logits, _ = model.model.predict(model.params, Batch(tokens, mask=None if mask.all() else mask))
+    logits = class_logits(model, [Batch(_ids(model, one)[None]) for one in ([inputs] if single else inputs)])
     found = [_classified(model, row) for row in np.asarray(ops.softmax(logits)[0])]
     return found[0] if single else found
+
+
+def class_logits(model: TrainedModel, inputs: Sequence[Batch]) -> Array:
+    """Return the logits of the classes for batches of one, (N, classes); those of about the same length go together."""
+    found: Any = None
+    is_plain = all(one.mask is None and one.segments is None for one in inputs)
+    groups = length_batches([one.tokens.shape[-1] for one in inputs], model.config)
+    for rows in groups if is_plain else ([row] for row in range(len(inputs))):
+        batch = inputs[rows[0]]
+        if len(rows) > 1:
+            tokens, mask = stack([inputs[row].tokens[0] for row in rows])
+            batch = Batch(tokens, mask=None if mask.all() else mask)
+        logits = np.asarray(model.model.predict(model.params, batch)[0])
+        found = np.zeros((len(inputs), logits.shape[-1]), dtype=logits.dtype) if found is None else found
+        found[rows] = logits
+    return found
 
 
 def _ids(model: TrainedModel, given: Any) -> Array:
@@ -181,34 +209,36 @@ class Prediction:
     choices: tuple[tuple[Choice, ...], ...] = ()
 
 
-def predict_class(model: Model, params: Tree, batch: Batch, *, label: Label, top: int) -> Prediction:
-    """Return the class of a batch of one."""
-    logits, _ = model.predict(params, batch)
-    return _of_places(CLASS, np.asarray(logits).reshape(1, -1), label, top)
+def predict_classes(model: TrainedModel, inputs: Sequence[Batch], *, label: Label, top: int) -> list[Prediction]:
+    """Return the class of each batch of one."""
+    return [_of_places(CLASS, row[None], label, top) for row in class_logits(model, inputs)]
 
 
-def predict_next(model: TrainedModel, text: str, *, top: int, truncate: bool = False) -> Prediction:
-    """Return the token that follows a text."""
-    answer = generate(
-        model, text, max_new_tokens=1, temperature=0.0, log_probabilities=top, truncate=truncate, slide=False
+def predict_next(model: TrainedModel, texts: Sequence[str], *, top: int, truncate: bool = False) -> list[Prediction]:
+    """Return the token that follows each text."""
+    answers = generate(
+        model, texts, max_new_tokens=1, temperature=0.0, log_probabilities=top, truncate=truncate, slide=False
     )
     assert model.answer_tokenizer is not None
-    [place] = answer.top
-    choices = tuple(Choice(model.answer_tokenizer.decode([i]), i, math.exp(log)) for i, log in place)
-    return Prediction(NEXT, choices[0].text, choices[0].probability, (choices,))
+    found = []
+    for answer in answers:
+        [place] = answer.top
+        choices = tuple(Choice(model.answer_tokenizer.decode([i]), i, math.exp(log)) for i, log in place)
+        found.append(Prediction(NEXT, choices[0].text, choices[0].probability, (choices,)))
+    return found
 
 
-def predict_text(model: TrainedModel, text: str, *, truncate: bool = False) -> Prediction:
-    """Return what a model writes about a text, always the likeliest token next."""
-    answer = generate(model, text, temperature=0.0, log_probabilities=0, truncate=truncate, slide=False)
-    return Prediction(ANSWER, answer.text, math.exp(sum(answer.log_probabilities)))
+def predict_texts(model: TrainedModel, texts: Sequence[str], *, truncate: bool = False) -> list[Prediction]:
+    """Return what a model writes about each text, always the likeliest token next."""
+    answers = generate(model, texts, temperature=0.0, log_probabilities=0, truncate=truncate, slide=False)
+    return [Prediction(ANSWER, answer.text, math.exp(sum(answer.log_probabilities))) for answer in answers]
 
 
-def predict_answer(model: TrainedModel, text: str) -> Prediction:
-    """Return what a model writes to an input of its task, always the likeliest token next."""
+def predict_answers(model: TrainedModel, texts: Sequence[str]) -> list[Prediction]:
+    """Return what a model writes to inputs of its task, always the likeliest token next."""
     task = _task(model)
-    ids, logs = _written(model, task, task.encode_input(text), log_probabilities=0)
-    return Prediction(ANSWER, task.decode_answer(ids), math.exp(sum(logs)))
+    written = _written(model, task, [task.encode_input(text) for text in texts], log_probabilities=0)
+    return [Prediction(ANSWER, task.decode_answer(ids), math.exp(sum(logs))) for ids, logs in written]
 
 
 def predict_masks(model: Model, params: Tree, ids: Array, *, tokenizer: PublishedTokenizer, top: int) -> Prediction:

@@ -1,7 +1,8 @@
 """What a model costs, before anything is allocated: parameters, arithmetic and memory."""
 
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -15,6 +16,8 @@ from . import build
 ITEMSIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 MEMORY = ("weights", "gradients", "optimizer", "activations", "training", "kv_cache")
 """What takes memory, as `Costs` calls it."""
+MOST_ROWS, MOST_BYTES = 64, 1 << 30
+"""Limits of a batch that is read without training: sequences, and bytes of the activation record."""
 Printed = tuple[str, Sequence[str], Sequence[tuple[str, ...]]]
 """The title, the columns and the rows of a table; a column of numbers begins with ">"."""
 
@@ -223,6 +226,28 @@ def activation_bytes(
         count = _Count(config, execution, batch, length + 1, itemsize)
         begun += count.vector
     return begun + count.stack(config.layers) + count.again() + count.encoder_head(config)
+
+
+def rows_at_once(config: TransformerConfig, length: int) -> int:
+    """Return how many sequences of `length` tokens are read together where nothing is trained."""
+    # Logits, their exponentials and what they are compared with, beside the record; eight bytes suit every type.
+    logits = 0 if isinstance(config, EncoderConfig) and config.head != "tokens" else 3 * 8 * length * config.vocab
+    return max(1, min(MOST_ROWS, MOST_BYTES // (activation_bytes(config, 1, length, 8) + logits)))
+
+
+def length_batches(lengths: Sequence[int], config: TransformerConfig) -> Iterator[list[int]]:
+    """Yield the numbers of sequences to read together: those of about the same length.
+
+    Short and long batches take turns, so that those done tell how long the rest will take.
+    """
+    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+    batches, start = [], 0
+    while start < len(order):
+        rows = rows_at_once(config, max(1, min(lengths[order[start]], config.context)))
+        batches.append(order[start : start + rows])
+        start += rows
+    random.Random(0).shuffle(batches)
+    yield from batches
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,11 @@ from .. import ops
 from ..arrays import Array, Tree, namespace
 from ..data.examples import Dataset, count_targets
 from ..models import Batch, Model
-from ..models.accounting import activation_bytes
+from ..models.accounting import rows_at_once
 from ..ops import IGNORE
 
 Score: TypeAlias = Callable[[Tree, Batch], tuple[Any, Array]]
 """From parameters and a batch to its loss, and its likeliest classes or which of its answers are right, (B,)."""
-
-MOST_ROWS = 64
-MOST_BYTES = 1 << 30
-"""Limits of a batch of evaluation: examples, and bytes of the activation record."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,7 @@ def evaluate(
     marks: list[Any] = []
     classes: list[Any] = []
     examples = 0
-    for rows in data.batches(rows_at_once(model, data) if batch is None else batch):
+    for rows in data.batches(rows_at_once(model.config, data.longest) if batch is None else batch):
         loss, answers = found(params, rows)
         counted = count_targets(rows)
         total += float(loss) * counted
@@ -133,11 +129,3 @@ def score(model: Model, pair: tuple[Callable[..., Any], ...] | None, params: Tre
     likeliest = namespace(logits).argmax(logits, axis=-1)
     targets = namespace(logits).asarray(rows.targets)
     return loss, likeliest if targets.ndim == 1 else ((likeliest == targets) | (targets == IGNORE)).all(axis=-1)
-
-
-def rows_at_once(model: Model, data: Dataset) -> int:
-    """Return how many examples are read together."""
-    config = model.config
-    # Logits, their exponentials and what they are compared with, beside the record; eight bytes suit every type.
-    each = activation_bytes(config, 1, data.longest, 8) + 3 * 8 * data.longest * config.vocab
-    return max(1, min(MOST_ROWS, MOST_BYTES // each))

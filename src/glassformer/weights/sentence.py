@@ -1,6 +1,6 @@
 """One vector for a text: what encoders of sentences are for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from ..config import EncoderConfig, TransformerConfig
 from ..errors import ConfigError, LengthError, WeightsError
 from ..files import explained
 from ..models import Batch, build
+from ..models.accounting import length_batches
 from ..setting import texts_of
 from ..text import PublishedTokenizer
 from ..trained_model import Pooling, TrainedModel
@@ -21,41 +22,54 @@ MODULES = "modules.json"
 _MODES = {"mean": "mean", "cls": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 
 
-def embed(loaded: TrainedModel, texts: str | Sequence[str], *, batch: int = 32) -> Array:
+def embed(
+    loaded: TrainedModel, texts: str | Sequence[str], *, show: Callable[[int, int, str], None] | None = None
+) -> Array:
     """Return one vector for each text, (N, D), or (D,) for one: its tokens' vectors, pooled as the model was trained.
 
     A classifier pools as it does before its classes are told apart; other models without a setting take the mean. The
-    vectors of both are normalized. Texts of about the same length are read together, at most `batch` at a time;
-    padding changes nothing.
+    vectors of both are normalized. Texts of about the same length are read together; padding changes nothing. `show` is
+    told how many are done, of how many.
     """
     if isinstance(texts, str):
         return embed(loaded, [texts])[0]
     given = texts_of(texts)
     if not all(given):
         raise LengthError("a text is empty", hint="leave it out")
+    ids = encode_texts(loaded, given)
+    for text, row in zip(given, ids, strict=True):
+        if not 1 <= len(row) <= loaded.config.context:
+            fact = f"the text {text[:40]!r} has {len(row):,} tokens but this model reads 1 to {loaded.config.context:,}"
+            raise LengthError(fact, hint="split it into parts")
+    vectors: Any = np.zeros((len(ids), loaded.config.width), dtype=loaded.params["embedding"]["tokens"]["table"].dtype)
+    done = 0
+    for rows in length_batches([len(row) for row in ids], loaded.config):
+        vectors[rows] = _pooled(loaded, [ids[i] for i in rows])
+        done += len(rows)
+        if show is not None:
+            show(done, len(ids), "texts")
+    return vectors
+
+
+def encode_texts(loaded: TrainedModel, texts: Sequence[str]) -> list[Array]:
+    """Return the ids of texts as an encoder reads them; refuse other models."""
     if not isinstance(loaded.config, EncoderConfig):
         fact = f"this is a {loaded.config.architecture}, and only encoders give vectors of texts"
         raise ConfigError(fact, hint="use an encoder, such as the one that `glassformer pull minilm` brings")
     if loaded.tokenizer is None:
         raise WeightsError(f"{loaded.source} has no tokenizer to read text with", hint="get its tokenizer.json as well")
     around = {"specials": True} if isinstance(loaded.tokenizer, PublishedTokenizer) else {}
-    ids = [loaded.tokenizer.encode(text, **around) for text in given]
-    for text, row in zip(given, ids, strict=True):
-        if not 1 <= len(row) <= loaded.config.context:
-            fact = f"the text {text[:40]!r} has {len(row):,} tokens but this model reads 1 to {loaded.config.context:,}"
-            raise LengthError(fact, hint="split it into parts")
-    order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
-    vectors: Any = np.zeros((len(ids), loaded.config.width), dtype=loaded.params["embedding"]["tokens"]["table"].dtype)
-    for start in range(0, len(order), batch):
-        rows = order[start : start + batch]
-        vectors[rows] = _pooled(loaded, [ids[i] for i in rows])
-    return vectors
+    return [loaded.tokenizer.encode(text, **around) for text in texts]
+
+
+def unit_vectors(vectors: Array) -> Array:
+    """Return vectors of length 1, whose products are cosines; a vector of zeros stays one."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(vectors.dtype).tiny)
 
 
 def similarities(vectors: Array) -> Array:
     """Return the cosine between every two vectors, (N, N)."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    unit = vectors / np.maximum(lengths, np.finfo(vectors.dtype).tiny)
+    unit = unit_vectors(vectors)
     return unit @ unit.T
 
 

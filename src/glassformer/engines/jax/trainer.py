@@ -23,7 +23,8 @@ from ...execution import Execution
 from ...mesh.rules import check_execution, parse_rules
 from ...mesh.sharding import fetch, fetch_for, unstack_blocks
 from ...models import Batch, Model, build
-from ...training.evaluate import Evaluation, evaluate, rows_at_once, score
+from ...models.accounting import rows_at_once
+from ...training.evaluate import Evaluation, evaluate, score
 from ...training.gradients import all_finite, clip, global_norm, target_shares
 from ...training.lora import EVERYTHING, trainable
 from ...training.optimizers import EMA
@@ -232,7 +233,7 @@ class JaxTrainer(Trainer):
 
     def evaluate(self, params: Tree, data: Dataset, **settings: Any) -> Evaluation:
         """Measure parameters on all of `data`, as `evaluate` does, on the devices; they are put there if need be."""
-        rows = -(-rows_at_once(self.model, data) // self.placement.replicas) * self.placement.replicas
+        rows = -(-rows_at_once(self.model.config, data.longest) // self.placement.replicas) * self.placement.replicas
 
         def fetched(params: Tree, batch: Batch) -> tuple[Array, Array]:
             loss, right = fetch(self._compiled_score(params, self.placement.padded(batch, rows, data.longest)))
