@@ -167,7 +167,8 @@ class TrainedModel:
         """How it reads and writes text, for tasks that take a vocabulary."""
         if self.tokenizer is None:
             raise WeightsError(f"{self.title} has no tokenizer to read text with", hint="get its tokenizer.json")
-        return Lexicon(self.tokenizer, self.target_tokenizer, self.start_id, self.end_ids[0] if self.end_ids else None)
+        end = self.end_ids[0] if self.end_ids else None
+        return Lexicon(self.tokenizer, self.target_tokenizer, self.start_id, end, self.labels)
 
     @property
     def is_classifier(self) -> bool:

@@ -62,7 +62,7 @@ def test_stdin_is_read_without_its_last_line_end(folder, monkeypatch):
     [
         ({}, "fox", ["f", "o", "x"]),
         ({"tokenizer": "bytes"}, "é", ["\\xc3", "\\xa9"]),
-        ({"tokenizer": "bpe", "bpe_size": 300}, " lazy", [" lazy"]),
+        ({"tokenizer": "bpe", "tokenizer_size": 300}, " lazy", [" lazy"]),
     ],
 )
 def test_a_run_folder_brings_its_tokenizer(tmp_path, settings, text, want):

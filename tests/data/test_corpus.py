@@ -64,7 +64,7 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path):
 def test_another_encoding_is_refused_with_its_first_wrong_byte(tmp_path, data, offset, chunk):
     path = tmp_path / "latin.txt"
     path.write_bytes(data)
-    with pytest.raises(DataError, match=rf"latin\.txt is not UTF-8: byte 0x{data[offset]:02x} at offset {offset} "):
+    with pytest.raises(DataError, match=rf"latin\.txt, line 1, offset {offset}: not UTF-8: byte 0x{data[offset]:02x}"):
         list(stream_text(path, chunk=chunk))
 
 

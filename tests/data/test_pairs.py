@@ -1,11 +1,11 @@
-"""Pairs of texts: TSV files and gettext catalogs, what is left out is counted, what is malformed is refused."""
+"""Pairs of texts: tables and gettext catalogs, what is left out is counted, what is malformed is refused."""
 
 import struct
 
 import pytest
 
 from glassformer.data import build_task
-from glassformer.data.pair_files import Pair, read_pairs
+from glassformer.data.pair_files import Pair, read_catalog
 from glassformer.errors import DataError
 
 PO = r"""
@@ -63,52 +63,65 @@ def write_mo(po, mo):
         write(target, read_po(source))
 
 
-def test_a_tsv_file_holds_a_pair_on_each_line(tmp_path):
-    path = tmp_path / "a.tsv"
-    path.write_text("one\teins\r\n\n two \t zwei\n", encoding="utf-8")
-    assert read_pairs(path) == [Pair("one", "eins"), Pair("two", "zwei")]
-    path.rename(tmp_path / "a.data")
-    assert len(read_pairs(tmp_path / "a.data")) == 2
+def targets(task):
+    rows = task.train.rows.targets.tolist() + task.held_out.rows.targets.tolist()
+    return sorted(task.decode_answer([i for i in row if i >= 0]) for row in rows)
 
 
-@pytest.mark.parametrize("line", ["three", "a\tb\tc", "a\t", "\tb"])
-def test_a_malformed_line_is_refused_with_its_number(tmp_path, line):
-    path = tmp_path / "a.tsv"
-    path.write_text(f"one\teins\n{line}\n")
-    with pytest.raises(DataError, match=r"a\.tsv, line 2: expected source, one tab, target"):
-        read_pairs(path)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "one\teins\r\n\n two \t zwei\n\tdrei\nvier\t\n"),
+        ("a.data", "one\teins\ntwo\tzwei\n"),
+        ("a.csv", 'source,target\n"one","eins"\ntwo,zwei\n'),
+        ("a.csv", "prompt;n;answer\none;1;eins\ntwo;2;zwei\n"),
+        ("a.jsonl", '{"source": "one", "target": "eins"}\n{"source": "two", "target": "zwei"}\n'),
+        ("a.jsonl", '{"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "eins"}]}\n'
+                    '{"messages": [{"from": "human", "value": "two"}, {"from": "gpt", "value": "zwei"}]}\n'),
+    ],
+)  # fmt: skip
+def test_a_table_holds_a_pair_in_each_row(tmp_path, name, content):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    assert targets(build_task("pairs", data=str(tmp_path / name))) == ["eins", "zwei"]
+
+
+def test_spellings_of_a_source_stay_on_one_side(tmp_path):
+    rows = [f"{word}\tx{i}{n}" for i in range(20) for n, word in enumerate((f"word {i}", f"Word  {i}", f"WORD {i}"))]
+    (tmp_path / "a.tsv").write_text("\n".join(rows))
+    task = build_task("pairs", data=tmp_path / "a.tsv")
+    assert (len(task.train), len(task.held_out)) == (54, 6)
 
 
 def test_catalogs_give_their_translated_messages(tmp_path):
     path = tmp_path / "de.po"
     path.write_text(PO, encoding="utf-8")
-    assert read_pairs(path) == PAIRS
+    assert read_catalog(path) == PAIRS
 
 
 def test_compiled_catalogs_give_the_same_messages(tmp_path):
     (tmp_path / "de.po").write_text(PO, encoding="utf-8")
     write_mo(tmp_path / "de.po", tmp_path / "de.mo")
-    assert sorted(read_pairs(tmp_path / "de.mo")) == sorted(PAIRS)
+    assert sorted(read_catalog(tmp_path / "de.mo")) == sorted(PAIRS)
 
 
 @pytest.mark.parametrize("charset", ["undefined", "klingon", "rot13"])
 def test_a_charset_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, charset):
     (tmp_path / "de.po").write_text(PO.replace("charset=utf-8", f"charset={charset}"))
     with pytest.raises(DataError, match=rf"charset is '{charset}'"):
-        read_pairs(tmp_path / "de.po")
+        read_catalog(tmp_path / "de.po")
 
 
 def test_catalogs_are_read_in_the_charset_they_name(tmp_path):
     latin = PO.replace("charset=utf-8", "charset=iso-8859-1")
     (tmp_path / "de.po").write_text(latin, encoding="iso-8859-1")
-    assert read_pairs(tmp_path / "de.po") == PAIRS
+    assert read_catalog(tmp_path / "de.po") == PAIRS
     write_mo(tmp_path / "de.po", tmp_path / "de.mo")
-    assert sorted(read_pairs(tmp_path / "de.mo")) == sorted(PAIRS)
+    assert sorted(read_catalog(tmp_path / "de.mo")) == sorted(PAIRS)
 
 
 def test_a_header_with_an_unreadable_date_matters_to_nobody(tmp_path):
     (tmp_path / "de.po").write_text(PO.replace("charset=utf-8\\n", "charset=utf-8\\nPO-Revision-Date: soon\\n"))
-    assert read_pairs(tmp_path / "de.po") == PAIRS
+    assert read_catalog(tmp_path / "de.po") == PAIRS
 
 
 def test_babel_reads_the_same_messages(tmp_path):
@@ -128,7 +141,7 @@ def test_a_language_without_a_singular_answers_the_plural(tmp_path):
         'msgid "%d file"\nmsgid_plural "%d files"\nmsgstr[0] "%d ファイル"\n',
         encoding="utf-8",
     )
-    assert read_pairs(path) == [Pair("%d files", "%d ファイル")]
+    assert read_catalog(path) == [Pair("%d files", "%d ファイル")]
 
 
 def test_a_folder_is_read_with_all_its_files(tmp_path):
@@ -136,7 +149,7 @@ def test_a_folder_is_read_with_all_its_files(tmp_path):
     (tmp_path / "sub" / "de.po").write_text(PO, encoding="utf-8")
     (tmp_path / "a.tsv").write_text("one\teins\n")
     (tmp_path / "notes.txt").write_text("no pairs here")
-    assert read_pairs(tmp_path) == [Pair("one", "eins"), *PAIRS]
+    assert targets(build_task("pairs", data=tmp_path)) == sorted(["eins", *(pair.target for pair in PAIRS)])
 
 
 HEADER = b'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\n"\n\n'
@@ -155,27 +168,25 @@ HEADER = b'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\n"\n\n'
         ("a.po", b'msgid "a"\nmsgstr[0] "c"\n', "line 2 is malformed"),
         ("a.po", HEADER + b'msgid "a"\n', "has no translation"),
         ("a.po", HEADER + b'msgid "a"\nmsgstr "\xff"\n', "is not utf-8, as it says: byte 0xff"),
-        ("a.po", HEADER, "holds no pair"),
+        ("a.po", HEADER, "leaves 0 different pairs"),
         ("a.mo", b"not a catalog at all, though long enough", "no compiled message catalog"),
         ("a.mo", b"\xde\x12\x04\x95\x00", "no compiled message catalog"),
         ("a.mo", b"", "no compiled message catalog"),
         ("a.mo", b"\xde\x12\x04\x95" + bytes(4) + b"\xff\x00\x00\x00" * 3, "points outside itself"),
         ("a.mo", b"\xde\x12\x04\x95" + struct.pack("<4I", 0, 2, 20, 20) + struct.pack("<2I", 36, 0) * 2, "overlap"),
-        ("a.tsv", b"one\teins\xff\n", "not UTF-8"),
-        ("a.tsv", b"", "holds no text"),
     ],
 )
 def test_a_file_that_is_no_catalog_is_refused(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
-        read_pairs(tmp_path / name)
+        build_task("pairs", data=tmp_path / name)
 
 
 def test_missing_paths_and_folders_without_pairs_are_refused(tmp_path):
     with pytest.raises(DataError, match="no file or folder"):
-        read_pairs(tmp_path / "missing.tsv")
-    with pytest.raises(DataError, match=r"ends in \.mo, \.po, \.tsv"):
-        read_pairs(tmp_path)
+        build_task("pairs", data=tmp_path / "missing.tsv")
+    with pytest.raises(DataError, match=r"ends in \.csv, .*\.mo, .*\.po, .*\.tsv"):
+        build_task("pairs", data=tmp_path)
     with pytest.raises(DataError, match="needs a file or folder"):
         build_task("pairs")
 
@@ -186,8 +197,9 @@ def test_long_and_repeated_pairs_are_left_out_and_counted(tmp_path):
     path.write_text("\n".join(lines))
     task = build_task("pairs", data=path)
     assert len(task.train) + len(task.held_out) == 20
-    assert "2 repeated sources left out, the first target of each stays" in task.notes
-    assert "1 pairs of more than 80 characters left out" in task.notes
+    assert task.notes[1] == (
+        "left out: 2 repeated sources, the first target of each stays; 1 pairs of more than 80 characters"
+    )
     row = task.train.rows.targets[0]
     assert task.decode_answer(row[row >= 0]).startswith("Wort")
     with pytest.raises(DataError, match="0 different pairs of at most 3"):

@@ -18,7 +18,7 @@ def source(tmp_path):
 
 
 def test_the_text_task_learns_its_pieces(source):
-    task = build_task("text", data=str(source), tokenizer="bpe", bpe_size=300, context=16)
+    task = build_task("text", data=str(source), tokenizer="bpe", tokenizer_size=300, context=16)
     assert task.tokenizer.size == task.settings["vocab"] == 300
     assert task.encode_input("the sea").tokens.shape[1] < 7
     ids = np.concatenate([task.train.tokens, task.held_out.tokens])
@@ -32,15 +32,15 @@ def test_nothing_of_the_held_out_part_shapes_the_vocabulary(tmp_path):
     for ending in ("zyx" * 1000, "qqq " * 750):
         path = tmp_path / "text.txt"
         path.write_text(TEXT[:cut] + ending[: len(TEXT) - cut], encoding="utf-8")
-        tokenizers.append(build_task("text", data=str(path), tokenizer="bpe", bpe_size=300).tokenizer)
+        tokenizers.append(build_task("text", data=str(path), tokenizer="bpe", tokenizer_size=300).tokenizer)
     assert tokenizers[0] == tokenizers[1] == BPETokenizer.train(TEXT[:cut], size=300)
 
 
 def test_settings_that_make_no_sense_are_refused(source):
-    with pytest.raises(ConfigError, match="nothing is trained with it"):
-        build_task("text", data=str(source), bpe_size=300)
+    with pytest.raises(ConfigError, match="learns nothing"):
+        build_task("text", data=str(source), tokenizer_size=300)
     with pytest.raises(ConfigError, match="at least 256"):
-        build_task("text", data=str(source), tokenizer="bpe", bpe_size=100)
+        build_task("text", data=str(source), tokenizer="bpe", tokenizer_size=100)
     with pytest.raises(ConfigError, match="'bep'") as caught:
         build_task("text", data=str(source), tokenizer="bep")
     assert "did you mean 'bpe'" in caught.value.hint

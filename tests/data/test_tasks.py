@@ -254,7 +254,7 @@ def test_repeated_lines_stay_in_training_and_leave_the_rest(tasks):
     assert not train & held_out
     assert not validation & held_out
     assert len(train | validation | held_out) == len(WORDS)
-    assert any("repeated lines left out" in note for note in task.notes)
+    assert any("repeated lines of validation" in note for note in task.notes)
 
 
 def test_lines_that_cannot_serve_are_refused(tmp_path):

@@ -44,8 +44,10 @@ def train(
 
     model        the name of a preset (`gf.PRESETS`), a config, a model that `gf.build` made, or None for the one that
                  suits the task: its parameters are drawn from the seed. Or a `TrainedModel`, to go on from there
-    data         the name of a task (`gf.data.TASKS`), the path of a file or folder of text, arrays of token ids such as
-                 (tokens, targets), a Dataset, a Task, or a generator that gives the batch of each step
+    data         the name of a task (`gf.data.TASKS`), the path of a text, a folder or a table (CSV, TSV, JSONL), a
+                 DataFrame, a list of dicts, arrays of token ids such as (tokens, targets), a Dataset, a Task, or a
+                 generator that gives the batch of each step. Columns of a table are found by name, or named: text=,
+                 label=, source=, target=
     steps        optimizer steps; None: as many as suit the task
     lora         with a trained model: freeze it, and train small matrices of this rank beside its own
     validation   arrays or a Dataset to hold out, where data is one; None: a tenth of it
@@ -82,6 +84,8 @@ def train(
         execution=execution,
         **settings,
     )
+    for note in loop.session.task.notes if show else ():
+        log(note)
     return _trained(loop, callbacks, show=show)
 
 

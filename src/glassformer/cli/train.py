@@ -31,6 +31,8 @@ from .settings import parse_settings
 
 DATA_OPTIONS = {
     "text": ("COLUMN", "Of a table: the column of texts (default: found by its name)."),
+    "source": ("COLUMN", "Of pairs: the column of what is read (default: found by its name)."),
+    "target": ("COLUMN", "Of pairs: the column of what is written (default: found by its name)."),
     "label": ("COLUMN", "Of a table: the column of labels (default: found by its name)."),
     "tokenizer": ("NAME", "Tokenizer: auto, chars, bytes, bpe or wordpiece (default: auto, by the size of the data)."),
 }
@@ -39,7 +41,7 @@ DATA_OPTIONS = {
 
 def _data_options(command: Any) -> Any:
     for name, (takes, words) in reversed(DATA_OPTIONS.items()):
-        command = click.option(f"--{name}", metavar=takes, help=words)(command)
+        command = click.option(f"--{name}", f"data_{name}", metavar=takes, help=words)(command)
     return command
 
 
@@ -50,7 +52,9 @@ SAMPLES, SAMPLE_LENGTH = 3, 80
 @click.command()
 @click.argument("task", required=False, help="What to learn (see `glassformer tasks`), or your own Python file.")
 @click.option("--task", "own", metavar="FILE", help="A Python file with your own task, or parts of a model.")
-@click.option("--data", metavar="PATH", help="A file, a folder or a token file to learn from.")
+@click.option(
+    "--data", metavar="PATH", help="What to learn from: a file, a folder, a table (CSV, TSV, JSONL); - reads stdin."
+)
 @_data_options
 @click.option("--preset", help="A model to train instead of the task's own.")
 @source_option
@@ -91,7 +95,7 @@ def train(
 ) -> None:
     """Train a model on a task. Ctrl-C saves it, and --resume continues bit for bit."""
     require_tensorboard(wanted=tensorboard)
-    named = {name: jax.pop(name) for name in DATA_OPTIONS}
+    named = {name: jax.pop(f"data_{name}") for name in DATA_OPTIONS}
     changes = _changes(settings, {"steps": None if resume is not None else steps, **named})
     task = chosen_task(task, own, needed=resume is None)
     switches = changes or lora or jax["scan"] or jax["remat"] or record or None
@@ -104,7 +108,7 @@ def train(
         else:
             how = devices.execution_of(jax)
             given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "recorded": record}
-            session = open_session(str(task), out, source, preset, lora=lora, execution=how, **given)
+            session = open_session(str(task), out, source, preset, lora=lora, quiet=json, execution=how, **given)
         session.watch, first = watch or session.watch, rank() == 0
         summary = run_session(session, tensorboard=tensorboard and first)
         if json and first:
@@ -166,16 +170,26 @@ def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | N
 
 
 def open_session(
-    task: str, out: Path | None, source: str | None, preset: str | None, *, lora: bool, **settings: Any
+    task: str,
+    out: Path | None,
+    source: str | None,
+    preset: str | None,
+    *,
+    lora: bool,
+    quiet: bool = False,
+    **settings: Any,
 ) -> Session:
-    """Start a run from scratch, or from a trained model; without --out, in a new folder."""
+    """Start a run from scratch, or from a trained model, and log its data; without --out, in a new folder."""
     if lora and source is None:
         raise ConfigError("--lora needs a model to start from", hint="name one with --from")
     if preset is not None and source is not None:
         raise ConfigError("--preset builds a new model, --from starts from an old one", hint="leave out one of them")
     settings |= {"preset": preset} if source is None else {"source": source, "adapters": lora}
     with waiting(f"preparing {task}" if source is None else f"preparing {task} and {source}"):
-        return new_session(task, out or Path("runs") / task, numbered=out is None, **settings)
+        session = new_session(task, out or Path("runs") / task, numbered=out is None, **settings)
+    for note in session.task.notes if rank() == 0 and not quiet else ():
+        log(note)
+    return session
 
 
 def run_session(session: Session, *, tensorboard: bool = False) -> dict[str, Any]:

@@ -1,17 +1,22 @@
 """Text to learn from: prose and source code that every Python carries, the user's files, and token files.
 
-Text is UTF-8, strictly. Line ends become "\\n" and a byte order mark is dropped, so that a file learned on one system
-reads the same on another. A token file is a corpus encoded once, which is mapped into memory piece by piece:
+Text is UTF-8, strictly, or UTF-16 with a byte order mark. Line ends become "\\n" and a byte order mark is dropped, so
+that a file learned on one system reads the same on another. A token file is a corpus encoded once, which is mapped into
+memory piece by piece:
 
 corpus.bin         the ids, little-endian uint16 or uint32, nothing else
 corpus.bin.json    the tokenizer, the type, the number of ids and their SHA-256, and a checksum of all this"""
 
+import codecs
 import hashlib
 import io
 import json
 import os
 import re
+import shutil
+import sys
 import sysconfig
+import tempfile
 import tokenize
 import zlib
 from collections.abc import Iterable, Iterator
@@ -100,9 +105,46 @@ def check_path(path: str | os.PathLike[str]) -> None:
         raise DataError("the path of the data is empty", hint="name a file or a folder; . is this folder")
     place = Path(path)
     if place.exists() and not (place.is_file() or place.is_dir()):
-        raise DataError(
-            f"{path} is a pipe or a device, and a run reads its data more than once", hint="write it into a file first"
-        )
+        raise DataError(f"{path} is a pipe or a device, which can be read only once", hint="write it into a file first")
+
+
+_copies: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def copied_once(data: str) -> str:
+    """Return the path of a copy of stdin (-) or of a pipe, which a run reads more than once; other paths as they are.
+
+    The copy lasts as long as the process. A run folder keeps its own.
+    """
+    if data != "-" and not Path(data).is_fifo():
+        return data
+    folder = tempfile.TemporaryDirectory(prefix="glassformer-")
+    _copies.append(folder)
+    copy = Path(folder.name) / ("stdin" if data == "-" else "pipe")
+    if data == "-" and (sys.stdin is None or sys.stdin.isatty()):
+        raise DataError("nothing is piped into stdin", hint="pipe a text in: cat notes.txt | glassformer train …")
+    with explained(Path(data), DataError, "check the command that writes it", "read"), copy.open("wb") as file:
+        if data == "-":
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        else:
+            with open(data, "rb") as pipe:
+                shutil.copyfileobj(pipe, file)
+    if not copy.stat().st_size:
+        raise DataError(f"{'stdin' if data == '-' else data} is empty", hint="check the command that writes it")
+    return str(copy)
+
+
+def is_copy(data: str) -> bool:
+    """Tell whether a path is that of such a copy."""
+    return any(Path(data).parent == Path(folder.name).resolve() for folder in _copies)
+
+
+def shown_path(data: str | os.PathLike[str]) -> str:
+    """Return a path as short as it can be said here: that of a copy by what it is, others relative to this folder."""
+    place = Path(data)
+    if is_copy(os.fspath(data)):
+        return place.name
+    return str(place.relative_to(Path.cwd())) if place.is_relative_to(Path.cwd()) else str(place)
 
 
 def text_files(path: str | os.PathLike[str], suffixes: frozenset[str] = TEXT_SUFFIXES) -> list[Path]:
@@ -119,8 +161,8 @@ def text_files(path: str | os.PathLike[str], suffixes: frozenset[str] = TEXT_SUF
         file
         for file in sorted(folder.rglob("*"))
         if file.suffix.lower() in suffixes
-        and file.is_file()
-        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+        and _is_visible(file, folder)
+        and not (suffixes is TEXT_SUFFIXES and _is_binary(file))
     ]
     if not files:
         raise DataError(
@@ -130,25 +172,58 @@ def text_files(path: str | os.PathLike[str], suffixes: frozenset[str] = TEXT_SUF
     return files
 
 
+def left_out_files(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the files below a folder that do not count as text: pictures, programs and other binaries."""
+    if not Path(folder).is_dir():
+        return []
+    kept = set(text_files(folder))
+    return [file for file in sorted(Path(folder).rglob("*")) if _is_visible(file, Path(folder)) and file not in kept]
+
+
+def _is_visible(file: Path, folder: Path) -> bool:
+    return file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+
+def _is_binary(file: Path) -> bool:
+    """Tell whether a file begins with zero bytes among others, as no text but UTF-16 does."""
+    with explained(file, DataError, "check its permissions", "read"), file.open("rb") as raw:
+        head = raw.read(1 << 13)
+    return b"\0" in head and not head.startswith(_UTF16)
+
+
 def _stream_file(path: Path, chunk: int) -> Iterator[str]:
-    """Yield the characters of one UTF-8 file; refuse other encodings with the place of the first wrong byte."""
+    """Yield the characters of one file; refuse other encodings with the place of the first wrong byte."""
     try:
-        with path.open("rb") as raw, io.TextIOWrapper(raw, encoding="utf-8-sig") as file:
-            try:
-                while piece := file.read(chunk):
-                    yield piece
-            except UnicodeDecodeError as error:
-                # The last bytes that were read are the ones that could not be decoded.
-                offset, byte = raw.tell() - len(error.object) + error.start, error.object[error.start]
-                raise DataError(
-                    f"{path} is not UTF-8: byte 0x{byte:02x} at offset {offset:,} ({error.reason})",
-                    hint="convert it, for example: iconv -f latin1 -t utf-8",
-                ) from None
+        with path.open("rb") as raw:
+            encoding = "utf-16" if raw.read(2) in _UTF16 else "utf-8-sig"
+            raw.seek(0)
+            with io.TextIOWrapper(raw, encoding=encoding) as file:
+                try:
+                    while piece := file.read(chunk):
+                        if "\0" in piece:
+                            raise _refusal(path, path.read_bytes().index(b"\0"), "a zero byte, which no text holds")
+                        yield piece
+                except UnicodeDecodeError as error:
+                    # The last bytes that were read are the ones that could not be decoded.
+                    offset, byte = raw.tell() - len(error.object) + error.start, error.object[error.start]
+                    raise _refusal(
+                        path, offset, f"not {encoding.removesuffix('-sig').upper()}: byte 0x{byte:02x}"
+                    ) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
 
 
+def _refusal(path: Path, offset: int, what: str) -> DataError:
+    """Return the error for a byte that is no text, with its line."""
+    with path.open("rb") as file:
+        line = file.read(offset).count(b"\n") + 1
+    return DataError(
+        f"{path}, line {line:,}, offset {offset:,}: {what}", hint="convert it, for example: iconv -f latin1 -t utf-8"
+    )
+
+
 FORMAT = "glassformer tokens 1"
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UP_TO_LAST_WORD = re.compile(r".*\S(?=\s)", re.DOTALL)
 _DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 
@@ -193,6 +268,15 @@ def write_tokens(
         about["tokenizer"] = tokenizer.to_dict()
         write_text(sidecar(path), json.dumps({**about, "checksum": _checksum(about)}, indent=1) + "\n")
     return open_tokens(path, check=False)
+
+
+def encode_long(tokenizer: Tokenizer, text: str, *, chunk: int = CHUNK) -> Array:
+    """Return the ids of a text; those of a long one, encoded piece by piece, in two or four bytes each."""
+    if len(text) <= chunk:
+        return tokenizer.encode(text)
+    dtype = _DTYPES["uint16" if tokenizer.size <= 1 << 16 else "uint32"]
+    pieces = cut_between_words((text[at : at + chunk] for at in range(0, len(text), chunk)), most=chunk)
+    return np.concatenate([tokenizer.encode(piece).astype(dtype) for piece in pieces])
 
 
 def open_tokens(path: str | os.PathLike[str], *, check: bool = True) -> TokenFile:

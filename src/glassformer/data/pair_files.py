@@ -1,10 +1,9 @@
-"""Pairs of texts from files: tab-separated lines, and the catalogs (.po, .mo) that translated programs carry.
+"""Pairs of texts from the catalogs (.po, .mo) that translated programs carry.
 
 Translators edit .po files, programs read .mo files. Only messages matter here: a malformed date or plural
 rule in the header of a catalog is ignored.
 """
 
-import os
 import re
 import struct
 from collections.abc import Iterable, Iterator
@@ -12,9 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import DataError
-from .corpus import read_text, text_files
+from .tables import TABLE_SUFFIXES
 
-PAIR_SUFFIXES = frozenset({".tsv", ".po", ".mo"})
+CATALOGS = frozenset({".po", ".mo"})
+PAIR_SUFFIXES = TABLE_SUFFIXES | CATALOGS
+"""The files of a folder that hold pairs."""
 _CHARSET = re.compile(rb"charset=([-\w.:]+)", re.IGNORECASE)
 _LINE = re.compile(r'(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)\s*)?"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
@@ -32,33 +33,12 @@ class Pair(NamedTuple):
     target: str
 
 
-def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
-    """Return the pairs of a .tsv, .po or .mo file, or of all such files below a folder, in order."""
+def read_catalog(path: Path) -> list[Pair]:
+    """Return the translated messages of a .po or .mo file, in order."""
     try:
-        readers = {".po": _read_po, ".mo": _read_mo}
-        files = text_files(path, PAIR_SUFFIXES)
-        pairs = [pair for file in files for pair in readers.get(file.suffix.lower(), _read_tsv)(file)]
+        return {".po": _read_po, ".mo": _read_mo}[path.suffix.lower()](path)
     except OSError as error:
         raise DataError(f"{error.filename} cannot be read: {error.strerror}", hint="check its permissions") from error
-    if not pairs:
-        raise DataError(f"{path} holds no pair of texts", hint="an empty source or target does not count")
-    return pairs
-
-
-def _read_tsv(path: Path) -> list[Pair]:
-    """Read lines of source, tab, target; blank lines do not count."""
-    pairs = []
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        fields = [field.strip() for field in line.split("\t")]
-        if len(fields) != 2 or not all(fields):
-            raise DataError(
-                f"{path}, line {number:,}: expected source, one tab, target; got {line!r:.80}",
-                hint="each line needs exactly one tab with text on both sides",
-            )
-        pairs.append(Pair(*fields))
-    return pairs
 
 
 def _pairs(messages: Iterable[Message]) -> list[Pair]:

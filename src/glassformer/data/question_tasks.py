@@ -103,12 +103,14 @@ class Lexicon:
 
     tokenizer          of what it reads; target_tokenizer of what it writes, where that differs
     start_id, end_id   the tokens before and after a text; None where the model has none
+    labels             the names of the classes that it tells apart; none unless it is a classifier
     """
 
     tokenizer: Tokenizer
     target_tokenizer: Tokenizer | None = None
     start_id: int | None = None
     end_id: int | None = None
+    labels: tuple[str, ...] = ()
 
     @property
     def borders(self) -> tuple[int, int]:

@@ -5,7 +5,6 @@ fields than the header has, a line that is no JSON. What a task can do without, 
 its own affair. Columns are found by name, or named by the user; those of a file without a header are called 1, 2, …
 """
 
-import codecs
 import csv
 import io
 import json
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import DataError, did_you_mean
-from .corpus import TEXT_SUFFIXES, text_files
+from .corpus import TEXT_SUFFIXES, read_text, shown_path, text_files
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json"})
 """The files of a folder that hold rows. A file that is named itself may end in anything."""
@@ -129,7 +128,7 @@ def read_table(data: Any, *, named: Sequence[str | None] = (), roles: Sequence[s
     for row in every if strict else ():
         if row.error is not None:
             raise row.error
-    return Table(os.fspath(data), table.columns, every, table.header)
+    return Table(shown_path(data), table.columns, every, table.header)
 
 
 def table_files(path: str | os.PathLike[str]) -> list[Path]:
@@ -183,41 +182,21 @@ def chat_turns(value: Any, row: Row) -> list[tuple[str, str]]:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def read_bytes(path: Path) -> str:
-    """Return the text of a file in UTF-8, or in UTF-16 with a byte order mark; refuse others with the line."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
-    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-    if encoding == "utf-8-sig" and b"\0" in data:
-        line = data.count(b"\n", 0, data.index(b"\0")) + 1
-        raise DataError(f"{path}, line {line:,}: a zero byte; this is no text", hint="export it as CSV in UTF-8")
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:
-        line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start : error.start + 1].hex()
-        raise DataError(
-            f"{path}, line {line:,}: byte 0x{byte} is not {encoding.removesuffix('-sig').upper()}",
-            hint="convert it, for example: iconv -f latin1 -t utf-8",
-        ) from None
-
-
 def _read_file(path: Path, named: tuple[str, ...], roles: tuple[str, ...]) -> Table:
-    text = read_bytes(path)
-    suffix, first = path.suffix.lower(), text.lstrip()[:1]
+    text = read_text(path)
+    suffix, first, name = path.suffix.lower(), text.lstrip()[:1], shown_path(path)
     if not first:
-        raise DataError(f"{path} is empty", hint="pass a file with rows in it")
+        raise DataError(f"{name} is empty", hint="pass a file with rows in it")
     if suffix in (".json", ".jsonl", ".ndjson") or (suffix not in TABLE_SUFFIXES and first in "{["):
-        return _of_dicts(str(path), (_json_list if first == "[" else _json_lines)(text, str(path)))
+        return _of_dicts(name, (_json_list if first == "[" else _json_lines)(text, name))
     delimiter = "\t" if suffix in (".tsv", ".tab") else _delimiter(text)
-    return _separated(list(_records(text, str(path), delimiter)), str(path), delimiter, named, roles)
+    return _separated(list(_records(text, name, delimiter)), name, delimiter, named, roles)
 
 
 def _labeled_texts(folder: Path, files: list[Path]) -> Table:
     """Return the texts of a folder, one row each; its subfolders are their labels."""
     label = [file.relative_to(folder).parts[0] if file.parent != folder else None for file in files]
-    rows = [Row(str(file), 1, (read_bytes(file), name)) for file, name in zip(files, label, strict=True)]
+    rows = [Row(str(file), 1, (read_text(file), name)) for file, name in zip(files, label, strict=True)]
     return Table(str(folder), ("text", "label"), rows)
 
 

@@ -184,7 +184,9 @@ def what_is_trained(
 def fine_tuning_groups(task_name: str, source: str, config: TransformerConfig, *, adapters: bool) -> list[Group]:
     """Return the settings of fine-tuning a model on a task, with their defaults."""
     task, *_ = groups = task_groups(task_name)
-    of_task = [one for one in task.settings if one.name not in ("tokenizer", "bpe_size")] if len(groups) == 3 else []
+    of_task = (
+        [one for one in task.settings if one.name not in ("tokenizer", "tokenizer_size")] if len(groups) == 3 else []
+    )
     of_model = [one for one in model_settings(config.architecture, config.to_dict()) if one.name in MAY_CHANGE]
     recipe = with_defaults(groups[-1].settings, tuning_defaults(adapters))
     how = "--set NAME=VALUE"
@@ -212,7 +214,7 @@ def _split_lora(settings: dict[str, Any], adapters: bool) -> tuple[dict[str, Any
 
 def check_settings(source: str, of_task: dict[str, Any], of_model: dict[str, Any]) -> None:
     """Refuse settings that the model has decided already."""
-    for name in ("tokenizer", "bpe_size"):
+    for name in ("tokenizer", "tokenizer_size"):
         if name in of_task:
             raise ConfigError(f"{name} is set, but {source} brings its own tokenizer", hint=f"leave {name} out")
     for name in of_model:

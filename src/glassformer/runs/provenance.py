@@ -21,7 +21,7 @@ import numpy as np
 
 from ..arrays import Tree
 from ..data import TASKS, Lexicon
-from ..data.corpus import CARRIED, check_path, is_token_file, sidecar, text_files
+from ..data.corpus import CARRIED, check_path, copied_once, is_token_file, sidecar, text_files
 from ..data.examples import Dataset
 from ..data.pair_files import PAIR_SUFFIXES
 from ..data.tables import table_files
@@ -237,9 +237,10 @@ def stable(source: str) -> str:
 
 
 def stable_data(data: str | None) -> str | None:
-    """Return a path to data as an absolute one; texts that Python carries keep their names."""
+    """Return data as an absolute path, of a pipe that of a copy; texts that Python carries keep their names."""
     if data is None or data in CARRIED:
         return data
+    data = copied_once(data)
     check_path(data)
     return stable(data)
 

@@ -124,7 +124,7 @@ class Run:
         options = dict(self.task_options)
         check_options(self.task_name, options)
         if self.base is not None and takes_lexicon(self.task_name):
-            options["lexicon"] = self.base.lexicon(self.tokenizer, self.target_tokenizer)
+            options["lexicon"] = replace(self.base.lexicon(self.tokenizer, self.target_tokenizer), labels=self.labels)
         task = build_task(self.task_name, **options)
         if tokenizers_of(task) != (self.tokenizer, self.target_tokenizer):
             raise DataError(

@@ -5,6 +5,7 @@ differs is refused. With `anyway`, it is reported and kept in the run's record.
 """
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from ..cluster.collective import agreed, check_shared, first_before_others, process
 from ..cluster.watch import Watch
 from ..data import Task
+from ..data.corpus import is_copy
 from ..errors import CheckpointError, ConfigError, DataError, typed
 from ..execution import MeshShape
 from ..files import PARTIAL, explained, flush_folder, new_folder
@@ -87,11 +89,22 @@ def _created(run: Run, *, numbered: bool) -> Run:
     flush_folder(folder.parent)
     run = replace(run, folder=folder, lock=lock)
     with explained(folder):
+        run = _with_copy(run)
         for file in run.own:
             file.copy_into(folder)
             remember(file)  # the user named it
     run.write_config()
     return run
+
+
+def _with_copy(run: Run) -> Run:
+    """Return a run whose data is in its folder, if it came through a pipe."""
+    data = run.task_options.get("data")
+    if not isinstance(data, str) or not is_copy(data) or run.provenance.data is None:
+        return run
+    kept = str(shutil.copy(data, (run.folder / Path(data).name).resolve()))
+    record = replace(run.provenance, data=replace(run.provenance.data, source=kept))
+    return replace(run, task_options={**run.task_options, "data": kept}, provenance=record)
 
 
 def _check_free(folder: Path) -> None:

@@ -16,7 +16,7 @@ FAMILIES = ("auto", "chars", "bytes", "bpe", "wordpiece")
 LEARNED: dict[str, Any] = {"bpe": BPETokenizer, "wordpiece": WordPieceTokenizer}
 """Families whose pieces are learned from text."""
 
-LARGE = 1_000_000
+LARGE = 2_000_000
 """Characters from which on `auto` chooses BPE: there is enough text to learn pieces, and sequences get shorter."""
 SIZE, LARGE_SIZE = 512, 4096
 """Tokens that are learned from less text than that, and from more."""
@@ -24,17 +24,26 @@ MOST = 10_000_000
 """Characters that pieces are learned from; of a longer text, parts of it that lie evenly."""
 
 
-def fit_tokenizer(
-    family: str, texts: Sequence[str], *, size: int | None = None, specials: Sequence[str] = (), small: str = "chars"
-) -> Tokenizer:
-    """Return a tokenizer of a family that knows texts; of one with `from_text`, a registered one.
-
-    family   auto: `small` for less than a million characters, bpe from there on
-    size     tokens that bpe and wordpiece learn; None: 512, and 4,096 from a million characters on
-    """
+def chosen_family(family: str, texts: Sequence[str]) -> str:
+    """Return the family that is asked for; auto: chars for less than two million characters, bpe from there on."""
     check_known("tokenizer is", family, (*FAMILIES, *registry.own("tokenizer")))
+    return family if family != "auto" else "bpe" if sum(map(len, texts)) >= LARGE else "chars"
+
+
+def fit_tokenizer(
+    family: str,
+    texts: Sequence[str],
+    held_out: Sequence[str] = (),
+    *,
+    size: int | None = None,
+    specials: Sequence[str] = (),
+) -> Tokenizer:
+    """Return a tokenizer of a family that knows texts, held-out ones too; its pieces are learned from the others alone.
+
+    size   tokens that bpe and wordpiece learn; None: 512, and 4,096 from two million characters on
+    """
+    chosen = chosen_family(family, [*texts, *held_out])
     total = sum(map(len, texts))
-    chosen = family if family != "auto" else "bpe" if total >= LARGE else small
     if size is not None and chosen not in LEARNED:
         raise ConfigError(
             f"tokenizer_size is set, but the tokenizer {chosen!r} learns nothing",
@@ -44,7 +53,7 @@ def fit_tokenizer(
         usual = LARGE_SIZE if total >= LARGE else SIZE
         return LEARNED[chosen].train(_sample(texts, total), size=usual if size is None else size, specials=specials)
     if chosen == "chars":
-        return CharTokenizer(set().union(*texts), specials=specials)
+        return CharTokenizer(set().union(*texts, *held_out), specials=specials)
     if chosen == "bytes":
         return ByteTokenizer(specials=specials)
     cls = registry.find("tokenizer", chosen)
@@ -54,7 +63,7 @@ def fit_tokenizer(
         )
     if specials:
         raise ConfigError(f"this task needs the special tokens {', '.join(specials)}", hint="use another tokenizer")
-    return cls.from_text("".join(texts))
+    return cls.from_text("".join([*texts, *held_out]))
 
 
 def _sample(texts: Sequence[str], total: int) -> Sequence[str]:

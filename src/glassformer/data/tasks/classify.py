@@ -10,6 +10,7 @@ from ...arrays import Array
 from ...errors import DataError
 from ...models.model import Batch
 from ...text.choice import Family, fit_tokenizer
+from ...text.tokenizer import Tokenizer
 from .. import preview
 from ..examples import Examples, stack
 from ..question_tasks import Count, Lexicon, Seed, Splits, hash_fraction, require_text
@@ -48,7 +49,7 @@ def classify(
     label            column of the labels (none: found by its name, such as label, category or stars)
     longest          tokens that are read of a text; what comes after them is cut off
     tokenizer        what texts are cut into; auto is bpe, which reads every character
-    tokenizer_size   tokens that bpe or wordpiece learns (none: 512, and 4,096 from a million characters on)
+    tokenizer_size   tokens that bpe or wordpiece learns (none: 512, and 4,096 from two million characters on)
     class_weights    balanced: rare labels weigh as much as frequent ones, each 1 / (classes · its share)
 
     The data is a table, a folder of tables, a folder of texts for each label, a DataFrame or a list of dicts; a
@@ -58,12 +59,10 @@ def classify(
     del seed  # nothing is drawn: the split is by a hash
     if data is None:
         raise DataError("the task 'classify' needs texts with labels", hint="pass a table: --data reviews.csv")
-    found = _read(data, text, label)
-    train = [one.text for one in found.splits.train]
-    own = None if lexicon else Lexicon(fit_tokenizer(tokenizer, train, size=tokenizer_size, small="bpe"))
-    known: Lexicon = lexicon or own  # type: ignore[assignment]
+    found = _read(data, text, label, lexicon.labels if lexicon else ())
+    known = lexicon or Lexicon(_fitted("bpe" if tokenizer == "auto" else tokenizer, tokenizer_size, found.splits))
     parts, lengths = _encoded(found.splits, known, found.classes, longest)
-    sizes = {"vocab": known.tokenizer.size, "context": longest if own else min(longest, max(lengths))}
+    sizes = {"vocab": known.tokenizer.size, "context": min(longest, max(lengths)) if lexicon else longest}
     weights = {"class_weights": found.weights} if class_weights == "balanced" else {}
     return Task(
         name="classify",
@@ -76,7 +75,7 @@ def classify(
         decode_answer=lambda ids: found.classes[int(ids[0])],
         prompts=tuple(one.text for one in found.splits.held_out if len(one.text) <= longest)[:3],
         groups=tuple(one.label for one in found.splits.held_out),
-        notes=(*found.notes, *_told(lengths, longest, known, own), *found.examples),
+        notes=(*found.notes, *_told(lengths, longest, known, own=lexicon is None), *found.examples),
         **parts,
     )
 
@@ -93,15 +92,15 @@ class _Found(NamedTuple):
     def weights(self) -> list[float]:
         """The weight of each class that lets all of them weigh the same in the training data."""
         counts = Counter(one.label for one in self.splits.train)
-        return [len(self.splits.train) / (len(self.classes) * counts[name]) for name in self.classes]
+        return [len(self.splits.train) / (len(counts) * counts[name]) if counts[name] else 0.0 for name in self.classes]
 
 
-def _read(data: Any, text: str | None, label: str | None) -> _Found:
+def _read(data: Any, text: str | None, label: str | None, known: Sequence[str]) -> _Found:
     """Return the texts and labels of a table, without rows that are empty or repeated."""
     table = read_table(data, named=(text, label), roles=("text", "label"))
     columns = _columns(table, text, label)
     kept, reasons = _kept(table, *columns)
-    classes = _classes(table.name, columns[1], kept)
+    classes = _classes(table.name, columns[1], kept, known)
     rows = f"{table.name}: {len(table.rows):,} rows; texts in {columns[0]!r}, labels in {columns[1]!r}"
     counts = preview.label_counts(Counter(one.label for one in kept))
     splits = _split(kept)
@@ -109,11 +108,16 @@ def _read(data: Any, text: str | None, label: str | None) -> _Found:
     return _Found(classes, splits, notes, preview.examples(kept[:3]))
 
 
-def _told(lengths: Sequence[int], longest: int, known: Lexicon, own: Lexicon | None) -> tuple[str, str]:
+def _fitted(family: str, size: int | None, splits: Splits) -> Tokenizer:
+    train, *others = ([one.text for one in part] for part in splits)
+    return fit_tokenizer(family, train, [text for part in others for text in part], size=size)
+
+
+def _told(lengths: Sequence[int], longest: int, known: Lexicon, *, own: bool) -> tuple[str, str]:
     """Return the lines about tokens: into what texts are cut, and how many there are."""
     cut = sum(length > longest for length in lengths)
     of_texts = preview.token_lengths("texts", lengths, f"; {cut:,} cut after {longest:,}" if cut else "")
-    return preview.tokenizer_line(known.tokenizer, own=own is not None), of_texts
+    return preview.tokenizer_line(known.tokenizer, own=own), of_texts
 
 
 def _columns(table: Table, text: str | None, label: str | None) -> tuple[str, str]:
@@ -160,9 +164,17 @@ def _kept(table: Table, text: str, label: str) -> tuple[list[Labeled], dict[str,
     return list(first.values()), reasons
 
 
-def _classes(name: str, column: str, kept: Sequence[Labeled]) -> list[str]:
-    """Return the labels in order, numbers by their size; refuse labels that are all the same, or all different."""
+def _classes(name: str, column: str, kept: Sequence[Labeled], known: Sequence[str]) -> list[str]:
+    """Return the labels in order, numbers by their size; refuse labels that are all the same, or all different.
+
+    A model that exists tells the classes apart that it knows: labels must be among them.
+    """
     found = sorted({one.label for one in kept})
+    unknown = [label for label in found if label not in known]
+    if known and found:
+        if unknown:
+            raise DataError(f"{name}: the model knows no label {unknown[0]!r}", hint=f"known: {', '.join(known)}")
+        return list(known)
     if len(found) < 2:
         what = f"every label is {found[0]!r}" if found else "no row has both a text and a label"
         raise DataError(f"{name}: {what}", hint="there must be two labels to tell apart; is another column meant?")

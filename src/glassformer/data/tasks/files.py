@@ -1,89 +1,125 @@
 """Tasks from files: continue a text, write one more line like those of a list, turn one text into another."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import registry
 from ...arrays import Array
 from ...errors import ConfigError, DataError
 from ...models.model import Batch
-from ...setting import check_known
-from ...text.bpe import BPETokenizer
-from ...text.symbols import ByteTokenizer, CharTokenizer
+from ...text.choice import Family, fit_tokenizer
 from ...text.tokenizer import Tokenizer
-from ..corpus import CARRIED, is_token_file, open_tokens, read_text
+from .. import preview
+from ..corpus import CARRIED, encode_long, is_token_file, left_out_files, open_tokens, read_text, shown_path, text_files
 from ..examples import Windows, random_split
-from ..pair_files import Pair, read_pairs
+from ..pair_files import CATALOGS, PAIR_SUFFIXES, Pair, read_catalog
 from ..question_tasks import Count, Lexicon, Seed, Splits, question_task, require_text
+from ..tables import CHAT, Table, chat_turns, is_rows, is_table, normalized, read_table
 from ..task import Task, recipe
 
 TRAIN_SHARE = 0.9
-FAMILIES = ("chars", "bytes", "bpe")
-BPE_SIZE = 512
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 1000  # of the lines, to choose settings by and to test on, each (as makemore)
 WRITER = {"positions": "rotary", "activation": "gelu_tanh", "attention_bias": False, "feed_forward_bias": False}
 """Settings of the models that continue a text or write a line."""
+ANSWERS = ("assistant", "gpt", "model", "bot")
+"""Roles of the messages that a model learns to write."""
+
+
+class Found(NamedTuple):
+    """What was read: a text or a list, the line that says where it comes from, and how many were left out, and why."""
+
+    content: Any
+    where: str
+    reasons: dict[str, int]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The first lines of a preview."""
+        return self.where, *preview.left_out(self.reasons)
 
 
 def text(
     *,
     seed: Seed = 0,
-    data: str | os.PathLike[str] | None = None,
-    tokenizer: Literal["chars", "bytes", "bpe"] = "chars",
-    bpe_size: int | None = None,
+    data: Any = None,
+    text: str | None = None,
+    tokenizer: Family = "auto",
+    tokenizer_size: int | None = None,
     context: int = 64,
     lexicon: Lexicon | None = None,
 ) -> Task:
     """Build the task from a text whose last tenth is held out.
 
-    data        a file, a folder or a token file; "pydoc" (the default) is the prose about Python that `help()` shows,
-                "stdlib" the source of the standard library, whatever files there are: "./pydoc" is one
-    tokenizer   what the text is cut into, or a registered tokenizer with `from_text`; a token file brings its own
-    bpe_size    how many tokens byte-pair encoding has (none: 512); it learns them from the training part alone
-    context     tokens that the model reads at a time
-    lexicon     of a model that exists already, instead of a tokenizer
+    text             column of a table that holds texts (none: found by its name, such as text or content)
+    tokenizer        what the text is cut into: auto is chars for less than two million characters, bpe from there on;
+                     a registered one needs `from_text`; a token file brings its own
+    tokenizer_size   tokens that bpe or wordpiece learns from the training part (none: 512, and 4,096 from two million
+                     characters on)
+    context          tokens that the model reads at a time
+
+    The data is a file, a folder, a table or a token file; "pydoc" (the default) is the prose about Python that `help()`
+    shows, "stdlib" the source of the standard library, whatever files there are: "./pydoc" is one. A `lexicon` is that
+    of a model that exists already, instead of a tokenizer.
     """
     del seed  # nothing is drawn: the split is by position
     data = "pydoc" if data is None else data
-    ids, cut, known = _load(data, tokenizer, bpe_size, None if lexicon is None else lexicon.tokenizer)
+    known = None if lexicon is None else lexicon.tokenizer
+    if isinstance(data, str | os.PathLike) and data not in CARRIED and is_token_file(data):
+        read = _token_file(data, tokenizer, tokenizer_size, known)
+    else:
+        read = _encoded_text(_text_of(data, text), tokenizer, tokenizer_size, known)
+    train, held_out, known, notes = read
     start = [] if lexicon is None or lexicon.start_id is None else [lexicon.start_id]
-    if cut < 2 or len(ids) - cut < 2:
+    if min(len(train), len(held_out)) < 2:
+        total = len(train) + len(held_out)
         raise DataError(
-            f"the text has {len(ids)} tokens, too few to train on and to hold out a tenth", hint="use a longer text"
+            f"the text has {total} tokens, too few to train on and to hold out a tenth", hint="use a longer text"
         )
+    shown = [known.decode(np.asarray(ids[:40])) for ids in (train, train[len(train) // 2 :], held_out)]
+    split = f"split: {len(train):,} tokens to train on, {context:,} at a time; the last {len(held_out):,} held out"
     return Task(
         name="text",
         architecture="decoder",
         tokenizer=known,
-        train=Windows(ids[:cut], context),
-        held_out=Windows(ids[cut:], context),
+        train=Windows(train, context),
+        held_out=Windows(held_out, context),
         settings={"vocab": known.size, "context": context, "width": 128, "heads": 4, "layers": 4, **WRITER},
         recipe=recipe(steps=2000, batch=12, lr=3e-3, beta2=0.99, warmup=100, eval_every=250),
         metric="none",
         encode_input=lambda typed: Batch(np.array([*start, *known.encode(require_text(typed))], dtype=np.int64)[None]),
         decode_answer=known.decode,
-        prompts=(known.decode(np.asarray(ids[cut : cut + 12])),),
-        notes=(f"{cut:,} tokens to train on, the last {len(ids) - cut:,} held out",),
+        prompts=(known.decode(np.asarray(held_out[:12])),),
+        notes=(
+            *notes,
+            preview.tokenizer_line(known, own=lexicon is None),
+            split,
+            *preview.examples([one] for one in shown),
+        ),
     )
 
 
 def lines(
     *,
     seed: Seed = 0,
-    data: str | os.PathLike[str] | None = None,
+    data: Any = None,
     longest: int = 100,
+    tokenizer: Family = "auto",
+    tokenizer_size: int | None = None,
     lexicon: Lexicon | None = None,
 ) -> Task:
     """Build the task: each line of the file is an example, from <bos> to <eos>; blank lines do not count.
 
-    longest   lines of more characters are left out, and counted in the notes
+    longest          lines of more characters are left out, and counted
+    tokenizer        what lines are cut into: auto is chars for less than two million characters, bpe from there on
+    tokenizer_size   tokens that bpe or wordpiece learns (none: 512, and 4,096 from two million characters on)
 
     A line that occurs twice may fall into two parts. It then stays in the training data and leaves the others, so that
     the test loss, over every character and the end of each line, is about lines never seen. A `lexicon` is that of a
-    model that exists already; without one, the characters that occur are the vocabulary.
+    model that exists already.
     """
     if data is None:
         raise DataError("the task 'lines' needs a file", hint="pass one with an example on each line: --data names.txt")
@@ -92,14 +128,16 @@ def lines(
     if not kept:
         raise DataError(f"{data} has no line of at most {longest} characters", hint="raise `longest`")
     splits, repeats = _split_lines(kept, seed)
+    own = lexicon is None
     if lexicon is None:
-        tokenizer = CharTokenizer("".join(kept), specials=("<bos>", "<eos>"))
-        lexicon = Lexicon(tokenizer, start_id=tokenizer.specials["<bos>"], end_id=tokenizer.specials["<eos>"])
-    left_out = {
-        f"lines of more than {longest} characters left out": len(every) - len(kept),
-        "repeated lines left out of validation and test, because training holds them": repeats,
+        specials, others = ("<bos>", "<eos>"), [*splits.validation, *splits.held_out]
+        lexicon = _lexicon(fit_tokenizer(tokenizer, splits.train, others, size=tokenizer_size, specials=specials))
+    reasons = {
+        f"lines of more than {longest} characters": len(every) - len(kept),
+        "repeated lines of validation and test, because training holds them": repeats,
     }
-    return question_task(
+    found = Found(kept, f"{shown_path(data)}: {len(every):,} lines", reasons)
+    return _previewed(found, [(line,) for line in kept], lexicon, splits, own, question_task(
         "lines",
         "decoder",
         replace(lexicon, target_tokenizer=None, start_id=lexicon.borders[0]),
@@ -109,96 +147,140 @@ def lines(
         recipe=recipe(steps=8000, batch=128, lr=4e-3, beta2=0.99, warmup=100, dropout=0.1, eval_every=500),
         metric="none",
         prompts=("",),
-        notes=_notes(left_out, "{:,} lines to train on, {:,} to validate, {:,} to test".format(*map(len, splits))),
-    )
+    ))  # fmt: skip
 
 
 def pairs(
     *,
     seed: Seed = 0,
-    data: str | os.PathLike[str] | None = None,
+    data: Any = None,
+    source: str | None = None,
+    target: str | None = None,
     longest: Count = 80,
+    tokenizer: Family = "auto",
+    tokenizer_size: int | None = None,
     lexicon: Lexicon | None = None,
 ) -> Task:
-    """Build the task: a tenth of the different sources is held out.
+    """Build the task: a tenth of the different sources is held out, spellings of the same one together.
 
-    longest   pairs with a longer source or target are left out, and counted in the notes
-    lexicon   of a model that exists already; without one, the characters that occur are the vocabulary
+    source           column of what is read (none: found by its name, such as source, prompt or question)
+    target           column of what is written (none: found by its name, such as target or answer)
+    longest          pairs with a source or target of more characters are left out, and counted
+    tokenizer        what texts are cut into: auto is chars for less than two million characters, bpe from there on
+    tokenizer_size   tokens that bpe or wordpiece learns (none: 512, and 4,096 from two million characters on)
+
+    The data is a table, gettext catalogs, a folder of either, a DataFrame or a list of dicts. Conversations (a column
+    `messages`) give one pair each: what comes before the last answer, and this answer. A `lexicon` is that of a model
+    that exists already.
     """
-    if data is None:
-        raise DataError(
-            "the task 'pairs' needs a file or folder",
-            hint="pass a .tsv file, or gettext catalogs such as share/locale/de/LC_MESSAGES: --data PATH",
-        )
-    found = read_pairs(data)
-    first: dict[str, Pair] = {}
-    for pair in found:
-        first.setdefault(pair.source, pair)
-    kept = [pair for pair in first.values() if max(map(len, pair)) <= longest]
-    if len(kept) < 2:
-        raise DataError(
-            f"{data} leaves {len(kept)} different pairs of at most {longest} characters, too few to hold any out",
-            hint="raise `longest`, or use more data",
-        )
-    left_out = {
-        "repeated sources left out, the first target of each stays": len(found) - len(first),
-        f"pairs of more than {longest} characters left out": len(first) - len(kept),
-    }
-    train, held_out = ([kept[i] for i in part] for part in random_split(len(kept), (TRAIN_SHARE,), seed))
-    context = {"context": longest + 1} if lexicon is None else {}
-    return question_task(
+    found = _pairs_of(data, source, target, longest)
+    kept: list[Pair] = found.content
+    train, held_out = _split_pairs(kept, seed)
+    own, specials = lexicon is None, ("<pad>", "<bos>", "<eos>")
+    if lexicon is None:
+        sides = zip(zip(*train, strict=True), zip(*held_out, strict=True), strict=True)
+        lexicon = _lexicon(*(fit_tokenizer(tokenizer, *side, size=tokenizer_size, specials=specials) for side in sides))
+    context = {"context": longest + 1} if own and lexicon.tokenizer.kind == lexicon.writer.kind == "chars" else {}
+    return _previewed(found, kept, lexicon, (train, [], held_out), own, question_task(
         "pairs",
         "encoder-decoder",
-        lexicon or _characters(kept),
+        lexicon,
         Splits(train, [], held_out),
         require_text,
         settings={"width": 128, "heads": 4, "encoder_layers": 3, "layers": 3, **context},
         recipe=recipe(steps=5000, batch=32, lr=1e-3, warmup=200, dropout=0.1, label_smoothing=0.1, eval_every=500),
-        notes=_notes(left_out, f"{len(train):,} pairs to train on, {len(held_out):,} with other sources held out"),
+    ))  # fmt: skip
+
+
+def _lexicon(reader: Tokenizer, writer: Tokenizer | None = None) -> Lexicon:
+    specials = (writer or reader).specials
+    return Lexicon(reader, writer, specials["<bos>"], specials["<eos>"])
+
+
+def _previewed(
+    found: Found, kept: Sequence[Sequence[str]], lexicon: Lexicon, splits: Sequence[Any], own: bool, task: Task
+) -> Task:
+    """Return a task with the lines that say what was understood of its data."""
+    rows = getattr(task.train, "rows", None)
+    counts = [mask.sum(axis=1) for mask in (rows.source_mask, rows.mask) if mask is not None] if rows else []
+    lengths = [
+        preview.token_lengths(what, each.tolist())
+        for what, each in zip(("sources", "targets") if len(counts) == 2 else ("lines",), counts, strict=False)
+    ]
+    about = (preview.tokenizer_line(lexicon.tokenizer, own=own), *lengths, preview.split_line(splits))
+    return replace(task, notes=(*found.notes, *about, *preview.examples(kept[:3])))
+
+
+# --- a text ----------------------------------------------------------------------------------------------------------
+
+
+def _text_of(data: Any, column: str | None) -> Found:
+    """Return the text of a carried text, a file, a folder or a table, whose texts follow each other."""
+    if is_rows(data) or column is not None or (not Path(data).is_dir() and is_table(data) and data not in CARRIED):
+        table = read_table(data, named=(column,), roles=("text",))
+        texts = _texts_of(table, column)
+        full = [one for one in texts if one]
+        where = f"{table.name}: {len(texts):,} rows, {sum(map(len, full)):,} characters"
+        return Found("\n\n".join(full) + "\n", where, {"rows without a text": len(texts) - len(full)})
+    if data in CARRIED:
+        content = CARRIED[data]()
+        return Found(content, f"{data}: {len(content):,} characters", {})
+    files, others = text_files(data), left_out_files(data)
+    content = read_text(data)
+    count = f"{len(files):,} files, " if files != [Path(data)] else ""
+    named = ", ".join(file.name for file in others[:3]) + (", …" if len(others) > 3 else "")
+    return Found(
+        content, f"{data}: {count}{len(content):,} characters", {f"files that are no text ({named})": len(others)}
     )
 
 
-def _load(
-    data: str | os.PathLike[str], family: str, bpe_size: int | None, known: Tokenizer | None
-) -> tuple[Array, int, Tokenizer]:
-    """Return the ids of the text, where its held-out part begins, and the tokenizer: the known one if there is one."""
-    encoded = data not in CARRIED and is_token_file(data)
-    if known is None and bpe_size is not None and (family != "bpe" or encoded):
-        raise ConfigError(
-            "bpe_size is set, but nothing is trained with it", hint='set tokenizer to "bpe", or leave it out'
+def _texts_of(table: Table, column: str | None) -> list[str]:
+    chosen = table.find("text", column)
+    if chosen is not None:
+        return table.texts(chosen)
+    chat = next((name for name in CHAT if name in table.columns), None)
+    if chat is not None:
+        return ["\n".join(f"{role}: {said}" for role, said in chat_turns(value, row))
+                for row, value in zip(table.rows, table.values(chat), strict=True)]  # fmt: skip
+    if len(table.columns) == 1:
+        return table.texts(table.columns[0])
+    raise DataError(
+        f"{table.name} has the columns {', '.join(map(repr, table.columns))}, and none is known for a text",
+        hint="name it: --text NAME, or text=…",
+    )
+
+
+def _token_file(
+    data: str | os.PathLike[str], family: str, size: int | None, known: Tokenizer | None
+) -> tuple[Array, Array, Tokenizer, tuple[str, ...]]:
+    """Return the ids to train on and those held out of a token file, its tokenizer and a line about it."""
+    if size is not None or family != "auto":
+        what = "tokenizer" if size is None else "tokenizer_size"
+        raise ConfigError(f"{what} is set, but {data} is encoded already", hint=f"leave {what} out, or pass the text")
+    ids, own = open_tokens(data)
+    if known is not None and own.to_dict() != known.to_dict():
+        raise DataError(
+            f"{data} was encoded with another tokenizer than that of the model",
+            hint="pass the text itself, or encode it with the model's tokenizer",
         )
-    if encoded:
-        ids, own = open_tokens(data)
-        if known is not None and own.to_dict() != known.to_dict():
-            raise DataError(
-                f"{data} was encoded with another tokenizer than that of the model",
-                hint="pass the text itself, or encode it with the model's tokenizer",
-            )
-        return ids, int(len(ids) * TRAIN_SHARE), own
+    cut = int(len(ids) * TRAIN_SHARE)
+    return ids[:cut], ids[cut:], own, (f"{shown_path(data)}: {len(ids):,} tokens",)
+
+
+def _encoded_text(
+    found: Found, family: str, size: int | None, known: Tokenizer | None
+) -> tuple[Array, Array, Tokenizer, tuple[str, ...]]:
+    """Return the ids to train on and those held out of a text, the tokenizer and what was found."""
+    # Cut the text first, so that nothing of its held-out part shapes the vocabulary that is learned.
+    place = int(len(found.content) * TRAIN_SHARE)
+    parts = found.content[:place], found.content[place:]
     if known is None:
-        check_known("tokenizer is", family, (*FAMILIES, *registry.own("tokenizer")))
-    content = CARRIED[data]() if isinstance(data, str) and data in CARRIED else read_text(data)
-    if known is None and family == "bpe":
-        # Cut the text first, so that nothing of its held-out part shapes the vocabulary.
-        place = int(len(content) * TRAIN_SHARE)
-        known = BPETokenizer.train(content[:place], size=BPE_SIZE if bpe_size is None else bpe_size)
-        train = known.encode(content[:place])
-        return np.concatenate([train, known.encode(content[place:])]), len(train), known
-    known = known or _tokenizer_of(family, content)
-    ids = known.encode(content)
-    return ids, int(len(ids) * TRAIN_SHARE), known
+        known = fit_tokenizer(family, parts[:1], parts[1:], size=size)
+    train, held_out = (encode_long(known, part) for part in parts)
+    return train, held_out, known, found.notes
 
 
-def _tokenizer_of(family: str, content: str) -> Tokenizer:
-    """Return a tokenizer that knows a whole text."""
-    if family in FAMILIES:
-        return CharTokenizer(content) if family == "chars" else ByteTokenizer()
-    cls = registry.find("tokenizer", family)
-    if not hasattr(cls, "from_text"):
-        raise ConfigError(
-            f"the tokenizer {family!r} cannot be made from a text", hint="give it a class method from_text(text)"
-        )
-    return cls.from_text(content)
+# --- lines and pairs -------------------------------------------------------------------------------------------------
 
 
 def _split_lines(kept: list[str], seed: int) -> tuple[Splits, int]:
@@ -206,10 +288,10 @@ def _split_lines(kept: list[str], seed: int) -> tuple[Splits, int]:
     share = min(HELD_OUT_SHARE, MOST_HELD_OUT / len(kept))
     parts = random_split(len(kept), (1 - 2 * share, share), seed)
     train, validation, held_out = ([kept[i] for i in part] for part in parts)
-    seen = set(train)
-    fresh_validation = [line for line in validation if line not in seen]
-    seen |= set(validation)
-    fresh_held_out = [line for line in held_out if line not in seen]
+    seen = set(map(normalized, train))
+    fresh_validation = [line for line in validation if normalized(line) not in seen]
+    seen |= set(map(normalized, validation))
+    fresh_held_out = [line for line in held_out if normalized(line) not in seen]
     if not fresh_validation or not fresh_held_out:
         raise DataError(
             f"{len(kept):,} lines, of which {len(set(kept)):,} differ, leave nothing to hold out", hint="use more lines"
@@ -218,12 +300,72 @@ def _split_lines(kept: list[str], seed: int) -> tuple[Splits, int]:
     return splits, len(kept) - sum(map(len, splits))
 
 
-def _characters(kept: list[Pair]) -> Lexicon:
-    specials = ("<pad>", "<bos>", "<eos>")
-    reader = CharTokenizer("".join(pair.source for pair in kept), specials=specials)
-    writer = CharTokenizer("".join(pair.target for pair in kept), specials=specials)
-    return Lexicon(reader, writer, writer.specials["<bos>"], writer.specials["<eos>"])
+def _split_pairs(kept: list[Pair], seed: int) -> tuple[list[Pair], list[Pair]]:
+    """Split pairs at random; those whose sources differ in case or white space alone stay together."""
+    groups: dict[str, list[Pair]] = {}
+    for pair in kept:
+        groups.setdefault(normalized(pair.source), []).append(pair)
+    ordered = list(groups.values())
+    train, held_out = ([pair for i in part for pair in ordered[i]]
+                       for part in random_split(len(ordered), (TRAIN_SHARE,), seed))  # fmt: skip
+    return train, held_out
 
 
-def _notes(left_out: dict[str, int], sizes: str) -> tuple[str, ...]:
-    return (*(f"{count:,} {what}" for what, count in left_out.items() if count), sizes)
+def _pairs_of(data: Any, source: str | None, target: str | None, longest: int) -> Found:
+    """Return the different pairs of a table, of catalogs, or of a folder of either."""
+    if data is None:
+        raise DataError(
+            "the task 'pairs' needs a file or folder",
+            hint="pass a table, or gettext catalogs such as share/locale/de/LC_MESSAGES: --data PATH",
+        )
+    files: Sequence[Any] = [data] if is_rows(data) else text_files(data, PAIR_SUFFIXES)
+    found: list[Pair] = []
+    for file in files:
+        if not is_rows(file) and Path(file).suffix.lower() in CATALOGS:
+            found += read_catalog(file)
+        else:
+            found += _table_pairs(read_table(file, named=(source, target), roles=("source", "target")), source, target)
+    full = [pair for pair in found if all(pair)]
+    first: dict[str, Pair] = {}
+    for pair in full:
+        first.setdefault(pair.source, pair)
+    kept = [pair for pair in first.values() if max(map(len, pair)) <= longest]
+    name = "the table" if is_rows(data) else data
+    if len(kept) < 2:
+        raise DataError(
+            f"{name} leaves {len(kept)} different pairs of at most {longest} characters, too few to hold any out",
+            hint="raise `longest`, or use more data; an empty source or target does not count",
+        )
+    reasons = {
+        "pairs without a source or a target": len(found) - len(full),
+        "repeated sources, the first target of each stays": len(full) - len(first),
+        f"pairs of more than {longest} characters": len(first) - len(kept),
+    }
+    return Found(kept, f"{name if is_rows(data) else shown_path(data)}: {len(found):,} pairs", reasons)
+
+
+def _table_pairs(table: Table, source: str | None, target: str | None) -> list[Pair]:
+    """Return the pairs of a table: from columns that are named, known or the only two, or from conversations."""
+    chat = next((name for name in CHAT if name in table.columns), None)
+    if chat is not None and source is None and target is None:
+        return [_exchange(chat_turns(value, row)) for row, value in zip(table.rows, table.values(chat), strict=True)]
+    columns = [table.find("source", source), table.find("target", target)]
+    if len(table.columns) == 2 and None in columns:
+        first, second = columns
+        rest = [column for column in table.columns if column not in columns]
+        columns = [first or rest.pop(0), second or rest.pop(0)]
+    if None in columns:
+        role = ("source", "target")[columns.index(None)]
+        raise DataError(
+            f"{table.name} has the columns {', '.join(map(repr, table.columns))}, and none is known for a {role}",
+            hint=f"name it: --{role} NAME, or {role}=…",
+        )
+    return [Pair(*pair) for pair in zip(*(table.texts(str(column)) for column in columns), strict=True)]
+
+
+def _exchange(turns: list[tuple[str, str]]) -> Pair:
+    """Return what comes before the last answer of a conversation, and this answer; empty where there is none."""
+    last = max((place for place, (role, _) in enumerate(turns) if role in ANSWERS), default=0)
+    before = turns[:last]
+    asked = before[0][1] if len(before) == 1 else "\n".join(f"{role}: {said}" for role, said in before)
+    return Pair(asked, turns[last][1] if last else "")
