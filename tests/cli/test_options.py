@@ -27,6 +27,11 @@ TOGETHER = "several processes train together under JAX only"
 
 CHANGES = [
     ("train text", "--data {notes}"),
+    ("train text", "--text body"),
+    ("train classify", "--label stars"),
+    ("train pairs", "--source en"),
+    ("train pairs", "--target de"),
+    ("train text", "--tokenizer bpe"),
     ("train text", "--preset gpt2"),
     ("train text", "--from {text}"),
     ("train text --from {text}", "--lora"),
@@ -178,7 +183,8 @@ def told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GLASSFORMER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    monkeypatch.setattr(train, "new_session", lambda *w, **s: tell(*w, **s) or SimpleNamespace(watch=None))
+    session = SimpleNamespace(watch=None, task=SimpleNamespace(notes=()))
+    monkeypatch.setattr(train, "new_session", lambda *w, **s: tell(*w, **s) or session)
     monkeypatch.setattr(train, "run_session", lambda session, **how: tell(**how) or {})
     monkeypatch.setattr(train, "print_summary", lambda *_: None)
     monkeypatch.setattr(train, "require_tensorboard", lambda wanted: None)

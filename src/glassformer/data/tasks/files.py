@@ -74,13 +74,7 @@ def text(
         read = _encoded_text(_text_of(data, text), tokenizer, tokenizer_size, known)
     train, held_out, known, notes = read
     start = [] if lexicon is None or lexicon.start_id is None else [lexicon.start_id]
-    if min(len(train), len(held_out)) < 2:
-        total = len(train) + len(held_out)
-        raise DataError(
-            f"the text has {total} tokens, too few to train on and to hold out a tenth", hint="use a longer text"
-        )
-    shown = [known.decode(np.asarray(ids[:40])) for ids in (train, train[len(train) // 2 :], held_out)]
-    split = f"split: {len(train):,} tokens to train on, {context:,} at a time; the last {len(held_out):,} held out"
+    about = _about_ids(train, held_out, known, context, own=lexicon is None)
     return Task(
         name="text",
         architecture="decoder",
@@ -93,12 +87,7 @@ def text(
         encode_input=lambda typed: Batch(np.array([*start, *known.encode(require_text(typed))], dtype=np.int64)[None]),
         decode_answer=known.decode,
         prompts=(known.decode(np.asarray(held_out[:12])),),
-        notes=(
-            *notes,
-            preview.tokenizer_line(known, own=lexicon is None),
-            split,
-            *preview.examples([one] for one in shown),
-        ),
+        notes=(*notes, *about),
     )
 
 
@@ -248,6 +237,17 @@ def _texts_of(table: Table, column: str | None) -> list[str]:
         f"{table.name} has the columns {', '.join(map(repr, table.columns))}, and none is known for a text",
         hint="name it: --text NAME, or text=…",
     )
+
+
+def _about_ids(train: Array, held_out: Array, known: Tokenizer, context: int, *, own: bool) -> tuple[str, ...]:
+    """Return the lines about the tokens of a text; refuse one that is too short."""
+    if min(len(train), len(held_out)) < 2:
+        total = len(train) + len(held_out)
+        fact = f"the text has {total} tokens, too few to train on and to hold out a tenth"
+        raise DataError(fact, hint="use a longer text")
+    shown = [known.decode(np.asarray(ids[:40])) for ids in (train, train[len(train) // 2 :], held_out)]
+    split = f"split: {len(train):,} tokens to train on, {context:,} at a time; the last {len(held_out):,} held out"
+    return preview.tokenizer_line(known, own=own), split, *preview.examples([one] for one in shown)
 
 
 def _token_file(
