@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import Array
-from ..data.corpus import read_text, text_files
+from ..data.corpus import read_file, text_files
 from ..data.tables import Table, is_rows, is_table, read_table
 from ..errors import ConfigError, DataError, GlassformerError, first_line
 from ..files import write_new
@@ -185,7 +185,7 @@ def read_passages(data: Any, model: TrainedModel, column: str | None = None) -> 
     else:
         by_paragraph = Path(data).is_dir() or Path(data).suffix.lower() in MARKDOWN
         cut = _paragraphs if by_paragraph else _lines
-        whole = [Passage(text, str(file), line) for file in text_files(data) for line, text in cut(read_text(file))]
+        whole = [Passage(text, str(file), line) for file in text_files(data) for line, text in cut(read_file(file))]
     parts = [list(_fitting(one, model)) for one in whole if one.text.strip()]
     if not parts:
         raise DataError("there is no text to embed", hint="pass texts, or files with text in them")

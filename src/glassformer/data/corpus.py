@@ -87,6 +87,11 @@ def read_text(path: str | os.PathLike[str]) -> str:
     return "".join(stream_text(path))
 
 
+def read_file(path: Path) -> str:
+    """Return the text of one file, which may be empty."""
+    return "".join(_stream_file(path, CHUNK))
+
+
 def stream_text(path: str | os.PathLike[str], *, chunk: int = CHUNK) -> Iterator[str]:
     """Yield the same text as `read_text` in pieces, in bounded memory; refuse a text without any character."""
     empty = True

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import DataError, did_you_mean
-from .corpus import TEXT_SUFFIXES, read_text, shown_path, text_files
+from .corpus import TEXT_SUFFIXES, read_file, shown_path, text_files
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json"})
 """The files of a folder that hold rows. A file that is named itself may end in anything."""
@@ -183,7 +183,7 @@ def chat_turns(value: Any, row: Row) -> list[tuple[str, str]]:
 
 
 def _read_file(path: Path, named: tuple[str, ...], roles: tuple[str, ...]) -> Table:
-    text = read_text(path)
+    text = read_file(path)
     suffix, first, name = path.suffix.lower(), text.lstrip()[:1], shown_path(path)
     if not first:
         raise DataError(f"{name} is empty", hint="pass a file with rows in it")
@@ -196,7 +196,7 @@ def _read_file(path: Path, named: tuple[str, ...], roles: tuple[str, ...]) -> Ta
 def _labeled_texts(folder: Path, files: list[Path]) -> Table:
     """Return the texts of a folder, one row each; its subfolders are their labels."""
     label = [file.relative_to(folder).parts[0] if file.parent != folder else None for file in files]
-    rows = [Row(str(file), 1, (read_text(file), name)) for file, name in zip(files, label, strict=True)]
+    rows = [Row(str(file), 1, (read_file(file), name)) for file, name in zip(files, label, strict=True)]
     return Table(str(folder), ("text", "label"), rows)
 
 
