@@ -125,22 +125,28 @@ def test_the_keyboard_keeps_its_place(page, server):
 def test_what_is_not_shown_any_more_is_let_go(page, server):
     visit(page, server, "#view .node", **state("encoder", look={"map": {"open": ["embedding", "blocks.0"]}}))
     session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
 
-    def nodes():
+    def kept():
         session.send("HeapProfiler.collectGarbage")
-        return session.send("Memory.getDOMCounters")["nodes"]
+        found = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+        return [found[name] for name in ("Nodes", "JSEventListeners", "JSHeapUsedSize")]
 
-    def go_round(times):
-        for _ in range(times):
-            for tab in ("attention", "map"):
-                page.click(f"#tab-{tab}")
-                page.locator(f"#view [data-view={tab}] canvas").first.wait_for()  # a handle would hold it
-                rest(page)
+    def go_round(text):
+        page.locator("#text").fill(text)
+        page.locator("#text").press("Enter")
+        for tab in ("attention", "lens", "change", "backward", "writing", "map"):
+            page.click(f"#tab-{tab}")
+            rest(page)
+        page.locator("#view .heat canvas").first.click(position={"x": 5, "y": 5})
+        page.wait_for_selector("#card .value")
 
-    go_round(2)
-    before = nodes()
-    go_round(8)
-    assert nodes() < 1.2 * before
+    go_round("11110222")
+    go_round("22220111")
+    before = kept()
+    for text in ("00001222", "00002111", "01012222", "02021111"):
+        go_round(text)
+    assert [now < 2 * old for now, old in zip(kept(), before, strict=True)] == [True] * 3
 
 
 def test_two_tabs_of_one_browser_see_their_own_state(page, server):

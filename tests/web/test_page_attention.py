@@ -111,6 +111,15 @@ def test_a_masked_cell_is_allowed_and_a_head_switched_off_by_true_changes(page, 
         troubles.forgive("400")  # cards are another part
 
 
+def test_only_zero_is_written_as_zero(page, server):
+    changes = [{"word": "scale", "name": "blocks.0.attention.attend.scores", "where": {}, "value": 200, "other": ""}]
+    visit(page, server, ".attention-lines", **state("encoder", view="attention", changes=changes))
+    page.locator(".attention-lines .query button").first.hover()
+    said = page.locator(".attention-lines .key .weight").all_inner_texts()
+    assert any("e−" in one for one in said)
+    assert "0" not in said
+
+
 def test_everybody_can_use_it(page, server):
     show(page, server, "encoder-decoder")
     check_access(page)

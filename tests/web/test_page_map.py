@@ -3,8 +3,9 @@
 import pytest
 from playwright.sync_api import expect
 
-from browser import rest, state, visit
+from browser import rest, state, told, visit
 from glassformer.tree import flatten
+from glassformer.web.routes import tiles
 from glassformer.web.state import read_state
 
 
@@ -83,6 +84,28 @@ def test_a_block_of_a_decoder_lists_its_parts_in_the_order_of_the_computation(pa
     heads = page.locator('[data-name="decoder.blocks.0"] > .body > .node > .head strong')
     norms = ["attention norm", "attention", "cross attention norm", "cross attention"]
     assert heads.all_inner_texts() == [*norms, "feed forward norm", "feed forward"]
+
+
+def test_a_coarse_cell_says_the_entry_whose_card_it_opens(page, server, explorer, monkeypatch):
+    monkeypatch.setattr(tiles, "LARGEST", 3)  # cells along a side
+    visit(page, server, "#view canvas", **state("decoder", text="for y in", look={"map": {"open": ["embedding"]}}))
+    canvas = page.locator('[data-tensor~="embedding"] canvas').first
+    run = explorer.session(read_state(state("decoder", text="for y in"))).run
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
+        canvas.press(key)
+        said = page.locator('[data-tensor~="embedding"] .under').first.inner_text()
+        assert "the farthest from 0 of 3 × 3 entries" in said
+        canvas.press("Enter")
+        page.wait_for_function(
+            "(name) => document.querySelector('#card h2')?.textContent.startsWith(name)", arg="embed"
+        )
+        rest(page)
+        index = tuple(told(page)["look"]["card"]["open"]["index"])
+        value = page.locator("#card .value").inner_text()
+        assert said.startswith(f"[{', '.join(map(str, index))}] ")
+        assert f"= {value}," in said
+        assert float(value.replace("−", "-")) == run["embedding"][index]
+        canvas.focus()
 
 
 def test_another_address_has_its_own_card_or_none(page, server):

@@ -55,6 +55,10 @@ def test_tours_can_be_walked_to_their_end(page, server, troubles, architecture, 
     assert 4 <= steps <= 5
     for step in range(1, steps + 1):
         page.wait_for_selector(f"#tour .tour-top:has-text('step {step} of')")
+        offered = page.locator("#tour .tour-question button").all_inner_texts()
+        assert len({*offered}) == len(offered)  # no answer stands there twice
+        if "gradient" in page.locator("#tour .tour-body p").first.inner_text() and tour == "cross":
+            assert "loss" in page.locator("#target select").inner_text()  # whose gradient it is
         assert len(answer(page)) > 30
         page.click("#tour button.main")
     page.wait_for_selector(f"[data-tour={tour}] .good")

@@ -72,6 +72,16 @@ def test_a_connection_that_is_too_slow_is_closed(sent, server, monkeypatch):
     assert said == b"" or b" 408 " in said
 
 
+def test_a_later_request_that_is_too_slow_closes_its_connection(server, monkeypatch):
+    monkeypatch.setattr(server_module, "PATIENCE", 0.2)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as tab:
+        tab.sendall(b"GET / HTTP/1.1\r\nHost: elsewhere\r\n\r\n")
+        assert b" 421 " in tab.recv(4096)
+        tab.sendall(b"GET / HTTP")
+        while tab.recv(4096):  # until it is closed
+            pass
+
+
 def test_an_error_of_ours_is_said_and_logged_and_it_goes_on(server, monkeypatch, caplog):
     def fail(explorer, question):
         raise ZeroDivisionError

@@ -46,11 +46,7 @@ class Explorer:
     """Gives models and runs to routes, from any number of threads."""
 
     def __init__(
-        self,
-        offers: dict[str, Offer],
-        first: str | None = None,
-        prompt: str | None = None,
-        folder: str | Path = RUNS,
+        self, offers: dict[str, Offer], first: str | None = None, prompt: str | None = None, folder: str | Path = RUNS
     ) -> None:
         self.offers, self.first, self.prompt, self.folder = offers, first, prompt, folder
         self.jobs = Jobs()
@@ -126,21 +122,16 @@ class Explorer:
             }
             changes = tuple(replace(one, config=None, **frozen.get(id(one), {})) for one in changes)
         run = base.changed(*(one for one in changes if not one.backward and one.name != POSITIONS))
-        return replace(
-            before,
-            state=state,
-            run=run,
-            of=target(run, state.of),
-            made=changes,
-            start=before,
-            lock=threading.RLock(),
-            kept={},
-        )
+        new = {"state": state, "run": run, "of": target(run, state.of), "made": changes, "start": before}
+        return replace(before, **new, lock=threading.RLock(), kept={})
 
     def _begun(self, opened: Opened, state: PageState) -> RunSession:
         """Return the run without changes, after the steps of optimizers."""
         if not state.steps:
-            run = self._watched(opened, state)
+            batch = opened.model.batch(state.text, state.answer)
+            if opened.keeps(batch) == BLOCK_CHECKPOINTS:  # drop the parameters that only short texts need
+                self._runs.drop(lambda session: session.opened is opened and session.run.keeps != BLOCK_CHECKPOINTS)
+            run = opened.watch_batch(batch)
             return RunSession(state, opened, run, run, target(run, state.of))
         *earlier, last = state.steps
         for count in range(DEEP, len(earlier), DEEP):  # from the first on: each asks for the one before it
@@ -150,13 +141,6 @@ class Explorer:
         old = before.run
         run = watch(old.model, after.params, old.batch, keep=old.keeps, labels=old.labels)
         return RunSession(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})
-
-    def _watched(self, opened: Opened, state: PageState) -> Run:
-        """Return the run of a text; before a long one, drop the parameters that only short ones need."""
-        batch = opened.model.batch(state.text, state.answer)
-        if opened.keeps(batch) == BLOCK_CHECKPOINTS:
-            self._runs.drop(lambda session: session.opened is opened and session.run.keeps != BLOCK_CHECKPOINTS)
-        return opened.watch_batch(batch)
 
     def _change(self, before: RunSession, asked: Changed) -> Change:
         """Return a change as `interpret` knows it."""

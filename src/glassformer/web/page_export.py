@@ -340,13 +340,7 @@ def _tiles(explorer: Explorer, state: dict[str, Any], what: str, cells: int) -> 
 
 def opening_questions(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what views ask before anything is clicked."""
-    classes = {"model": state["model"], "part": "classes", "text": ""}
-    about = [
-        ("attention", {"state": state}),
-        ("backward", {"state": state}),
-        ("optimizers", {}),
-        ("vocabulary", classes),
-    ]
+    about = [("attention", {"state": state}), ("backward", {"state": state}), ("optimizers", {})]
     return [{"word": word, "question": question} for word, question in about] + _lens_questions(explorer, state, {})
 
 

@@ -108,10 +108,9 @@ class Opened:
         """Return the labels of all tokens that the model reads as `tokens` or `source`, or of all classes."""
         if part not in self._words:
             labels, config = labels_of(self.model), self.model.config
-            calls = {"tokens": labels.tokens, "source": labels.source, "classes": labels.classes}
-            sizes = {"tokens": config.vocab, "source": getattr(config, "source_size", None),
-                     "classes": getattr(config, "classes", None)}  # fmt: skip
-            call, size = calls.get(part), sizes.get(part)
+            sizes = {"tokens": "vocab", "source": "source_size", "classes": "classes"}
+            call, size = (getattr(one, name, None) if part in sizes else None
+                          for one, name in ((labels, part), (config, sizes.get(part, ""))))  # fmt: skip
             if call is None or size is None:
                 raise ConfigError(f"the model has no {part[:40]!r}", hint="use tokens, source or classes")
             self._words[part] = [call(number) for number in range(size)]
@@ -184,11 +183,6 @@ class RunSession:
     def _gradients(self, run: Run, changes: tuple[Change, ...] = ()) -> Gradients:
         with tidied(run):
             return gradients(run, self.of, changes)
-
-    @property
-    def has_gradients(self) -> bool:
-        """Whether the gradients were computed already."""
-        return "gradients" in self.kept
 
     @property
     def plain_gradients(self) -> Gradients:

@@ -143,17 +143,6 @@ class Guard:
         return None
 
 
-async def read_body(request: Any) -> bytes:
-    """Return the body of a request; refuse one above the limit, whatever length it declared."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > LARGEST:
-            raise ValueError("the question is too long")
-        parts.append(part)
-    return b"".join(parts)
-
-
 HOST = "127.0.0.1"
 PATIENCE = 30.0
 """Seconds within which a request must arrive."""
@@ -199,9 +188,13 @@ def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
 async def _asked(request: Request, function: Callable[..., Any], *args: Any) -> Any:
     """Return what a function answers to the question of a request; whatever goes wrong becomes a response."""
     try:
+        body = bytearray()
         async with asyncio.timeout(PATIENCE):
-            body = await read_body(request)
-        return await _aside(function, *args, _question(body))
+            async for part in request.stream():  # as long as it is, whatever length it declared
+                body += part
+                if len(body) > LARGEST:
+                    return _refusal(ConfigError("the question is too long"), 413)
+        return await _aside(function, *args, _question(bytes(body)))
     except ClientDisconnect:
         return Response(status_code=400)  # it is gone, and reads nothing
     except TimeoutError:
@@ -264,8 +257,6 @@ def _json(found: Any, status: int = 200) -> Response:
 def _refusal(error: Exception, status: int = 400) -> Response:
     if isinstance(error, GlassformerError):
         return _json({"error": error.fact, "hint": error.hint}, status)
-    if isinstance(error, ValueError) and str(error) == "the question is too long":
-        return _json({"error": str(error), "hint": None}, 413)
     logging.getLogger("glassformer").exception("the explorer could not answer")
     return _json({"error": f"that failed: {type(error).__name__}", "hint": "the terminal says more"}, 500)
 

@@ -35,8 +35,6 @@ LOGITS = 64
 
 Ids = tuple[int, ...]
 Key = tuple[Ids, Ids | None]
-READ = ("tokens", "source")
-UNREAD = {"targets": "only the loss reads it"}
 BY_TEXT = ("take", "freeze", "steer")
 """Changes whose values are those of another run, position by position."""
 
@@ -91,21 +89,19 @@ class Writer(NamedTuple):
         """Return the ids of the `tokens` or of the `source` with their changes."""
         found = np.array([ids])
         for change in self.inputs:
-            at: Any = change.where.position
-            inside = at is None or at < len(ids)  # the model writes the tokens behind the text anew
-            found = change.apply(found, 1) if change.name == name and inside else found
+            found = change.apply(found, 1) if change.name == name else found
         return tuple(int(i) for i in found[0])
 
 
-def writer_of(session: RunSession, *, chats: bool) -> Writer:
-    """Return what writes with the changes of a session; a conversation has other positions than the text."""
+def writer_of(session: RunSession, size: int, *, chats: bool) -> Writer:
+    """Return what writes with the changes of a session, behind a text, or a conversation, of so many tokens."""
     run, limits = session.run, []
     inputs: list[Change] = []
     values: list[Change] = []
     for number, (change, asked) in enumerate(zip(session.made, session.state.changes, strict=True)):
         if change.name == POSITIONS or (session.is_parameter(change.name) and not change.backward):
             continue  # the model and the parameters of the run have it
-        made, limit = _reaching(session, change, asked.word, chats=chats)
+        made, limit = _reaching(session, change, asked.word, size, chats=chats)
         (inputs if change.name in BATCH else values).extend(made)
         if limit:
             limits.append({"change": number, "why": limit})
@@ -113,16 +109,20 @@ def writer_of(session: RunSession, *, chats: bool) -> Writer:
     return Writer(model, params, ReaderCache(), tuple(inputs), tuple(limits))
 
 
-def _reaching(session: RunSession, change: Change, word: str, *, chats: bool) -> tuple[list[Change], str]:
+def _reaching(session: RunSession, change: Change, word: str, size: int, *, chats: bool) -> tuple[list[Change], str]:
     """Return a change as it is made while the model writes, and what it cannot do there."""
+    name = change.name
     if change.backward:
         return [], "not made: it changes a gradient, and writing computes none"
-    if change.name in BATCH and change.name not in READ:
-        return [], f"not made: {UNREAD.get(change.name, 'a text that is written has no padding')}"
+    if name in BATCH and name not in ("tokens", "source"):
+        return [], f"not made: {'only the loss reads it' if name == 'targets' else 'what is written has no padding'}"
     own = replace(change, where=_from_first(session.run, change))
-    if chats and (change.name in BATCH or own.where.position is not None or word in BY_TEXT):
+    at: Any = own.where.position
+    if chats and (name in BATCH or at is not None or word in BY_TEXT):
         return [], "not made: it is about positions of the text, and the conversation has others"
-    return ([own], "") if change.name in BATCH else _while_writing(session, own, word)
+    if name == "tokens" and (at or 0) >= size:
+        return [], "not made: the model writes the token at that position itself"
+    return ([own], "") if name in BATCH else _while_writing(session, own, word)
 
 
 def _from_first(run: Run, change: Change) -> Where:

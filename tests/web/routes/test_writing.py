@@ -238,6 +238,9 @@ def test_what_cannot_be_done_while_it_writes_is_named_with_its_reason(explorer):
     assert [one["change"] for one in found["limits"]] == [0, 1, 2]
     for one, word in zip(found["limits"], ("gradient", "pair of tokens", "at the 8 positions"), strict=True):
         assert word in one["why"]
+    answered = asked("put", "tokens", 4, position=3)  # of the answer
+    [limit] = ask(explorer, "next", {"state": state("encoder-decoder", changes=[answered]), "written": []})["limits"]
+    assert "writes the token at that position itself" in limit["why"]
     remembered = asked("zero", "decoder.blocks.0.cross_attention.attend.k")
     own = state("encoder-decoder", changes=[remembered])
     [limit] = ask(explorer, "next", {"state": own, "written": []})["limits"]

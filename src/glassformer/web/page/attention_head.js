@@ -44,8 +44,7 @@ function windowChoosers(own, windows) {
     if (words.length <= HEAD_WINDOW) return null;
     const go = (from) => { look("attention", { first: { ...look("attention").first, [side]: from } }); own.redraw(); };
     const [from, to] = windows[side];
-    const input = make("input", { type: "number", min: "0", max: String(words.length - 1), value: String(from) });
-    input.addEventListener("change", () => go(Number(input.value) || 0));
+    const input = make("input", { type: "number", min: "0", max: String(words.length - 1), value: String(from), onchange: () => go(Number(input.value) || 0) });
     return make("div", { class: "row" }, make("label", {}, `${title} ${from} to ${to - 1} of ${words.length}, from`, input),
       button("◀", () => go(from - HEAD_WINDOW), { disabled: from === 0, "aria-label": `earlier ${title}` }),
       button("▶", () => go(from + HEAD_WINDOW), { disabled: to === words.length, "aria-label": `later ${title}` }));

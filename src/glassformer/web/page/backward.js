@@ -1,7 +1,7 @@
 // Backward: the number whose gradient is shown, the gradient from the logits back to the tokens, and a step of an optimizer.
 
 import { button, exact, fill, make, section, short, visible } from "./dom.js";
-import { cssColor, inkOn } from "./color.js";
+import { colored } from "./color.js";
 import { heat } from "./heat.js";
 import { live } from "./kept.js";
 import { ask, work } from "./server.js";
@@ -47,8 +47,7 @@ function walkBox(found, asked, page) {
   const share = lengthShare(points.map((point) => point.norm));
   const seen = make("div", { class: "seen" });
   const items = points.map((point, n) => {
-    const bar = make("span", { class: "bar", "aria-hidden": "true" });
-    bar.style.width = `${share(point.norm) * 100}%`;
+    const bar = make("span", { class: "bar", "aria-hidden": "true", style: { width: `${share(point.norm) * 100}%` } });
     return button([make("span", {}, point.title), make("span", {}, bar), make("span", { class: "mono" }, short(point.norm))], () => { halt(); goTo(n); }, { class: "stop", title: `${point.name}: length ${exact(point.norm)}` });
   });
   const play = button("Play", () => (walking ? halt() : begin()), { class: "main" });
@@ -107,8 +106,7 @@ function pointMap(point, asked, page) {
 function flowTable(flow) {
   const share = lengthShare(flow.flatMap((one) => [one.arriving, one.leaving, one.through]));
   const cell = (number, part = share(number)) => {
-    const bar = make("span", { class: "bar", "aria-hidden": "true" });
-    bar.style.width = `${part * 4}rem`;
+    const bar = make("span", { class: "bar", "aria-hidden": "true", style: { width: `${part * 4}rem` } });
     return make("td", { title: exact(number) }, make("span", { class: "barred" }, bar, make("span", { class: "mono" }, short(number))));
   };
   const head = ["sublayer", "arriving", "leaving", "through it", "its share", "cosine"].map((word) => make("th", { scope: "col" }, word));
@@ -127,9 +125,7 @@ function saliencyBox(part, page) {
 function saliencyRow(part, values, what) {
   const top = Math.max(...values.map((number) => Math.abs(number ?? 0)));
   return make("div", { class: "tokens", role: "group", "aria-label": `${what} of each token` }, part.tokens.map((label, n) => {
-    const token = make("span", { class: "token" }, visible(label));
-    token.style.background = cssColor(values[n] ?? 0, top);
-    token.style.color = inkOn(values[n] ?? 0, top);
+    const token = make("span", { class: "token", style: colored(values[n] ?? 0, top) }, visible(label));
     return make("span", { class: "told", title: `position ${n}: ${exact(values[n])}` }, token, make("small", {}, short(values[n], 2)));
   }));
 }

@@ -23,13 +23,8 @@ export function writingBars(found, act) {
 }
 
 export function barTrack(own, kept) {
-  const outer = make("span", { class: "track", "aria-hidden": "true" });
-  const before = make("i", { class: "own" });
-  const after = make("i", { class: "kept" });
-  before.style.width = `${(own * 100).toFixed(2)}%`;
-  after.style.width = `${(kept * 100).toFixed(2)}%`;
-  outer.append(before, after);
-  return outer;
+  const bar = (kind, share) => make("i", { class: kind, style: { width: `${(share * 100).toFixed(2)}%` } });
+  return make("span", { class: "track", "aria-hidden": "true" }, bar("own", own), bar("kept", kept));
 }
 
 export function writingCut(found) {

@@ -27,9 +27,7 @@ function formFields(page, form, names, draw) {
   const words = page.info.words;
   const select = make("select", { id: "form-word", onchange: (event) => { form.word = event.target.value; draw(); document.getElementById("form-word")?.focus(); } },
     words.all.map((word) => make("option", { value: word, selected: word === form.word }, CHANGE_WORDS[word] ?? word)));
-  const name = make("input", { id: "form-name", list: "form-names", class: "mono wide", autocomplete: "off", spellcheck: false });
-  name.value = form.name;
-  name.addEventListener("change", () => { form.name = name.value; form.where = {}; draw(); });
+  const name = make("input", { id: "form-name", list: "form-names", class: "mono wide", autocomplete: "off", spellcheck: false, value: form.name, onchange: () => { form.name = name.value; form.where = {}; draw(); } });
   const fields = (known?.axes ?? []).map((axis, n) => placeField(form, axis, known.shape?.[n]));
   // The heads stand side by side in what the last matrix of attention reads: one of them by its number.
   if (form.name.endsWith("attention.output.x")) fields.push(placeField(form, "head", page.run.heads));
@@ -40,8 +38,7 @@ function formFields(page, form, names, draw) {
 }
 
 function placeField(form, axis, size) {
-  const box = make("input", { type: "number", step: "1", placeholder: "all" });
-  box.value = form.where[axis] ?? "";
+  const box = make("input", { type: "number", step: "1", placeholder: "all", value: form.where[axis] ?? "" });
   box.addEventListener("change", () => {
     const where = { ...form.where };
     if (box.value === "") delete where[axis]; else where[axis] = Math.round(Number(box.value));
@@ -53,9 +50,7 @@ function placeField(form, axis, size) {
 
 function numberField(form) {
   const titles = { steer: "Share of the way", scale: "Factor", scale_gradient: "Factor" };
-  const box = make("input", { type: "number", step: "any" });
-  box.value = String(form.value);
-  box.addEventListener("change", () => { form.value = Number(box.value) || 0; look("change", { form: { ...form } }); });
+  const box = make("input", { type: "number", step: "any", value: String(form.value), onchange: () => { form.value = Number(box.value) || 0; look("change", { form: { ...form } }); } });
   return make("label", { class: "narrow" }, titles[form.word] ?? "Number", box);
 }
 

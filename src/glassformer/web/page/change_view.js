@@ -2,6 +2,7 @@
 
 import { button, exact, fill, make, section, short, visible } from "./dom.js";
 import { heat } from "./heat.js";
+import { kept } from "./kept.js";
 import { ask, tile } from "./server.js";
 import { look, runState, state } from "./state.js";
 import { addToCards, openCard } from "./card.js";
@@ -15,9 +16,13 @@ import { tokenPicker } from "./picker.js";
 export const changeView = { id: "change", title: "Change it", draw: drawChange };
 
 function drawChange(place, page) {
-  const grid = switchGrid();
   const compared = comparison(page);
   const next = outcomeBox(page);
+  if (kept) { // a file shows what the changes did
+    place.append(section("What follows", null, next), section("A tensor before and after", null, compared));
+    return;
+  }
+  const grid = switchGrid();
   place.append(
     section("What it reads", "Click a token to put another one in its place. The text itself stands at the top of the page.", tokenEditors(page)),
     section("What follows", null, next),
@@ -101,8 +106,7 @@ async function drawOutcome(page, table) {
 }
 
 function shareCell(share, rank) {
-  const bar = make("span", { class: "bar", "aria-hidden": "true" });
-  bar.style.width = `${share * 100}%`;
+  const bar = make("span", { class: "bar", "aria-hidden": "true", style: { width: `${share * 100}%` } });
   return make("td", { title: `${exact(share)}, rank ${rank}` }, make("span", { class: "barred" }, bar, make("span", { class: "mono" }, `${(share * 100).toFixed(2)} %`)));
 }
 
@@ -153,17 +157,13 @@ async function drawComparison(page, tensor, at, ofGradient, maps) {
 
 // A name among many, with what is known offered while one types.
 function nameField(title, id, names, value, act) {
-  const box = make("input", { id, list: `${id}-names`, autocomplete: "off", spellcheck: false, class: "mono wide", "data-key": id });
-  box.value = value;
-  box.addEventListener("change", () => { if (names.some((one) => one.name === box.value)) { holdFocus(id); act(box.value); } });
+  const box = make("input", { id, list: `${id}-names`, autocomplete: "off", spellcheck: false, class: "mono wide", "data-key": id, value, onchange: () => { if (names.some((one) => one.name === box.value)) { holdFocus(id); act(box.value); } } });
   return make("label", { for: id }, title, box, make("datalist", { id: `${id}-names` }, names.map((one) => make("option", { value: one.name }))));
 }
 
 function indexField(title, size, value, act) {
   const key = `index ${title}`;
-  const box = make("input", { type: "number", min: "0", max: String(size - 1), step: "1", "data-key": key });
-  box.value = String(value);
-  box.addEventListener("change", () => { holdFocus(key); act(Math.max(0, Math.min(size - 1, Math.round(Number(box.value)) || 0))); });
+  const box = make("input", { type: "number", min: "0", max: String(size - 1), step: "1", "data-key": key, value: String(value), onchange: () => { holdFocus(key); act(Math.max(0, Math.min(size - 1, Math.round(Number(box.value)) || 0))); } });
   return make("label", { class: "narrow" }, title, box);
 }
 
@@ -195,15 +195,13 @@ function toggleMask(name, index, own) {
 
 addToCards((card, one) => {
   const where = Object.fromEntries(card.axes.map((axis, n) => [axis, card.index[n]]));
-  if (card.axes.length !== card.index.length || Object.keys(where).length !== card.index.length) return null;
+  if (kept || card.axes.length !== card.index.length || Object.keys(where).length !== card.index.length) return null;
   const word = one.gradient === true || card.kind === "gradient" ? "put_gradient" : "put";
-  const box = make("input", { type: "number", step: "any", id: "card-number" });
-  box.value = String(card.value);
+  const box = make("input", { type: "number", step: "any", id: "card-number", value: String(card.value), onkeydown: (event) => { if (event.key === "Enter") put(); } });
   const put = () => {
     if (box.value === "" || !Number.isFinite(Number(box.value))) { box.focus(); return; }
     const before = state().changes.filter((own) => own.word === word && own.name === card.name && JSON.stringify(own.where) === JSON.stringify(where));
     tryChanges([oneChange(word, card.name, where, Number(box.value))], { without: before });
   };
-  box.addEventListener("keydown", (event) => { if (event.key === "Enter") put(); });
   return make("section", {}, make("h3", {}, "Change it"), make("div", { class: "row" }, make("label", { for: "card-number" }, word === "put" ? "Another number in its place" : "Another gradient in its place", box), button("Put it there", put)));
 });

@@ -23,9 +23,7 @@ export function chatBox(page, writer) {
 }
 
 function chatSystem(page) {
-  const field = make("textarea", { rows: 1, spellcheck: false });
-  field.value = look("writing").system ?? "";
-  field.addEventListener("change", () => { look("writing", { system: field.value.trim(), path: [] }); page.redraw(); });
+  const field = make("textarea", { rows: 1, spellcheck: false, value: look("writing").system ?? "", onchange: () => { look("writing", { system: field.value.trim(), path: [] }); page.redraw(); } });
   return make("label", { class: "broad" }, "system (empty: what the template says)", field);
 }
 

@@ -48,6 +48,11 @@ export function cssColor(number, top, signed = true) {
   return `rgb(${bytes[0]}, ${bytes[1]}, ${bytes[2]})`;
 }
 
+// The style of what stands on that color.
+export function colored(number, top, signed = true) {
+  return { background: cssColor(number, top, signed), color: inkOn(number, top, signed) };
+}
+
 // Ink that is read on that color: of black and white the one with more contrast, which is enough for any color.
 export function inkOn(number, top, signed = true) {
   const bytes = new Uint8ClampedArray(4);

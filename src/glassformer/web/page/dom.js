@@ -9,7 +9,7 @@ export function make(tag, settings = {}, ...inside) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "style") Object.assign(element.style, value);
-    else if (name in element && !SVG_TAGS.has(tag) && typeof value !== "string") element[name] = value;
+    else if (`${tag} ${name}` === "textarea value" || (name in element && !SVG_TAGS.has(tag) && typeof value !== "string")) element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...inside.flat().filter((part) => part !== null && part !== undefined && part !== false));

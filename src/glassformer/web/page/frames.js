@@ -2,7 +2,7 @@
 
 import { cellAt, fill, make, short, visible, whole } from "./dom.js";
 import { ask } from "./server.js";
-import { cssColor, inkOn, isDark, onTheme, paintCells } from "./color.js";
+import { colored, isDark, onTheme, paintCells } from "./color.js";
 import { look } from "./state.js";
 import { curve } from "./curve.js";
 
@@ -78,8 +78,7 @@ function frameGrid(canvas, found, rows, columns) {
   const [height, width] = [found.rows.length, found.columns.length];
   paintCells(canvas, found.weights.flat(), [height, width], 1, false);
   const cell = Math.max(6, Math.min(28, 320 / Math.max(height, width)));
-  canvas.style.width = `${width * cell}px`;
-  canvas.style.height = `${height * cell}px`;
+  Object.assign(canvas.style, { width: `${width * cell}px`, height: `${height * cell}px` });
   canvas.dataset.dark = isDark();
   frameNames(rows, found.rows, cell, "height");
   frameNames(columns, found.columns, cell, "width");
@@ -154,12 +153,7 @@ function frameHeads(place, frame) {
 
 function frameScores(stack, found) {
   const kinds = Object.keys(found.scores);
-  const cell = (score) => {
-    const place = make("td", { class: "number mono" }, score.toFixed(2));
-    place.style.background = cssColor(score, 1, false);
-    place.style.color = inkOn(score, 1, false);
-    return place;
-  };
+  const cell = (score) => make("td", { class: "number mono", style: colored(score, 1, false) }, score.toFixed(2));
   const rows = found.scores[kinds[0]].flatMap((heads, layer) => heads.map((_, head) => make("tr", {}, make("th", { scope: "row" }, `${layer}.${head}`), kinds.map((kind) => cell(found.scores[kind][layer][head])))));
   const chance = make("tr", {}, make("th", { scope: "row" }, "chance"), kinds.map((kind) => make("td", { class: "number mono quiet" }, found.chance[kind].toFixed(2))));
   return frameScroll(`Heads of the ${stack}`, make("table", { class: "scores" }, make("caption", {}, `${stack}: layer.head`),

@@ -13,19 +13,16 @@ const CELLS = 512; // cells along one side, at most, are asked for
 // settings: what, name, axes, at, rows, columns, rowLabels, columnLabels, size (pixels of a side), title, onpick(index),
 // top (the number with the full color), state (of another run), quiet (no caption)
 export function heat(settings) {
-  const canvas = make("canvas", { tabindex: "0", role: "img", "aria-label": settings.name, width: 1, height: 1 });
+  const canvas = make("canvas", {
+    tabindex: "0", role: "img", "aria-label": settings.name, width: 1, height: 1, onpointerleave: () => leave(), onblur: () => leave(), onkeydown: (event) => keyed(own, event),
+    onpointermove: (event) => point(own, event), onclick: (event) => { point(own, event); pick(own); }, onfocus: () => { if (canvas.matches(":focus-visible")) say(own); },
+  });
   const mark = make("div", { class: "cursor", hidden: true });
   const caption = make("figcaption");
   const under = make("div", { class: "under", "aria-live": "polite" });
   const figure = make("figure", { class: "heat" }, settings.quiet ? null : caption, make("div", { class: "cells" }, canvas, mark), settings.quiet ? null : under);
   const own = { ...settings, canvas, mark, caption, under, cursor: [0, 0], found: null };
   const leave = () => { mark.hidden = true; fill(under); };
-  canvas.addEventListener("pointermove", (event) => point(own, event));
-  canvas.addEventListener("pointerleave", leave);
-  canvas.addEventListener("focus", () => { if (canvas.matches(":focus-visible")) say(own); });
-  canvas.addEventListener("blur", leave);
-  canvas.addEventListener("click", (event) => { point(own, event); pick(own); });
-  canvas.addEventListener("keydown", (event) => keyed(own, event));
   canvas.redraw = () => own.found && draw(own);
   figure.ready = load(own, figure);
   return figure;
@@ -51,8 +48,7 @@ function draw(own) {
   const top = own.top ?? fullColor(facts.here);
   paintCells(own.canvas, cells, facts.size, top, signed);
   const size = sizeOf(own, height, width);
-  own.canvas.style.width = `${size[1]}px`;
-  own.canvas.style.height = `${size[0]}px`;
+  Object.assign(own.canvas.style, { width: `${size[1]}px`, height: `${size[0]}px` });
   own.canvas.dataset.dark = isDark();
   own.canvas.setAttribute("aria-label", describe(own, facts));
   const cutOff = top < fullColor({ least: facts.here.least, most: facts.here.most }) ? make("span", {}, `full color from ${short(top)}`) : null;

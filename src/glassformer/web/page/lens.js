@@ -1,16 +1,16 @@
 // The lens: what the model would say at each point of the residual stream, and what adds to a logit.
 
-import { cssColor, inkOn, onTheme } from "./color.js";
+import { colored, onTheme } from "./color.js";
 import { button, fill, make, short, visible, whole } from "./dom.js";
 import { lensAttribution } from "./lens_parts.js";
 import { openCard } from "./card.js";
+import { kept, live } from "./kept.js";
 import { work } from "./server.js";
 import { look, runState } from "./state.js";
 
 export const lensView = { id: "lens", title: "Lens", draw: drawLens };
 
 const LENS_WIDTHS = [8, 16, 32, 64];
-const lensKept = new Map(); // answers of this page, the oldest first: a run is read once
 let lensAsking = null;
 let lensShown = null;
 onTheme(() => { if (lensShown?.table.isConnected) lensTable(lensShown); });
@@ -32,7 +32,7 @@ function drawLens(place, page) {
   own.redo = (parts) => { look("lens", parts); page.redraw(); };
   fill(place, title, make("p", { class: "quiet" }, "The residual stream has the same width after every block, so the head can read it anywhere: each cell is the token the model would predict if it stopped there."),
     lensChoosers(own), own.progress, own.said, own.table, own.parts);
-  fill(own.said, `${own.set.token === null ? "" : "Each cell shows the rank and the probability of the token you follow. "}Point at a cell for its five likeliest tokens; click it to follow the first.`);
+  fill(own.said, `${own.set.token === null ? "" : "Each cell shows the rank and the probability of the token you follow. "}Point at a cell for its five likeliest tokens${kept ? "." : "; click it to follow the first."}`);
   lensAsk(own);
   lensAttribution(own.parts, page, own.set);
 }
@@ -45,48 +45,33 @@ function lensSettings(page) {
   return { size, count, first, token: set.token ?? null, between: set.between === true, against: set.against ?? null, position: set.position ?? null };
 }
 
-// --- what is chosen -------------------------------------------------------------------------------------------------
-
 function lensChoosers(own) {
   const { set, page } = own;
   const classes = page.info.classes;
-  const token = make("input", { type: "text", value: set.token ?? "", placeholder: "any", list: "lens-tokens", autocomplete: "off", spellcheck: false });
-  token.addEventListener("change", () => own.redo({ token: token.value === "" ? null : token.value }));
-  const between = make("input", { type: "checkbox", checked: set.between });
-  between.addEventListener("change", () => own.redo({ between: between.checked }));
+  const token = make("input", { type: "text", value: set.token ?? "", placeholder: "any", list: "lens-tokens", autocomplete: "off", spellcheck: false, ...live, onchange: () => own.redo({ token: token.value === "" ? null : token.value }) });
+  const between = make("input", { type: "checkbox", checked: set.between, ...live, onchange: () => own.redo({ between: between.checked }) });
   return make("div", { class: "row" },
     make("label", {}, classes ? "Follow a class" : "Follow a token (its text, or #id)", token),
-    set.token === null ? null : button("Follow none", () => own.redo({ token: null })),
-    make("datalist", { id: "lens-tokens" }, (page.run.next ?? []).map((one) => make("option", { value: lensName(one) }, one.label))),
+    set.token === null ? null : button("Follow none", () => own.redo({ token: null }), live),
+    make("datalist", { id: "lens-tokens" }, (page.run.next ?? []).map((one) => make("option", { value: `#${one.id}` }, one.label))),
     make("label", { class: "lens-check" }, between, "between attention and feed-forward, too"),
     classes || set.size <= LENS_WIDTHS[0] ? null : lensWindow(own));
 }
 
 function lensWindow(own) {
   const { first, count, size } = own.set;
-  const from = make("input", { type: "number", min: "0", max: String(size - 1), value: String(first) });
-  from.addEventListener("change", () => own.redo({ first: Number(from.value) || 0 }));
-  const many = make("select", {}, LENS_WIDTHS.map((n) => make("option", { value: String(n), selected: n === count }, String(n))));
-  many.addEventListener("change", () => own.redo({ count: Number(many.value), first: undefined }));
+  const from = make("input", { type: "number", min: "0", max: String(size - 1), value: String(first), ...live, onchange: () => own.redo({ first: Number(from.value) || 0 }) });
+  const many = make("select", { ...live, onchange: () => own.redo({ count: Number(many.value), first: undefined }) }, LENS_WIDTHS.map((n) => make("option", { value: String(n), selected: n === count }, String(n))));
   return make("div", { class: "row" }, make("label", {}, `Positions of ${whole(size)}, from`, from), make("label", {}, "at once", many),
-    button("◀ earlier", () => own.redo({ first: Math.max(0, first - count) }), { disabled: first === 0 }),
-    button("later ▶", () => own.redo({ first: first + count }), { disabled: first + count >= size }));
+    button("◀ earlier", () => own.redo({ first: Math.max(0, first - count) }), { ...live, disabled: Boolean(kept) || first === 0 }),
+    button("later ▶", () => own.redo({ first: first + count }), { ...live, disabled: Boolean(kept) || first + count >= size }));
 }
-
-// A token as it can be typed: by its text, or by its id where the text would not come back as one token.
-function lensName(one) {
-  return `#${one.id}`;
-}
-
-// --- asking ---------------------------------------------------------------------------------------------------------
 
 async function lensAsk(own) {
   lensAsking?.abort();
   const { set } = own;
   const question = { state: runState(), token: set.token, between: set.between };
   if (!own.page.info.classes) Object.assign(question, { first: set.first, count: set.count });
-  const key = JSON.stringify(question);
-  if (lensKept.has(key)) { lensTable(Object.assign(own, { found: lensKept.get(key) })); return; }
   const asking = new AbortController();
   lensAsking = asking;
   const show = (job) => {
@@ -96,8 +81,6 @@ async function lensAsk(own) {
   };
   try {
     const found = await work("lens", question, show, asking.signal);
-    lensKept.set(key, found);
-    if (lensKept.size > 12) lensKept.delete(lensKept.keys().next().value);
     if (asking.signal.aborted) return;
     fill(own.progress);
     lensTable(Object.assign(own, { found }));
@@ -106,8 +89,6 @@ async function lensAsk(own) {
     fill(own.progress, make("p", { class: stopped ? "quiet" : "bad" }, stopped ? "Stopped." : error.message), stopped ? button("Go on", () => lensAsk(own)) : null);
   }
 }
-
-// --- the table ------------------------------------------------------------------------------------------------------
 
 function lensTable(own) {
   lensShown = own;
@@ -136,11 +117,8 @@ function lensCell(own, row, column) {
     cell.ids.map((id, n) => make("span", { class: "token" }, `${label(id)} ${lensPercent(cell.p[n])}`)),
     followed ? ` ${visible(found.token.label)}: ${short(cell.chance, 3)}, rank ${whole(cell.rank)}` : "");
   const pick = () => {
-    own.redo({ token: `#${cell.ids[0]}`, position: column.position, against: null });
+    if (!kept) own.redo({ token: `#${cell.ids[0]}`, position: column.position, against: null });
     if (row === found.points.length - 1) openCard({ name: "logits", index: column.position === null ? [0, cell.ids[0]] : [0, column.position, cell.ids[0]] });
   };
-  const box = make("button", { type: "button", class: "lens-cell", title, onpointerenter: say, onfocus: say, onclick: pick }, inside);
-  box.style.background = cssColor(p, 1, false);
-  box.style.color = inkOn(p, 1, false);
-  return make("td", {}, box);
+  return make("td", {}, button(inside, pick, { class: "lens-cell", title, onpointerenter: say, onfocus: say, style: colored(p, 1, false) }));
 }

@@ -1,12 +1,12 @@
 // What adds to a logit: heads, feed-forward layers, embeddings and biases as bars that sum to it.
 
 import { button, fill, make, short, visible } from "./dom.js";
+import { live } from "./kept.js";
 import { work } from "./server.js";
 import { change, look, runState } from "./state.js";
 
 const BARS = 16; // parts with a bar of their own; the others are one bar together
 const PART_KINDS = { embedding: "embeddings", head: "heads", feed_forward: "feed-forward", bias: "biases" };
-const partsKept = new Map();
 let partsAsking = null;
 
 // set: {token, against, position} as the lens has them
@@ -16,35 +16,29 @@ export function lensAttribution(place, page, set) {
   const redo = (parts) => { look("lens", parts); page.redraw(); };
   fill(place, title, partsChoosers(page, set, redo), body);
   const question = { state: runState(), token: set.token, against: set.against, position: set.position ?? -1 };
-  const key = JSON.stringify(question);
   partsAsking?.abort();
-  if (partsKept.has(key)) { fill(body, partsShown(partsKept.get(key), page)); return; }
   // A small model answers at once; a large one when it is asked, since it must run back for it.
-  const start = () => askParts(body, question, key, page);
+  const start = () => askParts(body, question, page);
   if (page.info.parameters < 5e6 || look("lens").parts === true) start();
   else fill(body, button("Take it apart", () => { look("lens", { parts: true }); start(); }, { class: "main" }));
 }
 
 function partsChoosers(page, set, redo) {
   const field = (title, name, value, hint) => {
-    const input = make("input", { type: "text", value: value ?? "", placeholder: hint, list: "lens-tokens", autocomplete: "off", spellcheck: false });
-    input.addEventListener("change", () => redo({ [name]: input.value === "" ? null : input.value }));
+    const input = make("input", { type: "text", value: value ?? "", placeholder: hint, list: "lens-tokens", autocomplete: "off", spellcheck: false, ...live, onchange: () => redo({ [name]: input.value === "" ? null : input.value }) });
     return make("label", {}, title, input);
   };
-  const position = make("input", { type: "number", min: "0", max: String(page.run.tokens.length - 1), value: String(set.position ?? page.run.tokens.length - 1) });
-  position.addEventListener("change", () => redo({ position: Number(position.value) || 0 }));
+  const position = make("input", { type: "number", min: "0", max: String(page.run.tokens.length - 1), value: String(set.position ?? page.run.tokens.length - 1), ...live, onchange: () => redo({ position: Number(position.value) || 0 }) });
   return make("div", { class: "row" }, make("p", { class: "quiet" }, set.token === null ? "The likeliest one is taken apart, unless one is followed above." : "The one that is followed above is taken apart."),
     field("minus the logit of", "against", set.against, "nothing"), page.info.classes ? null : make("label", {}, "at position", position));
 }
 
-async function askParts(body, question, key, page) {
+async function askParts(body, question, page) {
   const asking = new AbortController();
   partsAsking = asking;
   fill(body, make("div", { class: "row" }, make("progress", { "aria-label": "taking the logit apart" }), make("span", { class: "quiet" }, "running the logit back along the direct path")));
   try {
     const found = await work("attribution", question, null, asking.signal);
-    partsKept.set(key, found);
-    if (partsKept.size > 12) partsKept.delete(partsKept.keys().next().value);
     if (!asking.signal.aborted) fill(body, partsShown(found, page));
   } catch (error) {
     if (!asking.signal.aborted) fill(body, make("p", { class: "bad" }, error.message));

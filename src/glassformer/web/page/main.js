@@ -6,10 +6,19 @@ import { ask } from "./server.js";
 import { canRedo, canUndo, change, onState, readAddress, redo, runState, state, takeBack, undo } from "./state.js";
 import { closeCard, redrawCard } from "./card.js";
 import { page } from "./page.js";
-import { drawTour } from "./tours.js";
+import { attentionView } from "./attention.js";
+import { backwardView } from "./backward.js";
+import { changeView } from "./change_view.js";
+import { lensView } from "./lens.js";
+import { mapView } from "./map.js";
+import { shareView } from "./share.js";
+import { trainingView } from "./training.js";
+import { writingView } from "./writing.js";
+import { drawTour, toursView } from "./tours.js";
 import { changeInWords } from "./trials.js";
-import { VIEWS } from "./views.js";
 
+// In the order of their tabs: {id, title, draw(place, page)}.
+const VIEWS = [mapView, attentionView, lensView, changeView, backwardView, trainingView, writingView, toursView, shareView];
 const $ = (id) => document.getElementById(id);
 const BAD_ADDRESS = "This address could not be read: it may have been cut short. The page starts from the beginning.";
 let offers = [];
@@ -166,17 +175,13 @@ function fillTop(now, all = false) {
 }
 
 function field(id, title, value, act) {
-  const box = make("textarea", { id, rows: 1, spellcheck: false, autocomplete: "off", ...live });
-  box.value = value;
+  const onkeydown = (event) => { if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); submit(); } };
+  const box = make("textarea", { id, rows: 1, spellcheck: false, autocomplete: "off", ...live, value, onkeydown, onchange: () => submit() });
   const submit = () => {
     if (box.dataset.refused === box.value) return; // it stays as it is until it is edited
     clearWrong(id);
     if (box.value !== (state()[id] ?? "")) act(box.value);
   };
-  box.addEventListener("change", submit);
-  box.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); submit(); }
-  });
   return make("label", { class: "text" }, title, box);
 }
 

@@ -194,8 +194,7 @@ function one(tensor, what, at, page) {
 function choosers(tensor, at, redraw) {
   return tensor.shape.slice(0, -2).map((size, axis) => {
     if (size === 1) return null;
-    const choice = make("input", { type: "number", min: "0", max: String(size - 1), value: String(at[axis]) });
-    choice.addEventListener("change", () => { at[axis] = Math.max(0, Math.min(size - 1, Number(choice.value) || 0)); redraw(); });
+    const choice = make("input", { type: "number", min: "0", max: String(size - 1), value: String(at[axis]), onchange: () => { at[axis] = Math.max(0, Math.min(size - 1, Number(choice.value) || 0)); redraw(); } });
     return make("label", {}, `${tensor.axes[axis] ?? "index"} of ${size}`, choice);
   }).filter(Boolean);
 }

@@ -65,13 +65,9 @@ function picturePart(node, x, middle, width, open) {
 }
 
 function pictureButton(title, text, room, kind, act) {
-  const group = make("g", { role: "button", tabindex: "0", class: `press ${kind}`, "aria-label": title },
+  const onkeydown = (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); } };
+  return make("g", { role: "button", tabindex: "0", class: `press ${kind}`, "aria-label": title, onclick: act, onkeydown },
     make("title", {}, title), make("rect", { ...room, rx: 4 }), pictureWord(room, text));
-  group.addEventListener("click", act);
-  group.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); }
-  });
-  return group;
 }
 
 // What the encoder made is read by every block of the decoder.

@@ -11,8 +11,7 @@ export function tokenPicker(settings) {
   const id = `picker-${(pickerCount += 1)}`;
   const list = make("div", { class: "tokens picked", id: `${id}-list`, role: "group", "aria-label": "Tokens found" });
   const said = make("p", { class: "quiet", role: "status" });
-  const box = make("input", { type: "search", id, autocomplete: "off", spellcheck: false, placeholder: "a text, or #12", "aria-controls": `${id}-list` });
-  box.value = settings.start ?? "";
+  const box = make("input", { type: "search", id, autocomplete: "off", spellcheck: false, placeholder: "a text, or #12", "aria-controls": `${id}-list`, value: settings.start ?? "" });
   let asked = 0;
   let waiting = null;
   const look = async () => {
@@ -27,9 +26,7 @@ export function tokenPicker(settings) {
     }
   };
   box.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(look, 120); });
-  box.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") { event.preventDefault(); clearTimeout(waiting); look().then(() => list.querySelector("button")?.focus()); }
-  });
+  box.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); clearTimeout(waiting); look().then(() => list.querySelector("button")?.focus()); } });
   look();
   return make("div", { class: "stack picker" }, make("label", { for: id }, settings.title, box), said, list);
 }

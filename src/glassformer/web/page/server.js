@@ -69,6 +69,7 @@ async function refusalOf(answer) {
 const answered = new Map(); // answers of this page, the oldest first; the same question has the same answer
 const KEPT = 200;
 const CHANGING = new Set(["models", "job", "stop", "train", "trainings"]);
+const LASTING = new Set(["lens", "attribution"]); // long work that has the same result again
 
 export async function ask(word, question = {}, signal = undefined) {
   note(word, question, false);
@@ -133,7 +134,11 @@ function remember(key, found) {
 // Long work: show(job) is called while it goes on; returns the result. `signal` stops it on the server, too.
 export async function work(word, question, show, signal = undefined) {
   note(word, question, true);
-  return whileBusy(() => (kept ? fromFile(keptAnswer(`work ${word}`, question)) : follow(word, question, show, signal)));
+  const key = `work ${word} ${JSON.stringify(question)}`;
+  if (answered.has(key)) return answered.get(key);
+  const found = await whileBusy(() => (kept ? fromFile(keptAnswer(`work ${word}`, question)) : follow(word, question, show, signal)));
+  if (LASTING.has(word)) remember(key, Promise.resolve(found));
+  return found;
 }
 
 async function follow(word, question, show, signal) {

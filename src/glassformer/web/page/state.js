@@ -18,10 +18,6 @@ export function runState(changed = {}) {
   return Object.fromEntries(OF_THE_RUN.map((name) => [name, all[name]]));
 }
 
-export function runStateBefore() {
-  return runState({ changes: [] });
-}
-
 // Change parts of the state; what concerns the run can be undone. The browser's Back returns to the state before, unless `push` is false.
 export function change(parts, { undoable = true, push = true } = {}) {
   const before = now;

@@ -23,10 +23,9 @@ function stepForm(page, optimizers) {
   const chosen = optimizers.find((one) => one.name === settings.optimizer) ?? optimizers[0];
   const lr = settings.optimizer === chosen.name && settings.lr > 0 ? settings.lr : chosen.lr;
   const shown = make("div", { class: "stack" });
-  const rate = make("input", { type: "number", step: "any", min: "0", id: "step-rate" });
-  rate.value = String(lr);
+  const rate = make("input", { type: "number", step: "any", min: "0", id: "step-rate", value: String(lr), ...live });
   const asked = () => ({ optimizer: chosen.name, lr: Number(rate.value) });
-  const select = make("select", { onchange: (event) => { look("step", { optimizer: event.target.value, lr: null }); page.redraw(); } },
+  const select = make("select", { ...live, onchange: (event) => { look("step", { optimizer: event.target.value, lr: null }); page.redraw(); } },
     optimizers.map((one) => make("option", { value: one.name, selected: one.name === chosen.name }, one.name)));
   rate.addEventListener("change", () => { look("step", asked()); page.redraw(); });
   const preview = () => { look("step", { ...asked(), open: true }); drawStep(page, asked(), shown); };
@@ -34,7 +33,7 @@ function stepForm(page, optimizers) {
   if (settings.open) drawStep(page, asked(), shown);
   return [make("div", { class: "row" }, make("label", { class: "narrow" }, "Optimizer", select), make("label", { class: "narrow", for: "step-rate" }, "Rate", rate),
     button("See what it would do", preview, live), button("Take the step", () => takeStep(asked()), { class: "main", ...live }),
-    taken ? button("Take the last step back", () => change({ steps: state().steps.slice(0, -1) })) : null), shown];
+    taken ? button("Take the last step back", () => change({ steps: state().steps.slice(0, -1) }), live) : null), shown];
 }
 
 // Tried first: a step that cannot be taken does not enter the state.
@@ -77,8 +76,7 @@ function stepTable(moves) {
 }
 
 function stepRow(move, top) {
-  const bar = make("span", { class: "bar", "aria-hidden": "true" });
-  bar.style.width = `${top ? (move.relative / top) * 6 : 0}rem`;
+  const bar = make("span", { class: "bar", "aria-hidden": "true", style: { width: `${top ? (move.relative / top) * 6 : 0}rem` } });
   return make("tr", {}, make("th", { scope: "row", class: "mono" }, move.name), make("td", { title: exact(move.relative) }, make("span", { class: "barred" }, bar, make("span", { class: "mono" }, short(move.relative)))),
     make("td", { class: "number mono" }, short(move.downhill)), make("td", { class: "number mono" }, short(move.promised)));
 }

@@ -1,7 +1,7 @@
 // Sweeps: one change at a time for all of a kind, as a heat map whose cells make that change.
 
 import { button, exact, fill, make, short, visible, whole } from "./dom.js";
-import { cssColor, inkOn } from "./color.js";
+import { colored } from "./color.js";
 import { ask, work } from "./server.js";
 import { look, runState } from "./state.js";
 import { oneChange, tryChanges } from "./trials.js";
@@ -70,8 +70,5 @@ function sweepMap(found) {
 
 function sweepCell(found, number, row, column, top) {
   const title = `${found.rows[row]}, ${found.axis} ${column}: ${exact(number)}`;
-  const cell = button(short(number, 2), () => tryChanges([oneChange(found.word, found.names[row], { [found.axis]: column }, 0, found.other ?? "")]), { class: "cell", title, "aria-label": title });
-  cell.style.background = cssColor(number ?? 0, top);
-  cell.style.color = inkOn(number ?? 0, top);
-  return cell;
+  return button(short(number, 2), () => tryChanges([oneChange(found.word, found.names[row], { [found.axis]: column }, 0, found.other ?? "")]), { class: "cell", title, "aria-label": title, style: colored(number ?? 0, top) });
 }

@@ -2,7 +2,7 @@
 
 import { fill, make, visible } from "./dom.js";
 import { ask } from "./server.js";
-import { runStateBefore } from "./state.js";
+import { runState } from "./state.js";
 import { areMade, toggleChanges } from "./trials.js";
 import { holdFocus } from "./steady.js";
 
@@ -10,7 +10,7 @@ const SWITCH_TITLES = { attention: "attention", cross_attention: "cross-attentio
 
 export function switchGrid() {
   const place = make("div", { class: "stack" });
-  place.ready = ask("switches", { state: runStateBefore() })
+  place.ready = ask("switches", { state: runState({ changes: [] }) })
     .then((found) => fill(place, switchTable(found), switchRest(found), found.tokens.map(switchTokens)))
     .catch((error) => fill(place, make("p", { class: "bad" }, error.message)));
   return place;

@@ -1,7 +1,7 @@
 // The number whose gradient is shown: the loss, a logit, how far one is above another, or any entry of a value.
 
 import { button, exact, fill, make, tell, visible } from "./dom.js";
-import { live } from "./kept.js";
+import { kept, live } from "./kept.js";
 import { ask } from "./server.js";
 import { change, look, runState, state } from "./state.js";
 import { tokenPicker } from "./picker.js";
@@ -18,7 +18,7 @@ export function targetBox(page) {
   };
   return make("div", { class: "stack" }, make("p", {}, make("b", {}, of.title), " = ", make("code", {}, exact(of.value))),
     make("div", { class: "row", role: "group", "aria-label": "Gradient of" }, kinds.map((word) => button(TARGET_TITLES[word], () => choose(word), { "aria-pressed": String(word === kind), ...live }))),
-    targetParts(page, kind));
+    kept ? null : targetParts(page, kind));
 }
 
 function targetParts(page, kind) {
@@ -29,7 +29,7 @@ function targetParts(page, kind) {
 
 // The class that a classifier should have said: with it there is a loss.
 function classChooser(page) {
-  const select = make("select", { ...live, onchange: (event) => change({ answer: event.target.value || null, of: { kind: "loss" } }) });
+  const select = make("select", { onchange: (event) => change({ answer: event.target.value || null, of: { kind: "loss" } }) });
   ask("vocabulary", { model: state().model, part: "classes", text: "" })
     .then((found) => fill(select, make("option", { value: "", selected: state().answer === null }, "not said"), found.tokens.map((one) => make("option", { value: one.label, selected: state().answer === one.label }, one.label))))
     .catch((error) => tell(error.message));
@@ -51,10 +51,8 @@ function logitFields(page, both) {
 
 function entryFields(page) {
   const now = page.run.of.kind === "entry" ? page.run.of : { name: "", index: [] };
-  const name = make("input", { id: "entry-name", class: "mono wide", list: "entry-names", autocomplete: "off", spellcheck: false });
-  const index = make("input", { id: "entry-index", class: "mono", autocomplete: "off", placeholder: "0, 3, 5" });
-  name.value = now.name;
-  index.value = now.index.join(", ");
+  const name = make("input", { id: "entry-name", class: "mono wide", list: "entry-names", autocomplete: "off", spellcheck: false, value: now.name });
+  const index = make("input", { id: "entry-index", class: "mono", autocomplete: "off", placeholder: "0, 3, 5", value: now.index.join(", ") });
   const act = (event) => {
     event.preventDefault();
     const numbers = index.value.split(/[\s,]+/).filter((word) => word !== "").map(Number);
@@ -63,7 +61,7 @@ function entryFields(page) {
   };
   const shape = page.run.values.find((one) => one.name === now.name)?.shape;
   return make("form", { class: "row", onsubmit: act }, make("label", { for: "entry-name" }, "Value", name, make("datalist", { id: "entry-names" }, page.run.values.map((one) => make("option", { value: one.name })))),
-    make("label", { for: "entry-index" }, shape ? `Index in ${shape.join(" × ")}` : "Index", index), make("button", { class: "main", ...live }, "Show its gradient"));
+    make("label", { for: "entry-index" }, shape ? `Index in ${shape.join(" × ")}` : "Index", index), make("button", { class: "main" }, "Show its gradient"));
 }
 
 // A number that has no gradient does not enter the state.

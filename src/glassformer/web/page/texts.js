@@ -3,14 +3,11 @@
 import { button, fill, make, short, visible, whole } from "./dom.js";
 import { ask } from "./server.js";
 import { look, state } from "./state.js";
-import { cssColor, inkOn, onTheme } from "./color.js";
+import { colored, onTheme } from "./color.js";
 import { barTrack, percent } from "./bars.js";
 
-// --- pieces ---------------------------------------------------------------------------------------------------------
-
 export function piecesBox(page) {
-  const field = make("textarea", { rows: 2, spellcheck: false, placeholder: "type any text" });
-  field.value = look("writing").pieces ?? "";
+  const field = make("textarea", { rows: 2, spellcheck: false, placeholder: "type any text", value: look("writing").pieces ?? "" });
   const found = make("div", { class: "stack" });
   const cut = async () => {
     const asked = field.value;
@@ -46,8 +43,6 @@ function piecesFound(answer) {
     piecesRow(answer.pieces), more];
 }
 
-// --- classes --------------------------------------------------------------------------------------------------------
-
 export function classesBox(page) {
   const before = new Map(page.run.next_before.map((one) => [one.id, one.probability]));
   const rows = page.run.next.map((one) => make("li", { class: "choice" }, make("span", { class: "token" }, visible(one.label)), barTrack(before.get(one.id) ?? 0, one.probability),
@@ -58,12 +53,9 @@ export function classesBox(page) {
     rows.length === 10 ? make("p", { class: "quiet" }, "The ten likeliest are shown.") : null);
 }
 
-// --- masks ----------------------------------------------------------------------------------------------------------
-
 export function masksBox() {
   const found = make("div", { class: "stack" });
-  const field = make("textarea", { rows: 2, spellcheck: false });
-  field.value = look("writing").masked ?? "";
+  const field = make("textarea", { rows: 2, spellcheck: false, value: look("writing").masked ?? "" });
   const fillIn = async () => {
     look("writing", { masked: field.value });
     try {
@@ -76,8 +68,6 @@ export function masksBox() {
   };
   return make("section", { class: "box stack" }, make("h2", {}, "Masks"), make("label", { class: "broad" }, "a text with [MASK] in the place of words", field), make("div", { class: "row" }, button("Fill in", fillIn, { class: "main" })), found);
 }
-
-// --- similarity -----------------------------------------------------------------------------------------------------
 
 let similarityAgain = null;
 onTheme(() => similarityAgain?.());
@@ -97,8 +87,7 @@ export function similarityBox() {
     }
   };
   const draw = (list) => fill(fields, list.map((text, number) => {
-    const field = make("textarea", { rows: 1 });
-    field.value = text;
+    const field = make("textarea", { rows: 1, value: text });
     field.addEventListener("change", compare);
     const remove = list.length > 2 ? button("×", () => { draw(read().filter((_, n) => n !== number)); compare(); }, { "aria-label": `Leave out text ${number + 1}` }) : null;
     return make("div", { class: "row" }, make("label", { class: "broad" }, `text ${number + 1}`, field), remove);
@@ -111,12 +100,7 @@ export function similarityBox() {
 }
 
 function similarityTable(answer) {
-  const cell = (value) => {
-    const place = make("td", { class: "number mono" }, short(value, 3));
-    place.style.background = cssColor(value, 1);
-    place.style.color = inkOn(value, 1);
-    return place;
-  };
+  const cell = (value) => make("td", { class: "number mono", style: colored(value, 1) }, short(value, 3));
   const names = answer.cosine.map((_, number) => `text ${number + 1}`);
   return make("table", {}, make("caption", { class: "quiet" }, `cosines of vectors with ${whole(answer.width)} entries`), make("thead", {}, make("tr", {}, make("td"), names.map((name) => make("th", { scope: "col" }, name)))),
     make("tbody", {}, answer.cosine.map((row, number) => make("tr", {}, make("th", { scope: "row" }, names[number]), row.map(cell)))));

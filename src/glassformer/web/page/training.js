@@ -131,7 +131,7 @@ async function openCourse(key, steps = undefined) {
     shownTraining.stop = null;
     if (steps?.length) shownTraining.step = steps[0];
     trainingShow(course);
-    if (course.job && !course.recorded) followIfGoing(course.job);
+    if (course.job && !course.recorded && !(await ask("job", { job: course.job }).catch(() => ({ ended: true }))).ended) followTraining(course.job);
   } catch (error) {
     shownTraining.stop = null;
     if (error.fact === "stopped") { trainingShow(await work("course", { model: key, steps: [] })); return; }
@@ -139,11 +139,6 @@ async function openCourse(key, steps = undefined) {
     tell(error.message);
     trainingShow();
   }
-}
-
-async function followIfGoing(key) {
-  const job = await ask("job", { job: key }).catch(() => ({ ended: true }));
-  if (!job.ended) followTraining(key);
 }
 
 // --- the course -------------------------------------------------------------------------------------------------------

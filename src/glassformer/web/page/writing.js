@@ -1,6 +1,7 @@
 // Writing: one token after the other, with everything else that could have come; any of them can be gone on from.
 
 import { button, fill, make, tell, visible, whole } from "./dom.js";
+import { live } from "./kept.js";
 import { ask, work } from "./server.js";
 import { change, look, runState, state } from "./state.js";
 import { writingBars, writingCut } from "./bars.js";
@@ -20,8 +21,10 @@ const SETTINGS = {
 const roots = new Map(); // what was written behind each text: a tree, {id, label, ends, parent, children}
 const writing = { key: null, node: null, found: null, parts: null, stop: null, turn: 0 };
 
-function drawWriting(place, page) {
+function drawWriting(view, page) {
   writing.stop?.();
+  const place = make("fieldset", { class: "stack", ...live }); // a file shows what was written, and writes no more
+  view.append(place);
   if (page.info.reads === false) { place.append(make("p", { class: "quiet" }, "This model was given a batch of ids, and no tokenizer to read and write texts with.")); return; }
   if (page.info.vectors) { place.append(similarityBox(), piecesBox(page)); return; }
   if (page.info.classes) { place.append(classesBox(page), piecesBox(page)); return; }
@@ -93,8 +96,8 @@ function writingParts(page) {
     tree: make("section", { class: "box stack" }), actions: make("div", { class: "row" }), progress: make("span", { class: "quiet", role: "status" }), wrong: make("p", { class: "bad" }), limits: make("div"),
   };
   const source = page.run.source ? make("div", {}, make("h2", {}, "Source"), make("div", { class: "tokens" }, page.run.source.map((token) => make("span", { class: "token" }, visible(token.label))))) : null;
-  parts.root = make("div", { class: "stack" }, parts.limits,
-    make("section", { class: "box stack" }, source, make("h2", {}, page.run.source ? "Target" : chatOn() ? "The prompt and the answer" : "Text"), parts.path, parts.note, parts.wrong, parts.actions, parts.progress),
+  parts.root = make("div", { class: "stack" },
+    make("section", { class: "box stack" }, source, make("h2", {}, page.run.source ? "Target" : chatOn() ? "The prompt and the answer" : "Text"), parts.path, parts.note, parts.wrong, parts.actions, parts.progress, parts.limits),
     make("div", { class: "beside" }, make("section", { class: "box stack" }, make("h2", {}, "The next token"), writingSettings(), parts.bars, parts.cut), parts.tree));
   writingActions(parts);
   return parts;
@@ -105,15 +108,13 @@ function writingSettings() {
   return make("div", { class: "row", role: "group", "aria-label": "How the next token is drawn" }, Object.entries(SETTINGS).map(([name, one]) => {
     const { title, usual, ...limits } = one;
     const value = now[name] ?? usual;
-    const field = make("input", { type: "number", ...limits, value: value === null ? "" : String(value), id: `writing-${name}` });
-    field.addEventListener("change", () => { look("writing", { [name]: field.value === "" ? null : Number(field.value) }); writingShow(); });
+    const field = make("input", { type: "number", ...limits, value: value === null ? "" : String(value), id: `writing-${name}`, onchange: () => { look("writing", { [name]: field.value === "" ? null : Number(field.value) }); writingShow(); } });
     return make("label", {}, title, field);
   }));
 }
 
 function writingActions(parts) {
-  const count = make("input", { type: "number", min: "1", max: "400", value: String(look("writing").count ?? 20), "aria-label": "Tokens at once" });
-  count.addEventListener("change", () => look("writing", { count: Number(count.value) || 20 }));
+  const count = make("input", { type: "number", min: "1", max: "400", value: String(look("writing").count ?? 20), "aria-label": "Tokens at once", onchange: () => look("writing", { count: Number(count.value) || 20 }) });
   parts.one = button("Next token", () => writingStep(), { class: "main" });
   parts.many = button("Write on", () => writingMany(Number(count.value)));
   parts.halt = button("Stop", () => writing.stop?.(), { hidden: true });
@@ -154,7 +155,7 @@ function writingLimits(limits) {
   const { changes, steps } = state();
   if (!changes.length && !steps.length) return;
   fill(writing.parts.limits, make("p", { class: "quiet" }, limits.length ? "The model writes with the changes above, but for these:" : "The model writes with the changes above."),
-    make("ul", { class: "quiet" }, limits.map((one) => make("li", {}, make("b", {}, changeInWords(changes[one.change])), ` is ${one.why}.`))));
+    limits.length ? make("ul", { class: "quiet" }, limits.map((one) => make("li", {}, make("b", {}, changeInWords(changes[one.change])), ` is ${one.why}.`))) : null);
 }
 
 function writingIdle(said) {

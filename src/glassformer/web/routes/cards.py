@@ -42,6 +42,6 @@ def proof(session: RunSession, name: str, index: tuple[int, ...]) -> dict[str, A
 def cards_of(session: RunSession, *, gradient: bool) -> Cards:
     """Return the cards of a run, with gradients if they are wanted, known already, or quickly computed."""
     is_quick = session.run.keeps == EVERYTHING and session.opened.dtype == np.float64
-    if gradient or is_quick or session.has_gradients:
+    if gradient or is_quick or "gradients" in session.kept:
         return session.once("cards", lambda: Cards(session.run, session.of, session.gradients))
     return session.once("cards of values", lambda: Cards(session.run, session.of, why_not=LATER))

@@ -33,10 +33,14 @@ def models(explorer: Explorer) -> dict[str, Any]:
 @route("open")
 def open_model(explorer: Explorer, model: str) -> dict[str, Any]:
     """Return the facts about a model that the page needs before any run."""
-    opened = explorer.opened(model)
+    opened, (base, step) = explorer.opened(model), parted(model)
     config = opened.model.config
+    if model in explorer.offers or step is None:
+        title = chosen(explorer.offers, model).title
+    else:
+        title = f"{explorer.training(base).title}, after step {step:,}"
     return {
-        "title": title_of(explorer, model),
+        "title": title,
         "architecture": config.architecture,
         "facts": {name: getattr(config, name) for name in ("layers", "width", "heads", "vocab", "context")
                   if hasattr(config, name)},
@@ -51,14 +55,6 @@ def open_model(explorer: Explorer, model: str) -> dict[str, Any]:
         "example": example_text(opened.model),
         "words": {"all": WORDS, "number": WITH_NUMBER, "other": WITH_OTHER},
     }  # fmt: skip
-
-
-def title_of(explorer: Explorer, key: str) -> str:
-    """Return the title of a model, with the step if it is a frame of a training."""
-    base, step = parted(key)
-    if key in explorer.offers or step is None:
-        return chosen(explorer.offers, key).title
-    return f"{explorer.training(base).title}, after step {step:,}"
 
 
 @route("run")
@@ -137,10 +133,5 @@ def said_of(session: RunSession) -> dict[str, Any]:
                 "against": of.against, "position": of.position}  # fmt: skip
     asked = session.state.of
     name, index = (asked.name, list(asked.index)) if asked.kind == "entry" else ("vectors", [0, 0, 0])
-    return {
-        "kind": "entry",
-        "title": f"{name}{index}",
-        "value": float(of.value(session.run)),
-        "name": name,
-        "index": index,
-    }
+    return {"kind": "entry", "title": f"{name}{index}", "value": float(of.value(session.run)), "name": name,
+            "index": index}  # fmt: skip

@@ -41,8 +41,7 @@ def tile(
     what     value, gradient, before, gradient before, or change
     name     of a value or a parameter
     at       one index for each axis but the last two; all zero if left out
-    rows, columns    [start, stop) of the rectangle; all if left out
-    height, width    cells at most
+    rows, columns    [start, stop) of the rectangle, all if left out; in at most `height` times `width` cells
     """
     array = session.array(what, name)
     matrix = as_matrix(array, (0,) * max(0, array.ndim - 2) if at is None else at)

@@ -6,7 +6,6 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from ...arrays import Tree
 from ...errors import CheckpointError, ConfigError, did_you_mean
 from ...registry import SUMMARIES
 from ...runs.in_memory import Trial, new_trial
@@ -113,8 +112,8 @@ def _train(explorer: Explorer, job: Job, key: str, task: str, settings: dict[str
             _take_steps(trial, history, job)
         finally:
             training_lock.release()
-        params = _best(trial)
-    except StoppedError:
+        params = trial.session.load_params()  # those with the lowest validation loss
+    except (StoppedError, CheckpointError):  # or the last ones, where none was finite
         params = trial.session.trained.params
     finally:
         history.ended = True
@@ -126,14 +125,6 @@ def _train(explorer: Explorer, job: Job, key: str, task: str, settings: dict[str
         TrainedModel.of_task(session.model, params, session.task, source=history.title),
     )
     return history.to_dict()
-
-
-def _best(trial: Trial) -> Tree:
-    """Return the parameters with the lowest validation loss, or the last ones where none was finite."""
-    try:
-        return trial.session.load_params()
-    except CheckpointError:
-        return trial.session.trained.params
 
 
 def _take_steps(trial: Trial, history: LiveTraining, job: Job) -> None:

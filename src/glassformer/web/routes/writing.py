@@ -134,32 +134,30 @@ def begun(explorer: Explorer, place: Place) -> Begun:
         raise ConfigError(f"{model.title} is an encoder, which does not write", hint="choose another model")
     if model.inputs is not None:
         raise ConfigError(f"{model.title} has a batch of ids and no tokenizer", hint="load a model that has one")
-    writer = _writer(explorer, place, opened)
     check_ids(np.array(place.written, dtype=np.int64), model.config.vocab, what="the ids that were written")
+    task, source = known_task(model), None
+    tokenizer, ends = model.answer_tokenizer, frozenset(model.end_ids)
     if place.chat is not None:
-        ids, ends = _conversation(opened, place.chat)
-        assert model.tokenizer is not None
-        return Begun(opened, writer, ids, None, ends, model.tokenizer)
-    task = known_task(model)
-    if task is not None:
-        batch = task.encode_input(place.state.text)
-        ending = task.answer_tokenizer.specials.get(END)
-        read, source, tokenizer = batch.tokens[0], batch.source, task.answer_tokenizer
-        ends = frozenset(() if ending is None else (ending,))
+        read, ends = _conversation(opened, place.chat)
+        tokenizer = model.tokenizer
+    elif task is not None:
+        batch, tokenizer = task.encode_input(place.state.text), task.answer_tokenizer
+        [read], source = batch.tokens, batch.source
+        ends = frozenset({tokenizer.specials[END]} if END in tokenizer.specials else ())
     else:
-        assert model.answer_tokenizer is not None
         [read], source = encode_prompts(model, [place.state.text])
-        ends, tokenizer = frozenset(model.end_ids), model.answer_tokenizer
+    assert tokenizer is not None
+    writer = _writer(explorer, place, opened, len(read))
     first = None if source is None else writer.read("source", _plain(source[0]))
     return Begun(opened, writer, writer.read("tokens", _plain(read)), first, ends, tokenizer)
 
 
-def _writer(explorer: Explorer, place: Place, opened: Opened) -> Writer:
+def _writer(explorer: Explorer, place: Place, opened: Opened, size: int) -> Writer:
     """Return the model that writes, with the steps and changes of a state."""
     if not place.state.steps and not place.state.changes:
         return Writer(opened.model.model, opened.params, _readers.setdefault(opened, ReaderCache()))
     session, chats = explorer.session(place.state), place.chat is not None
-    return session.once(f"writer {chats}", lambda: writer_of(session, chats=chats))
+    return session.once(f"writer {chats}", lambda: writer_of(session, size, chats=chats))
 
 
 def _conversation(opened: Opened, chat: Chat) -> tuple[Ids, frozenset[int]]:
