@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -63,6 +64,7 @@ class TrainedModel:
     origin              the name and the options of the task it learned, where that has a name
     task_maker          builds this task
     inputs              the batch that a model without a tokenizer reads
+    loss                what its training minimized, and `evaluate` measures
 
     >>> import glassformer as gf
     >>> model = gf.train(None, "majority", steps=200, show=False)
@@ -89,6 +91,7 @@ class TrainedModel:
     task_maker: Callable[[], Task] | None = None
     inputs: Batch | None = None
     built: Model | None = None
+    loss: str = "cross_entropy"
 
     def __post_init__(self) -> None:
         given: Any = self.config
@@ -125,8 +128,9 @@ class TrainedModel:
         return _room("interpret.show").html_of(title, leaves)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks hold functions, which cannot be pickled: `origin` builds a task that has a name again.
-        return {**vars(self), "task_maker": None}
+        # `origin` builds a task that has a name again; others may hold functions, which cannot be pickled.
+        task = None if self.origin or self.task_maker is None else self.task
+        return {**vars(self), "task_maker": partial(copy.copy, task) if task and task.is_picklable else None}
 
     def __copy__(self) -> TrainedModel:
         return replace(self)

@@ -120,7 +120,7 @@ def test_what_is_not_there_is_refused(run, decoder):
     with pytest.raises(LengthError, match="there is no feed-forward layer 2"):
         ablate_neurons(run, 2)
     assert ablate_heads(run, layers=[1]).parts == [part for part in ablate_heads(run).parts if part.layer == 1]
-    with pytest.raises(LengthError, match="there is no layer '1'"):
+    with pytest.raises(ConfigError, match="layers is '1'"):
         ablate_heads(run, layers="1")
     with pytest.raises(LengthError, match="has no feature 32"):
         ablate_neurons(run, 0, [32])

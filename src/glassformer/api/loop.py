@@ -110,6 +110,10 @@ class Loop:
         loop._trained = model_of_run(loop.session.run, params={})
         return loop
 
+    def __reduce__(self) -> Any:
+        hint = "copy loop.now, or name a folder: gf.Loop(…, out=folder), and gf.Loop.resume(folder) elsewhere"
+        raise ConfigError("a loop holds a training that goes on, which cannot be copied or pickled", hint=hint)
+
     def __iter__(self) -> Iterator[StepRecord]:
         return self.session.steps()
 
@@ -145,7 +149,8 @@ class Loop:
         own = self.session.parametrization
         params = own.effective(trained)
         adapter = Adapter.of(own, trained, params)
-        return replace(self._trained, params=params, adapter=adapter, metrics=self.history.metrics)
+        loss, metrics = self.session.run.recipe.loss, self.history.metrics
+        return replace(self._trained, params=params, adapter=adapter, metrics=metrics, loss=loss)
 
 
 class _Asked(NamedTuple):

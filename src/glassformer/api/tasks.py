@@ -10,6 +10,7 @@ from ..data import TASKS, Task
 from ..data.array_task import array_task
 from ..errors import ConfigError, DataError, did_you_mean
 from ..execution import AMONG_MODEL_SETTINGS
+from ..registry import find
 from ..runs.custom_files import takes_lexicon
 from ..runs.planning import check_fit, task_for, task_options
 from ..runs.provenance import stable_data
@@ -92,8 +93,10 @@ def evaluated(model: TrainedModel, data: Any, options: dict[str, Any]) -> Evalua
         )
     task = model.task if data is None else _evaluation_task(model, data, options)
     if task is None:
-        raise ConfigError("this model has no data of its own", hint="pass some: model.evaluate(data)")
-    return evaluate(model.model, model.params, task.held_out, metric=task.metric, groups=task.groups)
+        hint = "pass some: model.evaluate(data); a pickled model keeps data that has a name, or is of arrays"
+        raise ConfigError("this model has no data of its own", hint=hint)
+    pair = None if model.loss == "cross_entropy" else find("loss", model.loss)
+    return evaluate(model.model, model.params, task.held_out, metric=task.metric, groups=task.groups, pair=pair)
 
 
 def _evaluation_task(model: TrainedModel, data: Any, options: dict[str, Any]) -> Task:

@@ -1,6 +1,7 @@
 """A task of arrays: token ids, and what is to be answered."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,10 +58,6 @@ def array_task(
     decode = (target_tokenizer or tokenizer).decode
     continues = found == "decoder" and not np.any(np.asarray(first.targets) == IGNORE)
 
-    def encode_input(typed: str) -> Batch:
-        ids = tokenizer.encode(typed)[None]
-        return Batch(ids) if first.source is None else Batch(np.asarray(first.tokens)[:1, :1], source=ids)
-
     return Task(
         name="arrays",
         architecture=found,
@@ -71,11 +68,20 @@ def array_task(
         settings={**settings, **SIZES},
         recipe=recipe(),
         metric="classes" if has_classes else "none" if continues else "sequence",
-        encode_input=encode_input,
-        decode_answer=(lambda ids: str(int(np.ravel(ids)[0]))) if has_classes else decode,
+        encode_input=partial(_encode_input, tokenizer, None if first.source is None else first.tokens[:1, :1]),
+        decode_answer=_class_name if has_classes else decode,
         summary="token ids",
         notes=(f"{_told(train)} to train on, {_told(held_out)} held out",),
     )
+
+
+def _encode_input(tokenizer: Tokenizer, begin: Array | None, typed: str) -> Batch:
+    ids = tokenizer.encode(typed)[None]
+    return Batch(ids) if begin is None else Batch(np.asarray(begin), source=ids)
+
+
+def _class_name(ids: Any) -> str:
+    return str(int(np.ravel(ids)[0]))
 
 
 class Stream:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..arrays import Array
+from ..errors import ConfigError
 from ..models.model import Batch
 from ..registry import SUMMARIES
 from ..setting import check_known
 from ..text.tokenizer import Tokenizer
-from .examples import Dataset
+from .examples import Dataset, Examples, Windows
 
 Architecture = Literal["encoder", "decoder", "encoder-decoder"]
 Metric = Literal["classes", "sequence", "none"]
@@ -64,6 +65,25 @@ class Task:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "summary", self.summary or SUMMARIES.get(self.name, ""))
+
+    @property
+    def is_picklable(self) -> bool:
+        """Whether it holds arrays, and no functions that pickle could not find again."""
+        own = (self.encode_input, self.decode_answer)
+        is_of_arrays = all(isinstance(one, Examples | Windows) for one in (self.train, self.held_out))
+        return is_of_arrays and not any("<locals>" in getattr(one, "__qualname__", "") for one in own)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if not self.is_picklable:
+            fact = f"the task {self.name!r} holds functions, which pickle cannot keep"
+            raise ConfigError(fact, hint=f"build it again where you need it: gf.data.build_task({self.name!r}, …)")
+        return super().__reduce_ex__(protocol)
+
+    def __copy__(self) -> "Task":
+        return self  # nothing in it changes
+
+    def __deepcopy__(self, memo: Any) -> "Task":
+        return self
 
     @property
     def answer_tokenizer(self) -> Tokenizer:

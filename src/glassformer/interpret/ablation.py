@@ -77,7 +77,9 @@ class Ablation(Tabled):
         return f"what changes without each of {len(rows)} parts", columns, rows, []
 
 
-def ablate_heads(run: Run, way: str = "zero", *, layers: Sequence[int] | None = None, **settings: Any) -> Ablation:
+def ablate_heads(
+    run: Run, way: str = "zero", *, layers: int | Sequence[int] | None = None, **settings: Any
+) -> Ablation:
     """Silence every head of every attention, or of those of some layers, one at a time; settings as in `ablate`."""
     parts = [
         Ablated(f"{one.name}.output.x", one.layer, head=head)

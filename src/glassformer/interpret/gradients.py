@@ -141,6 +141,10 @@ class Gradients(NamedValues):
     arrived: Mapping[Address, Array]  # the gradients of values that were changed, as they became
     no_effect: tuple[Change, ...] = ()  # the changes of gradients that altered nothing
     inside: RecomputedBlocks | None = None  # what is inside the blocks, for a run that keeps block checkpoints
+    asked: tuple[Any, ...] = ()  # the target, and the changes of gradients
+
+    def __reduce__(self) -> Any:
+        return gradients, (self.run, *self.asked)
 
     def __getitem__(self, name: str) -> Array:
         check_name(name, self.run)
@@ -214,7 +218,7 @@ def gradients(run: Run, of: Target = LOSS, changes: Change | Sequence[Change] = 
     if rules.changes:
         grads, undoing, inside = _run_back(run, dlogits, rules)
     no_effect = tuple(change for change in changes if not any(change is one for one in rules.altered))
-    return Gradients(run, grads, undoing, rules.arrived, no_effect, inside)
+    return Gradients(run, grads, undoing, rules.arrived, no_effect, inside, (of, changes))
 
 
 def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, Pairs, RecomputedBlocks | None]:

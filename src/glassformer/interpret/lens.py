@@ -117,7 +117,7 @@ class Lens(Tabled):
             ) from None
 
 
-def lens(run: Run, *, at: Sequence[str] | None = None, positions: Any = None) -> Lens:
+def lens(run: Run, *, at: str | Sequence[str] | None = None, positions: Any = None) -> Lens:
     """Read the stream of a run by its head, at all points, or at those named in `at`.
 
     `positions` are the ones to look at, all unless given; a point takes as much memory as their logits. A negative
@@ -137,7 +137,7 @@ def lens(run: Run, *, at: Sequence[str] | None = None, positions: Any = None) ->
     return Lens(run, chosen, logits, numbers)
 
 
-def chosen_points(run: Run, at: Sequence[str] | None, stack: str | None = None) -> list[Point]:
+def chosen_points(run: Run, at: str | Sequence[str] | None, stack: str | None = None) -> list[Point]:
     """Return the points of the stream by their names or labels, all unless given."""
     every = points(run, stack)
     if at is None:

@@ -83,7 +83,13 @@ class Patching(Tabled):
 
 
 def patch_stream(
-    run: Run, source: Run, of: Answer, *, at: Sequence[str] | None = None, stack: str | None = None, **settings: Any
+    run: Run,
+    source: Run,
+    of: Answer,
+    *,
+    at: str | Sequence[str] | None = None,
+    stack: str | None = None,
+    **settings: Any,
 ) -> Patching:
     """Patch the stream at every point, or at those named in `at`, and position; settings as in `patch`."""
     found = chosen_points(run, at, stack)
@@ -102,7 +108,9 @@ def patch_sublayers(
     return patch(run, source, of, variants, found, "position", **settings)
 
 
-def patch_heads(run: Run, source: Run, of: Answer, *, layers: Sequence[int] | None = None, **settings: Any) -> Patching:
+def patch_heads(
+    run: Run, source: Run, of: Answer, *, layers: int | Sequence[int] | None = None, **settings: Any
+) -> Patching:
     """Patch every head of every attention, or of those of some layers, at all positions; settings as in `patch`."""
     found = [one.name for one in sublayers(run, kinds=ATTENTIONS, layers=layers)]
     variants = [(f"{name}.output.x", {"head": n}) for name in found for n in range(run.heads)]

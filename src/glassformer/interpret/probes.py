@@ -135,7 +135,7 @@ def descend(
 
 
 def probe_points(
-    run: Run, labels: Array, test: Run, test_labels: Array, *, classes: int, at: Sequence[str] | None = None
+    run: Run, labels: Array, test: Run, test_labels: Array, *, classes: int, at: str | Sequence[str] | None = None
 ) -> dict[str, float]:
     """Return how well classes of tokens can be read at each point of the stream: accuracy on a run not learned from.
 
@@ -194,7 +194,7 @@ def linear_cka(x: Array, y: Array) -> float:
     return across / (own * other) ** 0.5
 
 
-def layer_similarity(run: Run, other: Run | None = None, *, at: Sequence[str] | None = None) -> Array:
+def layer_similarity(run: Run, other: Run | None = None, *, at: str | Sequence[str] | None = None) -> Array:
     """Return the CKA of all pairs of values (N, N): of points of the stream unless named, padding left out.
 
     `other` is a run of another model on the same tokens; then rows are of the one and columns of the other.

@@ -93,6 +93,11 @@ class Run(NamedValues):
         changed = f", {len(self.changes)} changes" if self.changes else ""
         return f"<run of {type(self.model).__name__} on {self.batch.tokens.shape}: {len(self)} values{changed}>"
 
+    def __reduce__(self) -> Any:
+        """Pickle, or copy, what made the run: it runs again."""
+        start = self.plain or self
+        return _again, (start.model, start.params, start.batch, self.keeps, self.labels, self.changes)
+
     @property
     def keeps(self) -> str:
         """What it keeps: everything, or block checkpoints."""
@@ -151,6 +156,10 @@ class Run(NamedValues):
                 continue  # what would not have moved is frozen all the same
             logging.getLogger("glassformer").warning("the change %r of %s altered nothing", change.word, change.name)
         return replace(run, changes=wanted, no_effect=no_effect, plain=start) if wanted else start
+
+
+def _again(model: Model, params: Tree, batch: Batch, keep: str, labels: Labels, changes: tuple[Change, ...]) -> Run:
+    return watch(model, params, batch, keep=keep, labels=labels).changed(*changes)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -33,11 +33,11 @@ from ..models import EncoderDecoder, Model
 from ..setting import texts_of
 from ..trained_model import TrainedModel
 from ..tree import flatten, rebuilt
+from .activations import activations
 from .changes import Change, listed
 from .names import MASK, RETURNED
 from .packed import unpacked
 from .steering_plan import PROMPT, STACKS, CallKeys, ChangePlan, Key, plan_changes, sorted_changes
-from .stream import token_rows
 from .where import axes_of, is_of_source
 
 
@@ -314,8 +314,6 @@ def steering_vector(model: TrainedModel, toward: Sequence[str], away: Sequence[s
     """
     means = []
     for side in (toward, away):
-        rows = [token_rows(model.watch(text), name).mean(axis=0) for text in texts_of(side)]
-        if not rows:
-            raise ConfigError("there are no texts on one side", hint="give at least one text on each")
-        means.append(np.mean(rows, axis=0))
+        found = activations(model, texts_of(side), [name])
+        means.append(np.mean([found[name][found.examples == n].mean(axis=0) for n in range(len(side))], axis=0))
     return means[0] - means[1]

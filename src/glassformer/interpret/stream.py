@@ -65,7 +65,7 @@ def chosen_stack(run: Run, stack: str | None) -> str:
 
 
 def sublayers(
-    run: Run, stack: str | None = None, kinds: tuple[str, ...] = tuple(KINDS), layers: Sequence[int] | None = None
+    run: Run, stack: str | None = None, kinds: tuple[str, ...] = tuple(KINDS), layers: int | Sequence[int] | None = None
 ) -> list[Sublayer]:
     """Return the sublayers of one stack, or of all, and of some layers, or of all, in the order in which they run."""
     found = [

@@ -346,6 +346,7 @@ def model_of_run(run: Run, checkpoint: str = BEST, *, params: Tree | None = None
         family=family,
         labels=labels,
         metrics=run.metrics(),
+        loss=run.recipe.loss,
         source=str(run.folder),
         origin={"name": run.task_name, "options": run.task_options, "lexicon": lexicon},
         task_maker=run.task,

@@ -22,7 +22,7 @@ Score: TypeAlias = Callable[[Tree, Batch], tuple[Any, Array]]
 class Evaluation:
     """A model against a whole data set.
 
-    loss       mean cross-entropy over every counted target
+    loss       mean cross-entropy, or the loss that the model was trained with, over every counted target
     accuracy   share of examples that are right: the likeliest class, or every token of the answer (None: not asked)
     groups     accuracy of each group of examples, such as languages
     learned    accuracy after a step of training, on the batch of that step

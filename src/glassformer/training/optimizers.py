@@ -253,6 +253,8 @@ def register_optimizer(name: str, cls: Any) -> None:
     """Let recipes choose your own class of optimizers by a name: optimizer="name"."""
     if not isinstance(cls, type) or not issubclass(cls, Optimizer):
         hint = "pass a class derived from gf.training.Optimizer, which writes slots and move"
+        if isinstance(cls, Optimizer):
+            hint = f"pass {type(cls).__name__} itself, and its settings beside it: weight_decay=0.1"
         raise ConfigError(f"{cls!r:.80} is no class of optimizers", hint=hint)
     registry.register("optimizer", name, cls)
     OPTIMIZERS[name] = cls

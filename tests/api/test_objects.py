@@ -1,0 +1,78 @@
+"""Objects that people copy, pickle and hand to other processes."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import glassformer as gf
+from glassformer.interpret import Cards, Logit, gradients, lens, zero
+
+
+def pickled(thing):
+    return pickle.loads(pickle.dumps(thing))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return gf.train(None, "counting", steps=2, show=False)
+
+
+@pytest.mark.parametrize("copied", [pickled, copy.deepcopy, copy.copy])
+def test_a_run_is_the_same_after_copying(copied, model):
+    run = model.watch("1 2 3").changed(zero("blocks.0.attention.output.x", head=1))
+    again = copied(run)
+    assert all(np.array_equal(again[name], run[name]) for name in run)
+    assert (again.loss, again.tokens, len(again.changes)) == (run.loss, run.tokens, 1)
+    assert again.plain.loss == run.plain.loss
+
+
+def test_what_holds_a_run_can_be_pickled(model):
+    run = model.watch("1 2 3", keep="block_checkpoints")
+    found = gradients(run, Logit("4"))
+    assert np.array_equal(pickled(found)["blocks.0"], found["blocks.0"])
+    assert np.array_equal(pickled(lens(run)).logits, lens(run).logits)
+    assert pickled(Cards(run)).card("blocks.0", (0, 1, 2)).value == run["blocks.0"][0, 1, 2]
+
+
+@pytest.mark.parametrize("copied", [pickled, copy.deepcopy])
+def test_a_loop_cannot_be_copied(copied):
+    with pytest.raises(gf.GlassformerError, match=r"loop\.now"):
+        copied(gf.Loop(None, "counting", steps=2))
+
+
+def test_a_task_with_functions_is_built_again_instead(model):
+    with pytest.raises(gf.GlassformerError, match="build_task"):
+        pickle.dumps(model.task)
+    assert copy.deepcopy(model.task) is model.task
+
+
+def test_a_model_keeps_arrays_that_it_was_trained_on():
+    tokens = np.random.default_rng(0).integers(0, 5, (40, 6))
+    model = gf.train(None, (tokens, tokens[:, 0] % 2), steps=2, show=False)
+    assert pickled(model).evaluate() == model.evaluate()
+    assert pickled(model).classify("1 2 3").label == model.classify("1 2 3").label
+
+
+def test_data_that_cannot_be_pickled_is_missed_in_words():
+    batches = iter([gf.Batch(np.ones((4, 3), int), np.ones((4, 3), int))] * 3)
+    model = pickled(gf.train(gf.build("tiny-decoder"), batches, steps=2, validation=np.ones((4, 3), int), show=False))
+    with pytest.raises(gf.GlassformerError, match="a pickled model keeps"):
+        model.evaluate()
+
+
+def test_a_model_is_measured_by_the_loss_that_it_was_trained_with(monkeypatch):
+    def squares(logits, targets):
+        return np.mean(logits**2, dtype=np.float32), logits
+
+    def squares_backward(dloss, logits):
+        return dloss * 2 * logits / logits.size
+
+    model = gf.train(None, "majority", steps=2, loss=(squares, squares_backward), show=False)
+    assert model.evaluate().loss == pytest.approx(model.history.metrics[-1]["val_loss"])
+
+
+def test_an_optimizer_that_is_made_already_is_refused_by_name():
+    with pytest.raises(gf.GlassformerError, match=r"(?s)AdamW\(.*pass AdamW itself, and its settings"):
+        gf.train(None, "counting", optimizer=gf.training.AdamW(), show=False)
