@@ -106,16 +106,16 @@ def number(value: float | None) -> str:
     metavar="DIR",
     help="Where to write: a folder for a figure of the losses, light and dark (default: none is drawn).",
 )
-@click.option("--format", "form", default="png", metavar="TYPE", help="Format: png, svg or pdf.")
+@click.option("--format", "form", metavar="TYPE", help="Format: png, svg or pdf (default: png).")
 @click.option("--samples/--no-samples", default=True, help="Let each model answer some prompts.")
 @json_option
-def compare(runs: tuple[Path, ...], out: Path | None, form: str, samples: bool, json: bool) -> None:
+def compare(runs: tuple[Path, ...], out: Path | None, form: str | None, samples: bool, json: bool) -> None:
     """Compare runs side by side: settings that differ, losses by step and by time, speed, samples, a figure."""
-    from ..plots import FORMATS, loss_curves, save_themes
-
-    check_known("there is no format", form, FORMATS)
+    if form is not None and out is None:
+        raise ConfigError("--format is of the figure, and none is drawn", hint="add --out DIR")
     if len(runs) < 2 or len({path.resolve() for path in runs}) < len(runs):
         raise ConfigError("there is nothing to compare", hint="name two or more different runs")
+    draw = _drawing(form or "png") if out is not None else None
     opened = [open_run(path) for path in runs]
     names = _names(runs)
     metrics = {name: run.metrics() for name, run in zip(names, opened, strict=True)}
@@ -125,19 +125,26 @@ def compare(runs: tuple[Path, ...], out: Path | None, form: str, samples: bool, 
         for number, run in enumerate(opened if samples else ()):
             show(number, len(opened), "models")
             answers.append(samples_or_reason(run))
-    draw = partial(save_themes, partial(loss_curves, metrics), form=form)
     if json:
-        print_json(_as_json(runs, opened, curves, answers, [] if out is None else draw(out, FIGURE)))
+        print_json(_as_json(runs, opened, curves, answers, [] if draw is None else draw(metrics, out)))
         return
     _print_figures(names, opened)
     _print_settings(names, opened)
     _print_losses(names, curves)
     for name, said in zip(names, answers, strict=False):
         _print_samples(name, said)
-    if out is None:
+    if draw is None:
         log("--out DIR draws the losses")
     else:
-        log(f"figure: {', '.join(map(str, draw(out, FIGURE)))}")
+        log(f"figure: {', '.join(map(str, draw(metrics, out)))}")
+
+
+def _drawing(form: str) -> Any:
+    """Return what draws the losses of runs into a folder; refuse an unknown format."""
+    with waiting("loading matplotlib", compiles=False):
+        from ..plots import FORMATS, loss_curves, save_themes
+    check_known("there is no format", form, FORMATS)
+    return lambda metrics, folder: save_themes(partial(loss_curves, metrics), folder, FIGURE, form=form)
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -48,7 +48,8 @@ def locate(path: str | Path) -> Path:
     if name in PRESETS:
         raise CheckpointError(
             f"{name} is a preset: a config without weights",
-            hint=f"train it: glassformer train text --preset {name}; or count it: glassformer params {name}",
+            hint="name weights instead: a folder or file of them, hf:org/name, or a model of `glassformer models`; or "
+            f"train it: glassformer train text --preset {name}",
         )
     raise CheckpointError(
         f"there is no {path}: it is not a run folder, a file or folder of weights, or a known name",
