@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from glassformer.cli import check, verify
+from glassformer.cli import check, search, verify
 from glassformer.cli.app import COMMANDS, load_command
 from glassformer.proofs import Check
 from runs import command, tiny_session
@@ -30,6 +30,7 @@ TABLES = {
     "embed": "embed {runs}/majority 11110222 00112220",
     "verify": "verify {runs}/text",
     "models": "models",
+    "search": "search {runs}/notes.npz cat",
     "chat": None,  # a conversation
     "eval": None,  # one line, and a table where a task has groups
     "demo": None, "train": None, "tokens": None, "replay": None, "inspect": None, "explore": None, "export": None,
@@ -37,7 +38,7 @@ TABLES = {
 }  # fmt: skip
 """A line for each command that prints a table; None for those whose result is a sentence, a file or a page."""
 WITHOUT_JSON = {"chat": "a conversation", "explore": "a server"}
-TEXTS = {"generate", "chat", "explore", "inspect", "replay", "look", "tokenize"}
+TEXTS = {"generate", "chat", "explore", "inspect", "replay", "look", "tokenize", "search"}
 """Commands that read one text."""
 OWN_MEANINGS = {"--top": "rows of a table, or possibilities for each input"}
 """Options of the same name whose help begins differently, and why."""
@@ -55,6 +56,9 @@ def runs(tmp_path_factory):
 def quick(monkeypatch):
     monkeypatch.setattr(check, "prove_all", lambda progress: [Check.of("softmax", "op", 1e-16, 1e-10)])
     row = SimpleNamespace(layer="embedding", largest=1.0, difference=0.0, agrees=True)
+    hit = SimpleNamespace(cosine=0.5, file="notes.md", line=3, text="a cat")
+    monkeypatch.setattr(search, "read_index", lambda _: SimpleNamespace(passages=["a cat"], model="minilm"))
+    monkeypatch.setattr(search, "search_index", lambda *_, **__: [hit])
     monkeypatch.setattr(verify, "compare", lambda *_: SimpleNamespace(rows=[row], tokens=3, first_departure=None))
 
 

@@ -35,9 +35,9 @@ BLOCK = 512
     "--file",
     type=PATH,
     metavar="FILE",
-    help="Embed each row of a table, each paragraph of a folder or Markdown file, or each line of another file.",
+    help="A file to read: each row of a table, paragraph of a folder or Markdown file, or line of another file.",
 )
-@click.option("--text", metavar="COLUMN", help="The column of a table to embed (default: found by its name).")
+@click.option("--text", metavar="COLUMN", help="Of a table: the column of texts (default: found by its name).")
 @click.option("--nearest", type=click.IntRange(1), metavar="N", help="Show the N nearest texts of each text.")
 @click.option("--npy", type=PATH, metavar="OUT", help="Write the vectors as a NumPy file, (texts, width).")
 @click.option("--csv", type=PATH, metavar="OUT", help="Write texts and vectors: .csv, .tsv or .jsonl.")

@@ -62,9 +62,11 @@ class Predictor(NamedTuple):
 @click.command()
 @model_argument
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1, help="What to answer; - or none reads each line of stdin.")
-@click.option("--file", type=PATH, metavar="FILE", help="Answer each row of a CSV, TSV or JSONL file, or each line.")
-@click.option("--text", metavar="COLUMN", help="The column of FILE to answer (default: found by its name).")
-@click.option("--out", type=PATH, help="Write the rows of FILE with their answers: .csv, .tsv or .jsonl.")
+@click.option(
+    "--file", type=PATH, metavar="FILE", help="A file to read: each row of a CSV, TSV or JSONL file, or each line."
+)
+@click.option("--text", metavar="COLUMN", help="Of a table: the column of texts (default: found by its name).")
+@click.option("--out", type=PATH, metavar="FILE", help="Where to write: rows with answers, as .csv, .tsv or .jsonl.")
 @click.option("--probabilities", is_flag=True, help="Add a column with the probability of each class.")
 @click.option("--top", type=click.IntRange(1), help="How many possibilities to show for each (default: 5).")
 @truncate_option
