@@ -5,8 +5,8 @@ python benchmarks/silence.py 'look smollm2'    the commands that contain one of 
 python benchmarks/silence.py --list            the commands only
 
 A command counts from its start to its end, so slow imports count too. Beside the seconds of a gap stand the seconds of
-a processor that the command took in it: beside other work, they say how long it would be on a quiet machine. Exit code 1
-if a command is silent for more than LIMIT of both.
+a processor that the command took in it: beside other work, they say how long it would be on a quiet machine. Exit code
+1 if a command is silent for more than LIMIT of both.
 """
 
 import argparse
