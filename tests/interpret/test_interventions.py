@@ -79,8 +79,38 @@ def test_a_function_of_a_value_is_a_change_and_its_gradient_passes(run):
     changed = run.changed(transform("blocks.0", without, lambda dy, v: without(dy)))
     np.testing.assert_allclose(changed["blocks.0"] @ d, 0, atol=1e-12)
     assert Cards(changed).prove("embedding", (0, 1, 2)).difference < 1e-12
-    with pytest.raises(ConfigError, match="no gradient"):
-        gradients(run.changed(transform("blocks.0", without)))
+    derived = gradients(run.changed(transform("blocks.0", without)))
+    np.testing.assert_allclose(derived["embedding"], gradients(changed)["embedding"], rtol=0, atol=1e-12)
+
+
+SHARES = np.linspace(0.1, 0.9, 5)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("function", "backward"),
+    [
+        (np.tanh, lambda dy, x: dy * (1 - np.tanh(x) ** 2)),
+        (lambda x: np.clip(x, -0.3, 0.3), lambda dy, x: dy * (np.abs(x) < 0.3)),
+        (lambda x: np.maximum(x, 0), lambda dy, x: dy * (x > 0)),
+        (lambda x: x * x.sum(axis=-1, keepdims=True),
+         lambda dy, x: dy * x.sum(axis=-1, keepdims=True) + (dy * x).sum(axis=-1, keepdims=True)),
+        (lambda x: x - (SHARES * x).sum(axis=1, keepdims=True), lambda dy, x: dy - SHARES * dy.sum(1, keepdims=True)),
+    ],
+)  # fmt: skip
+def test_gradients_of_functions_are_derived(decoder, function, backward):
+    run = watch(*decoder)
+    derived, given = (gradients(run.changed(transform("blocks.0", function, own))) for own in (None, backward))
+    for name in ("embedding", "blocks.0.feed_forward.up"):
+        np.testing.assert_allclose(derived[name], given[name], rtol=0, atol=1e-12)
+    some = run.changed(transform("blocks.0.attention.attend.weights", np.square, head=1, position=2))
+    assert Cards(some).prove("embedding", (0, 1, 2)).difference < 1e-12
+
+
+@pytest.mark.parametrize("function", [np.abs, np.floor, lambda x: x.astype(np.float32), lambda x: x.real**2])
+def test_functions_that_are_not_analytic_ask_for_a_backward(decoder, function):
+    with pytest.raises(ConfigError, match=r"changes blocks\.0 has no backward") as error:
+        gradients(watch(*decoder).changed(transform("blocks.0", function)))
+    assert "backward=lambda" in error.value.hint
 
 
 def test_what_does_not_fit_is_refused(run, decoder):

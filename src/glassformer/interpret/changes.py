@@ -29,6 +29,7 @@ from ..arguments import REMEDIES
 from ..arrays import Array, Tree
 from ..errors import ConfigError, ShapeError
 from ..tree import flatten, tree_map
+from .derived import derived_gradient
 from .names import MASK, RETURNED, Address, check_name, full_mask
 from .tracing import Call
 from .where import EVERYWHERE, Selection, Where, axes_of, is_of_source
@@ -47,7 +48,7 @@ class Change:
     whole           whether `value` has the shape of all of v, of which the same entries are taken
     word            what it is called
     backward        whether it is the gradient of the value that is changed
-    function        v ← function(v) instead, with its gradient dv ← pullback(dv, v), where there is one
+    function        v ← function(v) instead, with its gradient dv ← pullback(dv, v), derived where it is None
     config          of the model whose run the value was taken from
     """
 
@@ -91,12 +92,11 @@ class Change:
         dx = np.array(dy)
         if self.function is None:
             dx[index] = self.factor * dy[index]
-        elif self.pullback is None or x is None:
-            raise ConfigError(
-                f"the function that changes {self.name} has no gradient", hint="give one: transform(…, backward=…)"
-            )
         else:
-            dx[index] = self.pullback(dy[index], x[index])
+            assert x is not None, "a change by a function keeps what it was given"
+            given = dy[index], x[index]
+            own = self.pullback
+            dx[index] = derived_gradient(self.function, *given, self.name) if own is None else own(*given)
         return dx
 
     def _entries(self, index: tuple[Any, ...], x: Array) -> Array:
@@ -159,7 +159,8 @@ def transform(
 ) -> Change:
     """Put function(entries) in the place of the entries, in their shape: a projection, a clamp, a rotation.
 
-    backward   (dy, entries) to the gradient of the entries; without one, no gradient can pass
+    backward   (dy, entries) to the gradient of the entries; derived by the complex step unless given, which takes a
+               function that is analytic: not one that computes by abs, rounding or a cast
     """
     return Change(name, 0.0, None, Where(**where), word="transform", function=function, pullback=backward)
 
