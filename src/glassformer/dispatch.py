@@ -272,8 +272,9 @@ def set_engine(name: str | Engine) -> None:
 def use_engine(name: str | Engine) -> AbstractContextManager[None]:
     """Let an engine, by its name or one of your own, compute inside a `with` block, in this thread or task alone.
 
-    Arrays stay where they are: under the engine jax, ops and models given NumPy arrays still compute with NumPy.
-    Training and generation move theirs to the devices.
+    Arrays stay where they are: under the engine jax, ops and models given NumPy arrays still compute with NumPy, and a
+    model says so once; `gf.tree.tree_map(jax.numpy.asarray, params)` moves parameters. Training and generation move
+    theirs to the devices.
     """
     return _using(_found(name))
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from glassformer import Decoder, DecoderConfig, use_engine
+from glassformer.engines.jax import Jax
 from glassformer.proofs.gradient import relative_error
 from glassformer.tree import flatten, tree_map
 from proof_cases import LAYER_CASES, MODEL_CASES
@@ -84,3 +86,15 @@ def test_without_jit_layers_answer_in_jax(jax):
         assert isinstance(moved.forward()[0], jax.Array)
         assert all(isinstance(grad, jax.Array) for grad in flatten(moved.gradients()).values())
         assert_same(moved.gradients(), case.gradients())
+
+
+def test_numpy_parameters_under_the_engine_jax_are_told_of_once(jax, caplog):
+    model = Decoder(DecoderConfig(vocab=5, width=8, heads=2, layers=1, context=4))
+    params, tokens = model.init(0), np.array([[1, 2]])
+    with use_engine(Jax()):
+        model.forward(tree_map(jax.numpy.asarray, params), tokens)
+        assert not caplog.records
+        kinds = [type(model.forward(params, tokens)[0]) for _ in range(2)]
+    assert kinds == [np.ndarray, np.ndarray]
+    assert [record.getMessage() for record in caplog.records] == [caplog.records[0].getMessage()]
+    assert "gf.tree.tree_map(jax.numpy.asarray, params)" in caplog.text

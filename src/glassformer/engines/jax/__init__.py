@@ -7,9 +7,12 @@ Its kernels compute whatever is given as JAX arrays, under whichever engine:
     stack                   all blocks as one loop; what is said of arrays that lie on several devices
 """
 
+import logging
 from typing import Any
 
-from ...dispatch import Engine, Kernel, kernels_of
+import numpy as np
+
+from ...dispatch import Engine, Kernel, Kernels, kernels_of
 
 
 class Jax(Engine):
@@ -22,6 +25,25 @@ class Jax(Engine):
         from . import attention, elementary, fused, stack
 
         return kernels_of(attention, elementary, fused, stack)
+
+    def table_for(self, array_type: type) -> Kernels:
+        """Return the kernels for a type of array; where NumPy runs the blocks of a model, say so once."""
+        found = super().table_for(array_type)
+        if array_type is not np.ndarray:
+            return found
+        from ...layers import Stack
+
+        def say(*_: Any, **__: Any) -> Any:
+            self.tables[array_type] = found
+            logging.getLogger("glassformer").warning(
+                "the engine jax is in use, but the parameters are NumPy arrays, so NumPy computes; "
+                "move them once: params = gf.tree.tree_map(jax.numpy.asarray, params)"
+            )
+            return NotImplemented
+
+        kernel = Kernel(say, Stack.run_blocks)
+        self.tables[array_type] = {**found, kernel.name: kernel}
+        return self.tables[array_type]
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
         from .trainer import JaxTrainer
