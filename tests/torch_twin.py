@@ -73,6 +73,10 @@ class Twin:
             pooled = torch.stack([row[real].mean(dim=0) for row, real in zip(x, mask, strict=True)])
         else:
             pooled = x[:, 0]
+        if config.pooled_norm:
+            pooled = self.point("pooled_norm.x", pooled)
+            root = pooled.square().mean(-1, keepdim=True).add(config.norm_eps).rsqrt()
+            pooled = pooled * self.point("pooled_norm.rrms", root) * params["pooled_norm.gamma"]
         pooled = self.point("classifier.x", pooled)
         return self.point("logits", pooled @ params["classifier.w"] + params["classifier.b"])
 

@@ -285,6 +285,7 @@ class EncoderConfig(TransformerConfig):
     head         classes: one prediction per sequence; tokens: one per token (as BERT's); none: hidden states alone
     classes      how many classes
     pooling      mean: average of the tokens; cls: a learned vector put before them; first: the first token
+    pooled_norm  an RMS norm on the pooled vector: where it has one, only its direction counts
     segments     kinds of segment embeddings (2 for BERT)
     padding_id   learned positions count the tokens that are not this one, as RoBERTa's do (none: all)
     """
@@ -294,6 +295,7 @@ class EncoderConfig(TransformerConfig):
     head: str = "classes"
     classes: int | None = None
     pooling: str = "mean"
+    pooled_norm: bool = False
     segments: int = 0
     padding_id: int | None = None
 
@@ -306,8 +308,9 @@ class EncoderConfig(TransformerConfig):
             )
         if self.head != "classes" and self.classes is not None:
             raise ConfigError(f"classes is set, but head is {self.head!r}", hint='use head="classes"')
-        if self.pooling == "cls" and self.head != "classes":
-            raise ConfigError(f'pooling is "cls", but head is {self.head!r}', hint='use head="classes"')
+        if (self.pooling == "cls" or self.pooled_norm) and self.head != "classes":
+            fact = 'pooling is "cls"' if self.pooling == "cls" else "pooled_norm is set"
+            raise ConfigError(f"{fact}, but head is {self.head!r}", hint='use head="classes"')
         if self.head != "tokens" and (self.head_bias or self.head_scale):
             raise ConfigError(
                 f"head_bias and head_scale belong to a head for tokens, but head is {self.head!r}",

@@ -17,16 +17,7 @@ from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
 from ..quantized import Quantized
 from ..runs.in_memory import MemoryRun, memory_run
-from ..runs.planning import (
-    Plan,
-    check_fit,
-    check_settings,
-    model_config,
-    new_run,
-    tuned_config,
-    tuned_recipe,
-    what_is_trained,
-)
+from ..runs.planning import Plan, Tuning, check_fit, check_settings, model_config, new_run
 from ..runs.provenance import Base
 from ..runs.run import model_of_run
 from ..runs.session import Session, start_session
@@ -209,13 +200,14 @@ def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Sess
     own = joined(model.execution)
     check_settings(source, of_task, {name: value for name, value in of_model.items() if name not in own})
     base = replace(model, params=_plain(model.params))
-    config = tuned_config(model.config, of_model)
     options = {"seed": asked.seed, **of_task}
-    task, origin = tuning_task(asked.data, base, source, config, options, asked.validation)
-    recipe = tuned_recipe(task, lora, {"seed": asked.seed, **of_recipe})
-    begin = what_is_trained(base, lora, asked.seed, asked.execution)
-    begun = None if asked.out is None else Base.of(model.source, base, lora)
-    run = new_run(task, _options(origin), config, recipe, of_model, asked.execution, base=begun)
+    task, origin = tuning_task(asked.data, base, source, model.config, options, asked.validation)
+    tuning = Tuning.of(base, task, lora, {"seed": asked.seed, **of_recipe})
+    config = tuning.config(of_model)
+    check_fit(task, source, config)
+    begin = tuning.first(asked.execution)
+    begun = None if asked.out is None else Base.of(model.source, tuning.model, lora, head=tuning.head)
+    run = new_run(task, _options(origin), config, tuning.recipe, of_model, asked.execution, base=begun)
     session = _session(asked, Plan(run, task, *begin), origin)
     where = "" if asked.out is None else str(asked.out)
     labels = task.class_labels(config)

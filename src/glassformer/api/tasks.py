@@ -80,7 +80,6 @@ def tuning_task(
         task = data
     else:
         task = _of_arrays(data, model, config, validation, options.get("seed", 0))
-    check_fit(task, source, config)
     return task, origin
 
 
@@ -107,7 +106,9 @@ def _evaluation_task(model: TrainedModel, data: Any, options: dict[str, Any]) ->
         raise ConfigError(f"{next(iter(options))} is an option of tasks, and {what}", hint="leave it out")
     source = model.source or "this model"
     whole = None if is_named or is_task else data
-    return tuning_task(data, model, source, model.config, {"seed": 0, **options}, whole)[0]
+    task, _ = tuning_task(data, model, source, model.config, {"seed": 0, **options}, whole)
+    check_fit(task, source, model.config)
+    return task
 
 
 def _of_arrays(data: Any, model: TrainedModel, config: TransformerConfig, validation: Any, seed: int) -> Task:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import ops
 from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError
 from ..layers import Stack
@@ -155,11 +154,8 @@ def read_out(run: Run, x: Array) -> tuple[Array, Tree]:
     if stack.final_norm is not None:
         x, saved["final_norm"] = stack.final_norm.forward(params["final_norm"], x)
     if is_classifier(run):
-        if model.config.pooling == "mean":
-            pooled, saved["pool"] = ops.mean_pool(x, mask=run.batch.mask)
-        else:
-            pooled, saved["length"] = x[..., 0, :], x.shape[-2]
-        logits, saved["head"] = model.classifier.forward(run.params["classifier"], pooled)
+        logits, saved["head"] = model.classify(run.params, x, run.batch.mask)
+        saved["length"] = x.shape[-2]
     else:
         table = run.params["embedding"]["tokens"]["table"]
         logits, saved["head"] = model.head.forward(run.params.get("head", {}), x, table)
@@ -171,11 +167,7 @@ def read_out_backward(run: Run, saved: Tree, dlogits: Array) -> Array:
     model: Any = run.model
     stack, params = last_stack(run)
     if is_classifier(run):
-        dpooled, _ = model.classifier.backward(run.params["classifier"], saved["head"], dlogits)
-        if model.config.pooling == "mean":
-            dx = ops.mean_pool_backward(dpooled, saved["pool"])
-        else:
-            dx = ops.take_first_backward(dpooled, None, length=saved["length"])
+        dx, _ = model.classify_backward(run.params, saved["head"], dlogits, saved["length"])
     else:
         table = run.params["embedding"]["tokens"]["table"]
         dx = model.head.backward(run.params.get("head", {}), saved["head"], dlogits, table)[0].x

@@ -350,6 +350,8 @@ class _Count:
         unread = self.vector * (self.execution.remat and not config.has_final_norm)
         if config.head == "none":
             return -unread
+        # A norm on the pooled vectors keeps them and their root mean squares beside what the head reads.
+        normed = (self.batch * config.width * self.itemsize + self.batch * self.wide) * config.pooled_norm
         if config.pooling == "mean":
-            return self.tokens * self.wide + self.batch * config.width * self.itemsize - unread
-        return self.vector * config.has_final_norm
+            return self.tokens * self.wide + self.batch * config.width * self.itemsize + normed - unread
+        return self.vector * config.has_final_norm + normed

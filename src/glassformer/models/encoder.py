@@ -16,7 +16,7 @@ from ..arrays import Array, Tree, check_length, check_mask, namespace
 from ..config import EncoderConfig
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution
-from ..layers import Linear, Spec, Stack, TokenHead
+from ..layers import Linear, RMSNorm, Spec, Stack, TokenHead
 from ..ops.arrange import PrependSaved
 from .building import build_head, build_stack
 from .model import Batch, Model, as_key, explain_missing_params, key_mask, same_order
@@ -40,6 +40,11 @@ class Encoder(Model):
         return Linear(self.config.width, self.config.classes or 0, std=self.config.init_std)
 
     @cached_property
+    def pooled_norm(self) -> RMSNorm:
+        """The pooled vector to one of the same direction."""
+        return RMSNorm(self.config.width, self.config.norm_eps)
+
+    @cached_property
     def head(self) -> TokenHead:
         """Vectors to one logit per token of the vocabulary."""
         return build_head(self.config, transform=True)
@@ -49,6 +54,8 @@ class Encoder(Model):
         if self.config.head == "classes":
             if self.config.pooling == "cls":
                 specs["cls"] = Spec((self.config.width,), self.config.init_std or self.config.width**-0.5)
+            if self.config.pooled_norm:
+                specs["pooled_norm"] = self.pooled_norm.specs()
             specs["classifier"] = self.classifier.specs()
         if self.config.head == "tokens":
             specs["head"] = self.head.specs()
@@ -72,11 +79,8 @@ class Encoder(Model):
         """
         x, mask, saved = self._encode(params, tokens, mask, segments, as_key(key))
         if self.config.head == "classes":
-            if self.config.pooling == "mean":
-                pooled, saved["pool"] = ops.mean_pool(x, mask=mask)
-            else:
-                pooled, _ = ops.take_first(x, length=x.shape[-2])
-            y, saved["classifier"] = self.classifier.forward(params["classifier"], pooled)
+            y, read = self.classify(params, x, mask)
+            saved |= read
         elif self.config.head == "tokens":
             y, saved["head"] = self.head.forward(params.get("head", {}), x, params["embedding"]["tokens"]["table"])
         else:
@@ -89,13 +93,8 @@ class Encoder(Model):
         grads: dict[str, Tree] = {}
         dtable = None
         if self.config.head == "classes":
-            dpooled, grads["classifier"] = self.classifier.backward(params["classifier"], saved["classifier"], dlogits)
-            # The pooled vector is the mean of all places, or the first alone: all others then get zeros.
-            if self.config.pooling == "mean":
-                dx = ops.mean_pool_backward(dpooled, saved["pool"])
-            else:
-                length = saved["embedding"]["output"].shape[-2] + (self.config.pooling == "cls")
-                dx = ops.take_first_backward(dpooled, None, length=length)
+            length = saved["embedding"]["output"].shape[-2] + (self.config.pooling == "cls")
+            dx, grads = self.classify_backward(params, saved, dlogits, length)
         elif self.config.head == "tokens":
             table = params["embedding"]["tokens"]["table"]
             (dx, dtable), grads["head"] = self.head.backward(params.get("head", {}), saved["head"], dlogits, table)
@@ -110,6 +109,31 @@ class Encoder(Model):
         if dtable is not None:  # a tied table is used twice: its two gradients add up
             embedding["tokens"]["table"] = embedding["tokens"]["table"] + dtable
         return same_order(params, {"embedding": embedding, **stack, **grads})
+
+    def classify(self, params: Tree, x: Array, mask: Array | None) -> tuple[Array, dict[str, Tree]]:
+        """Return one logit per class for the vectors (..., T, D) after the last block, and the record."""
+        saved: dict[str, Tree] = {}
+        if self.config.pooling == "mean":
+            x, saved["pool"] = ops.mean_pool(x, mask=mask)
+        else:
+            x, _ = ops.take_first(x, length=x.shape[-2])
+        if self.config.pooled_norm:
+            x, saved["pooled_norm"] = self.pooled_norm.forward(params["pooled_norm"], x)
+        y, saved["classifier"] = self.classifier.forward(params["classifier"], x)
+        return y, saved
+
+    def classify_backward(
+        self, params: Tree, saved: Tree, dlogits: Array, length: int
+    ) -> tuple[Array, dict[str, Tree]]:
+        """Return the gradient of the `length` vectors that `classify` read, and those of its parameters."""
+        grads: dict[str, Tree] = {}
+        dx, grads["classifier"] = self.classifier.backward(params["classifier"], saved["classifier"], dlogits)
+        if self.config.pooled_norm:
+            dx, grads["pooled_norm"] = self.pooled_norm.backward(params["pooled_norm"], saved["pooled_norm"], dx)
+        # The pooled vector is the mean of all places, or the first alone: all others then get zeros.
+        if self.config.pooling == "mean":
+            return ops.mean_pool_backward(dx, saved["pool"]), grads
+        return ops.take_first_backward(dx, None, length=length), grads
 
     def predict(self, params: Tree, batch: Batch, *, key: Array | None = None) -> tuple[Array, Tree]:
         """Return logits for a batch, and the record."""

@@ -142,7 +142,10 @@ def changed_settings(run: Run) -> dict[str, Any]:
         if run.base is None:
             expected = model_config(task, run.provenance.preset, {"dropout": task.recipe["dropout"]})
             found |= _changed(asdict(run.config), asdict(expected), leave=FROM_DATA)
-        own = task.recipe if run.base is None else {**task.recipe, **tuning_defaults(run.lora is not None)}
+        own = task.recipe
+        if run.base is not None:
+            how = {"adapters": run.lora is not None, "head": run.base.head, "frozen": run.trains_head_alone}
+            own = {**own, **tuning_defaults(run.config, **how)}
         own = changed_recipe(own, {"optimizer": run.recipe.optimizer})
         own.pop("dropout")
         usual = {**Recipe.from_dict(own).to_dict(), "optimizer": task.recipe["optimizer"]}

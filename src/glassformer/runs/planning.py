@@ -2,29 +2,47 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from ..arrays import Tree
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig, config_from_dict
 from ..data import TASKS, Task, build_task
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution, separated
-from ..models import PRESETS
+from ..models import PRESETS, build
 from ..setting import check_known
 from ..trained_model import TrainedModel
-from ..training.lora import EVERYTHING, Adapted, LoRA, Parametrization
+from ..training.lora import EVERYTHING, HEAD, Adapted, LoRA, Parametrization, leaves_only
 from ..training.recipe import Recipe, changed_recipe
+from ..weights.places import locate
+from ..weights.sentence import classes_config, read_pooling, with_classes
 from .custom_files import takes_lexicon
 from .provenance import Base, Provenance, stable_data
 from .run import Run, engine_of, read_base
-from .settings import FROM_DATA, Group, groups_of, model_settings, split_settings, task_groups, with_defaults
+from .settings import (
+    FROM_DATA,
+    Group,
+    default_task,
+    groups_of,
+    model_settings,
+    split_settings,
+    task_groups,
+    with_defaults,
+)
 
 RECIPE = {"steps": 200, "batch": 4, "lr": 5e-5, "warmup": 10, "weight_decay": 0.01, "beta2": None, "eval_every": 50}
 """How fine-tuning differs from training anew: a trained model needs few and careful steps."""
 LORA_LR = 5e-4
 """Adapters start at nothing and take larger steps than the weights beside them could."""
+CLASSES_RECIPE = {"batch": 16, "steps": 300}
+"""How an encoder that gets a new head differs from that: of each text it learns one class, not every next token."""
+HEAD_RECIPE = {"steps": 1000, "batch": 128, "lr": 2e-3, "weight_decay": 5.0, "eval_every": 50, "shards": 1}
+"""How a new head alone is trained: its loss has one minimum, and a step costs next to nothing."""
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": None, "embedding_dropout": None}
 CONTEXT = 64
 """How many tokens of a text are read at a time unless more are asked for."""
+OF_TOKENIZER = ("tokenizer", "tokenizer_size")
+"""Settings of a task that a model with a tokenizer has decided already."""
 MAY_CHANGE = ("dropout", "attention_dropout", "embedding_dropout", "attention_tile")
 """Settings of a model that its parameters do not depend on."""
 
@@ -113,13 +131,14 @@ def plan_tuning(
     of_task, of_model, of_recipe = split_settings(task_name, settings)
     check_settings(source, of_task, of_model)
     model = read_base(source)
-    config = tuned_config(model.config, of_model)
-    options = {"data": stable_data(data), "seed": seed, **task_options(task_name, config, of_task)}
+    options = {"data": stable_data(data), "seed": seed, **task_options(task_name, model.config, of_task)}
     task = task_for(task_name, source, model, options)
+    tuning = Tuning.of(model, task, lora, {"seed": seed, **of_recipe})
+    config = tuning.config(of_model)
     check_fit(task, source, config)
-    recipe = tuned_recipe(task, lora, {"seed": seed, **of_recipe})
-    trained = what_is_trained(model, lora, seed, execution)
-    run = new_run(task, options, config, recipe, of_model, execution, base=Base.of(source, model, lora))
+    trained = tuning.first(execution)
+    base = Base.of(source, tuning.model, lora, head=tuning.head)
+    run = new_run(task, options, config, tuning.recipe, of_model, execution, base=base)
     return Plan(run, task, *trained)
 
 
@@ -144,51 +163,92 @@ def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> Tra
 # --- a model that exists ---------------------------------------------------------------------------------------------
 
 
-def tuned_config(config: TransformerConfig, of_model: dict[str, Any]) -> TransformerConfig:
-    """Return the config of a model with the settings changed that may be."""
-    if "dropout" in of_model:  # the others follow, although published models name each
-        of_model = {"attention_dropout": None, "embedding_dropout": None, **of_model}
-    return config.replace(**separated(of_model)[0])
-
-
 def task_options(task_name: str, config: TransformerConfig, of_task: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a task; text is read in pieces that the model can read, unless their length is given."""
     return {"context": min(CONTEXT, config.context), **of_task} if task_name == "text" else of_task
 
 
-def tuning_defaults(adapters: bool) -> dict[str, Any]:
-    """Return the settings of a recipe that fine-tuning begins with instead of the task's."""
-    return {**RECIPE, "lr": LORA_LR} if adapters else RECIPE
+def tuning_defaults(config: TransformerConfig, *, adapters: bool, head: bool, frozen: bool = True) -> dict[str, Any]:
+    """Return the settings of a recipe that fine-tuning begins with instead of the task's.
+
+    head     whether the model gets a new head, for the classes of a task
+    frozen   whether the user left it to us what is frozen then: all but the head
+    """
+    found = {**RECIPE, **(CLASSES_RECIPE if head else {}), **({"lr": LORA_LR} if adapters else {})}
+    if not head or adapters or not frozen:
+        return found
+    others = [part for part in build(config).specs() if part != HEAD]
+    return {**found, **HEAD_RECIPE, "freeze": others}
 
 
-def tuned_recipe(task: Task, lora: LoRA | None, changes: dict[str, Any]) -> Recipe:
-    """Return how a model that exists learns a task."""
-    recipe = changed_recipe({**task.recipe, **tuning_defaults(lora is not None)}, changes)
-    recipe.pop("dropout")
-    if lora is not None and recipe.get("freeze"):
-        raise ConfigError("LoRA freezes all of the model already", hint="leave out freeze, or choose LoRA's targets")
-    return Recipe.from_dict(recipe)
+class Tuning(NamedTuple):
+    """How a model that exists learns a task.
+
+    model    with a new head, where it has none for the classes of the task
+    head     whether it got one
+    """
+
+    model: TrainedModel
+    head: bool
+    recipe: Recipe
+    lora: LoRA | None
+
+    @classmethod
+    def of(cls, model: TrainedModel, task: Task, lora: LoRA | None, changes: dict[str, Any]) -> Self:
+        """Plan it; `changes` are settings of the recipe."""
+        head = needs_head(model.config) and "classes" in task.settings
+        if head:
+            model = with_classes(model, task.settings["classes"], changes["seed"])
+        defaults = tuning_defaults(model.config, adapters=lora is not None, head=head, frozen="freeze" not in changes)
+        recipe = changed_recipe(
+            {**task.recipe, **defaults},
+            {**changes, "freeze": changes.get("freeze") or ()} if "freeze" in changes else changes,
+        )
+        recipe.pop("dropout")
+        if lora is not None and recipe.get("freeze"):
+            raise ConfigError(
+                "LoRA freezes all of the model already", hint="leave out freeze, or choose LoRA's targets"
+            )
+        return cls(model, head, Recipe.from_dict(recipe), lora)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the new head alone is trained."""
+        return self.head and self.lora is None and leaves_only(self.recipe.freeze, HEAD, self.model.model)
+
+    def config(self, of_model: dict[str, Any]) -> TransformerConfig:
+        """Return the config of the model with the settings changed that may be; below a head alone, nothing drops."""
+        if "dropout" in of_model or self.is_frozen:  # the others follow, although published models name each
+            of_model = {**NO_DROPOUT, **of_model}
+        return self.model.config.replace(**separated(of_model)[0])
+
+    def first(self, execution: Execution | None) -> tuple[Tree, Parametrization]:
+        """Return what is trained, before the first step, and how it makes up the model."""
+        params = self.model.params
+        if self.lora is None and not self.is_frozen:
+            return params, EVERYTHING
+        if execution is not None and execution.scan and self.lora is not None:
+            self.lora.check_alike(params)
+        own = Adapted(params, self.lora, (HEAD,) if self.head else (), self.model.source)
+        return own.first(self.recipe.seed), own
 
 
-def what_is_trained(
-    model: TrainedModel, lora: LoRA | None, seed: int, execution: Execution | None
-) -> tuple[Tree, Parametrization]:
-    """Return what is trained, before the first step, and how it makes up the model."""
-    if lora is None:
-        return model.params, EVERYTHING
-    if execution is not None and execution.scan:
-        lora.check_alike(model.params)
-    return lora.init(model.params, seed), Adapted(model.params, lora, model.source)
+def needs_head(config: TransformerConfig) -> bool:
+    """Tell whether a model is an encoder that tells no classes apart yet."""
+    return isinstance(config, EncoderConfig) and config.head != "classes"
 
 
 def fine_tuning_groups(task_name: str, source: str, config: TransformerConfig, *, adapters: bool) -> list[Group]:
     """Return the settings of fine-tuning a model on a task, with their defaults."""
     task, *_ = groups = task_groups(task_name)
-    of_task = (
-        [one for one in task.settings if one.name not in ("tokenizer", "tokenizer_size")] if len(groups) == 3 else []
-    )
+    of_task = [one for one in task.settings if one.name not in OF_TOKENIZER] if len(groups) == 3 else []
+    head = needs_head(config) and "classes" in default_task(task_name).settings
+    if head:
+        place = locate(source)
+        config = classes_config(config, 2, read_pooling(place) if place.is_dir() else None)
+        config = config if adapters else config.replace(**NO_DROPOUT)
     of_model = [one for one in model_settings(config.architecture, config.to_dict()) if one.name in MAY_CHANGE]
-    recipe = with_defaults(groups[-1].settings, tuning_defaults(adapters))
+    recipe = with_defaults(groups[-1].settings, tuning_defaults(config, adapters=adapters, head=head))
     how = "--set NAME=VALUE"
     found = [
         Group(f"task {task_name}", how, with_defaults(of_task, task_options(task_name, config, {}))),
@@ -214,7 +274,7 @@ def _split_lora(settings: dict[str, Any], adapters: bool) -> tuple[dict[str, Any
 
 def check_settings(source: str, of_task: dict[str, Any], of_model: dict[str, Any]) -> None:
     """Refuse settings that the model has decided already."""
-    for name in ("tokenizer", "tokenizer_size"):
+    for name in OF_TOKENIZER:
         if name in of_task:
             raise ConfigError(f"{name} is set, but {source} brings its own tokenizer", hint=f"leave {name} out")
     for name in of_model:

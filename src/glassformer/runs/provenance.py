@@ -197,6 +197,7 @@ class Base:
     family               whose names its files use; empty for a run of our own
     start_id, end_ids    the tokens before and after a text
     lora                 the adapters that are trained beside it; None: all of it is trained
+    head                 whether it got a new head, for the classes of the task
     """
 
     source: str
@@ -205,11 +206,12 @@ class Base:
     start_id: int | None = None
     end_ids: tuple[int, ...] = ()
     lora: LoRA | None = None
+    head: bool = False
 
     @classmethod
-    def of(cls, source: str, model: TrainedModel, lora: LoRA | None) -> Self:
-        """Describe a model that was read from `source`."""
-        return cls(stable(source), fingerprint(model.params), model.family, model.start_id, model.end_ids, lora)
+    def of(cls, source: str, model: TrainedModel, lora: LoRA | None, *, head: bool = False) -> Self:
+        """Describe a model that was read from `source`, and got a new head if `head` says so."""
+        return cls(stable(source), fingerprint(model.params), model.family, model.start_id, model.end_ids, lora, head)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:

@@ -29,12 +29,13 @@ from ..text import tokenizer_from_dict
 from ..trained_model import END, START, TrainedModel
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from ..training.loop import StepRecord
-from ..training.lora import EVERYTHING, Adapted, LoRA, Parametrization
+from ..training.lora import EVERYTHING, HEAD, Adapted, LoRA, Parametrization, leaves_only
 from ..training.peft import Adapter, with_adapter
 from ..training.recipe import Recipe
 from ..training.state import COUNTERS, TREES, TrainingState, final_params, not_finite, refuse_to_save, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..weights.places import is_run, locate, open_published, split_adapter
+from ..weights.sentence import with_classes
 from .custom_files import check_task, load_custom_file, load_custom_files, takes_lexicon
 from .folder import CONFIG, METRICS, naming_damage, read_config, read_metrics, write, write_config
 from .lock import FolderLock
@@ -155,21 +156,33 @@ class Run:
 
     def parametrization(self) -> Parametrization:
         """Return what is trained; adapters need the model beside which they stand, which is read again."""
-        if self.base is None or self.base.lora is None:
+        whole = self._whole_parts()
+        if self.base is None or not (self.base.lora or whole):
             return EVERYTHING
-        return Adapted(self._base_params(), self.base.lora, self.base.source)
+        return Adapted(self._base_params(), self.base.lora, whole, self.base.source)
+
+    def _whole_parts(self) -> tuple[str, ...]:
+        """Return the parts that are trained as a whole beside a frozen model: a new head."""
+        return (HEAD,) if self.base is not None and self.base.head and (self.lora or self.trains_head_alone) else ()
+
+    @property
+    def trains_head_alone(self) -> bool:
+        """Whether all of the model is frozen but its head for classes."""
+        return self.lora is None and leaves_only(self.recipe.freeze, HEAD, self.model)
 
     def _base_params(self) -> Tree:
-        """Return the parameters of the model that the run started from; refuse others than those."""
+        """Return the parameters of the model that the run started from, with its new head; refuse others than those."""
         assert self.base is not None
-        params = read_base(self.base.source).params
-        if fingerprint(params) != self.base.sha256:
+        found = read_base(self.base.source)
+        if self.base.head:
+            found = with_classes(found, self.config.to_dict()["classes"], self.recipe.seed)
+        if fingerprint(found.params) != self.base.sha256:
             raise CheckpointError(
                 f"{self.base.source} is not the model that this run started from: its parameters differ",
                 hint="restore it, or fine-tune anew",
             )
-        check_same(params, self.model.specs())
-        return params
+        check_same(found.params, self.model.specs())
+        return found.params
 
     def load_params(self, name: str = BEST, *, parametrization: Parametrization | None = None) -> Tree:
         """Return trained parameters of the model, adapters merged: the best, or the latest where there is no best yet.
@@ -193,8 +206,9 @@ class Run:
 
     def first_params(self) -> Tree | None:
         """Return what is trained before the first step, where training starts from a model; None: it is drawn anew."""
-        if self.lora is not None:
-            return self.lora.init(self.model.specs(), self.recipe.seed)
+        own = self.parametrization()
+        if isinstance(own, Adapted):
+            return own.first(self.recipe.seed)
         return None if self.base is None else self._base_params()
 
     def load_state(self, folder: Path | None = None, name: str = LATEST) -> TrainingState:
@@ -230,8 +244,8 @@ class Run:
 
     def trained_specs(self) -> Tree:
         """Return the shapes of what is trained."""
-        specs = self.model.specs()
-        return specs if self.lora is None else self.lora.specs(specs)
+        specs, whole = self.model.specs(), self._whole_parts()
+        return Adapted(None, self.lora, whole).specs(specs) if self.lora or whole else specs
 
     def append(self, records: list[StepRecord]) -> None:
         """Add lines to the metrics file."""

@@ -28,14 +28,16 @@ from ..data.array_task import Stream
 from ..data.examples import Examples
 from ..errors import CheckpointError, ConfigError, DataError, typed
 from ..files import explained
+from ..models import Encoder
 from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST, checkpoint_path, list_checkpoints
 from ..training.evaluate import Evaluation
+from ..training.frozen import FrozenEncoder
 from ..training.interruption import Stopped, uninterrupted
 from ..training.loop import StepRecord, suitable_threads, training_steps
-from ..training.lora import EVERYTHING, Parametrization
+from ..training.lora import EVERYTHING, Adapted, Parametrization
 from ..training.state import TREES, TrainingState, final_params, refuse_to_save
-from ..training.trainer import Trainer
+from ..training.trainer import Trainer, drops
 from ..tree import flatten, tree_map
 from .planning import Plan
 from .run import Run
@@ -273,7 +275,13 @@ def make_trainer(run: Run, task: Task, parametrization: Parametrization) -> Trai
         own = [len(task.train), zlib.crc32(tokens.tobytes())]
         if agreed(own) != own:
             raise DataError("this worker reads other data than worker 0", hint="give all workers the same data")
-    return run.engine.trainer(run.build(run.execution), run.recipe, parametrization=parametrization)
+    model = run.build(run.execution)
+    frozen = isinstance(parametrization, Adapted) and parametrization.lora is None
+    if frozen and type(model) is Encoder and not run.under_jax and not drops(model):
+        model = FrozenEncoder(model.config, model.execution, parametrization.base)
+        model.prepare((task.train, task.validation, task.held_out))
+        parametrization = EVERYTHING
+    return run.engine.trainer(model, run.recipe, parametrization=parametrization)
 
 
 def _close_unfinished() -> None:

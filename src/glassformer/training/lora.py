@@ -28,6 +28,8 @@ from ..setting import from_settings
 from ..tree import flatten, named_leaves, rebuilt, tree_map, unflatten
 from .optimizer import single
 
+HEAD = "classifier"
+"""The part of an encoder that tells classes apart."""
 QUERY_AND_VALUE = ("*attention.query.w", "*attention.value.w")
 
 
@@ -174,20 +176,39 @@ EVERYTHING = Parametrization()
 
 @dataclass(frozen=True, eq=False)
 class Adapted(Parametrization):
-    """Adapters are trained, over the frozen parameters of a base model, which is called `source`."""
+    """Little is trained over the frozen parameters of a base model: adapters, whole parts such as a new head, or both.
+
+    parts    names of the parts, such as classifier
+    source   what the base model is called
+    """
 
     base: Tree
-    lora: LoRA
+    lora: LoRA | None
+    parts: tuple[str, ...] = ()
     source: str = ""
 
     def over(self, base: Tree) -> Self:
         return replace(self, base=base)
 
     def effective(self, trained: Tree) -> Tree:
-        return self.lora.merge(self.base, trained)
+        params = self.base if self.lora is None else self.lora.merge(self.base, trained)
+        return {**params, **{name: trained[name] for name in self.parts}} if self.parts else params
 
     def pull_back(self, trained: Tree, grads: Tree) -> Tree:
-        return self.lora.backward(trained, grads)
+        found = {} if self.lora is None else self.lora.backward(trained, grads)
+        return {**found, **{name: grads[name] for name in self.parts}} if self.parts else found
+
+    def specs(self, specs: Tree) -> Tree:
+        """Return the shapes of what is trained, for those of the model."""
+        whole = {name: specs[name] for name in self.parts}
+        rest = {name: part for name, part in specs.items() if name not in whole}
+        return {**({} if self.lora is None else self.lora.specs(rest)), **whole}
+
+    def first(self, seed: int) -> Tree:
+        """Return what is trained before the first step: adapters that change nothing, and the parts of the base."""
+        whole = {name: self.base[name] for name in self.parts}
+        rest = {name: part for name, part in self.base.items() if name not in whole}
+        return {**({} if self.lora is None else self.lora.init(rest, seed)), **whole}
 
 
 def trainable(tree: Tree, freeze: tuple[str, ...]) -> Tree:
@@ -195,6 +216,11 @@ def trainable(tree: Tree, freeze: tuple[str, ...]) -> Tree:
     if not freeze:
         return tree
     return unflatten({name: leaf for name, leaf in flatten(tree).items() if not _is_frozen(name, freeze)})
+
+
+def leaves_only(freeze: tuple[str, ...], part: str, model: Model) -> bool:
+    """Tell whether patterns freeze all parameters but those of one part."""
+    return all(_is_frozen(name, freeze) != name.startswith(f"{part}.") for name in flatten(model.specs()))
 
 
 def check_freeze(freeze: tuple[str, ...], model: Model, *, scan: bool) -> None:

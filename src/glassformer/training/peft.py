@@ -51,13 +51,14 @@ class Adapter:
     pairs: Tree
     base: str
     total: float
+    parts: tuple[str, ...] = ()  # of the model that were trained beside them
 
     @classmethod
     def of(cls, own: Parametrization, trained: Tree, params: Tree) -> "Adapter | None":
         """Describe the adapters that made `params` of what was trained; None where there are none."""
-        if not isinstance(own, Adapted):
+        if not isinstance(own, Adapted) or own.lora is None:
             return None
-        return cls(own.lora, trained, own.source, _total(trained, params))
+        return cls(own.lora, trained, own.source, _total(trained, params), own.parts)
 
 
 def _total(pairs: Tree, params: Tree) -> float:
@@ -89,6 +90,9 @@ def export_adapter(model: TrainedModel, path: str | Path) -> list[Path]:
     if _total(adapter.pairs, model.params) != adapter.total:
         fact = "the parameters were changed after the adapters had been merged, so the adapters alone lack the change"
         raise ConfigError(fact, hint="export the whole model: leave out the format peft")
+    if adapter.parts:
+        fact = f"a new {' and '.join(adapter.parts)} was trained beside the adapters, which PEFT has no place for"
+        raise ConfigError(fact, hint="keep the run folder, or write the whole model: gf.save(model, folder)")
     family, config, modules = _modules(model)
     groups: dict[str, list[tuple[PublishedTensor, Array, Array]]] = {}
     for ours, (a, b) in pairs_of(adapter.pairs).items():

@@ -1,6 +1,7 @@
 """One vector for a text: what encoders of sentences are for."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ from ..models.accounting import length_batches
 from ..setting import texts_of
 from ..text import PublishedTokenizer
 from ..trained_model import Pooling, TrainedModel
+from ..tree import tree_map
 from .fields import inside, parse_json, read_json
 
 MODULES = "modules.json"
+NEW = ("pooled_norm", "classifier")
+"""The parts that a new head for classes consists of."""
 _MODES = {"mean": "mean", "cls": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 
 
@@ -75,7 +79,24 @@ def similarities(vectors: Array) -> Array:
 
 def without_head(config: TransformerConfig) -> TransformerConfig:
     """Return the config of an encoder that hands on its vectors."""
-    return config.replace(head="none", classes=None, head_bias=False, tied_head=True, pooling="mean")
+    settings: dict[str, Any] = {"head": "none", "classes": None, "pooling": "mean", "pooled_norm": False}
+    return config.replace(**settings, head_bias=False, tied_head=True)
+
+
+def classes_config(config: TransformerConfig, classes: int, pooling: Pooling | None) -> TransformerConfig:
+    """Return the config of an encoder with a head that tells classes apart by the vectors of `embed`."""
+    own = pooling or Pooling()
+    settings = {"head": "classes", "classes": classes, "pooling": own.kind, "pooled_norm": own.normalize}
+    return without_head(config).replace(**settings)
+
+
+def with_classes(loaded: TrainedModel, classes: int, seed: int) -> TrainedModel:
+    """Return an encoder with such a head, drawn from a seed."""
+    config = classes_config(loaded.config, classes, loaded.pooling)
+    specs, rng = build(config).specs(), np.random.default_rng(seed)
+    drawn = {name: tree_map(lambda spec: spec.draw(rng, np.float32), specs[name]) for name in specs if name in NEW}
+    params = {name: drawn[name] if name in NEW else loaded.params[name] for name in specs}
+    return replace(loaded, config=config, params=params, extras={})
 
 
 def read_pooling(folder: Path) -> Pooling | None:
