@@ -1,6 +1,7 @@
 """`glassformer eval`."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,3 +84,70 @@ def test_a_classifier_is_shown_class_by_class(tmp_path):
         ["true \\ predicted", "0", "1", "2"],
         *([str(i), *map(str, row)] for i, row in enumerate(found["confusion"]["counts"])),
     ]
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classifier")
+    list(tiny_session("classify", folder / "run", steps=2, eval_every=2).steps())
+    return folder / "run"
+
+
+def test_a_classifier_is_measured_on_another_file(classifier, tmp_path, monkeypatch):
+    labels = json.loads(command("eval", classifier, "--json").out)["confusion"]["labels"]
+    texts = ["a first text", "another one", "a third", "a first text"]
+    rows = [{"text": text, "label": labels[i % 2]} for i, text in enumerate(texts)]
+    other = tmp_path / "other.jsonl"
+    other.write_text("\n".join(map(json.dumps, [*rows, {"text": "", "label": labels[0]}])))
+    result = command("eval", classifier, "--data", other, "--json")
+    assert result.code == 0, result.err
+    assert "left out: 1 rows without a text or a label" in result.err
+    found = json.loads(result.out)
+    model = gf.load(classifier)
+    answers = [one.label for one in model.classify(texts)]
+    counts = np.zeros((len(labels), len(labels)), int)
+    for row, answer in zip(rows, answers, strict=True):
+        counts[labels.index(row["label"]), labels.index(answer)] += 1
+    assert found["confusion"]["counts"] == counts.tolist()
+    assert model.evaluate(str(other)).confusion == tuple(map(tuple, counts.tolist()))
+    gone = Path(json.loads((classifier / "config.json").read_text())["task"]["options"]["data"])
+    monkeypatch.chdir(tmp_path)
+    hidden = gone.rename(gone.with_name("gone"))
+    try:
+        assert command("eval", classifier, "--data", other, "--json").out == result.out, "its own data is not needed"
+        assert command("predict", classifier, texts[0]).code == 0
+    finally:
+        hidden.rename(gone)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text,label\nfine,no such label\n", "line 2: the model has no class 'no such label'"),
+        ("text,label\n,a\n", "no row with both a text and a label"),
+        ("text,label\n", "has no rows"),
+        ("a,b,c\n1,2,3\n", "none is known for a text"),
+        ("", "is empty"),
+        (None, "there is no file"),
+    ],
+)
+def test_other_files_that_do_not_fit_are_refused(classifier, tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "other.csv").write_text(content)
+    result = command("eval", classifier, "--data", tmp_path / "other.csv")
+    assert (result.code, result.out) == (1, "")
+    assert message in result.err
+
+
+def test_a_language_model_is_measured_on_all_of_another_text(tmp_path):
+    session = tiny_session("text", tmp_path / "run", steps=1, eval_every=1)
+    list(session.steps())
+    (tmp_path / "other.txt").write_text("The lazy dog jumps over the quick brown fox. " * 9)
+    found = json.loads(command("eval", tmp_path / "run", "--data", tmp_path / "other.txt", "--json").out)
+    model = gf.load(tmp_path / "run")
+    task = gf.data.build_task("text", data=str(tmp_path / "other.txt"), context=16, lexicon=model.lexicon)
+    parts = [model.evaluate(part) for part in (task.train, task.held_out)]
+    assert found["targets"] == sum(part.targets for part in parts)
+    assert found["val_loss"] == pytest.approx(sum(part.loss * part.targets for part in parts) / found["targets"])
+    refused = command("eval", tmp_path / "run", "--data", tmp_path / "none.txt")
+    assert refused.code == 1

@@ -166,6 +166,17 @@ def test_rows_are_written_in_the_form_of_the_file(folders, tmp_path, ending):
         assert last["others"].count("%") == 1
 
 
+@pytest.mark.parametrize("name", ["in.csv", "in.txt"])
+def test_bytes_that_are_no_text_are_an_error_of_their_row(folders, tmp_path, name):
+    (tmp_path / name).write_bytes(b"text\n012\n\xfc01\n210\n")
+    result = command("predict", folders["majority"], "--file", tmp_path / name, "--out", tmp_path / "out.csv")
+    assert result.code == 1
+    good, bad, last = (tmp_path / "out.csv").read_bytes().splitlines()[-3:]
+    assert b"byte 0xfc is not UTF-8" in bad
+    assert bad.startswith(b"\xfc01,")
+    assert (good[:4], last[:4]) == (b"012,", b"210,")
+
+
 @pytest.mark.parametrize("task", ["sort", "dates", "text"])
 def test_models_of_every_kind_answer_files_of_lines(folders, tmp_path, task):
     text = INPUTS.get(task, "The ")

@@ -8,6 +8,9 @@ from typing import Any
 from ..config import CONFIGS, EncoderConfig, TransformerConfig
 from ..data import TASKS, Task
 from ..data.array_task import array_task
+from ..data.examples import Dataset
+from ..data.tables import is_rows
+from ..data.tasks.classify import LONGEST, labeled_examples
 from ..errors import ConfigError, DataError, did_you_mean
 from ..execution import AMONG_MODEL_SETTINGS
 from ..registry import find
@@ -90,12 +93,34 @@ def evaluated(model: TrainedModel, data: Any, options: dict[str, Any]) -> Evalua
             f"{next(iter(options))} is an option of a task, and none is named",
             hint="name the task: model.evaluate(task, …)",
         )
+    if is_table_of(model, data) and not options:
+        metric, [part], _ = file_parts(model, data)
+        return evaluate(model.model, model.params, part, metric=metric)
     task = model.task if data is None else _evaluation_task(model, data, options)
     if task is None:
         hint = "pass some: model.evaluate(data); a pickled model keeps data that has a name, or is of arrays"
         raise ConfigError("this model has no data of its own", hint=hint)
     pair = None if model.loss == "cross_entropy" else find("loss", model.loss)
     return evaluate(model.model, model.params, task.held_out, metric=task.metric, groups=task.groups, pair=pair)
+
+
+def is_table_of(model: TrainedModel, data: Any) -> bool:
+    """Tell whether data is a table with labels for a model that learned from one."""
+    has_labels = model.origin is not None and model.origin["name"] == "classify" and bool(model.labels)
+    return has_labels and (is_rows(data) or (isinstance(data, str | os.PathLike) and Path(data).exists()))
+
+
+def file_parts(model: TrainedModel, data: Any) -> tuple[str, list[Dataset], tuple[str, ...]]:
+    """Return how a model of a task with data is measured on all of another file, its parts, and lines about it."""
+    assert model.origin is not None
+    name, options = model.origin["name"], model.origin["options"]
+    if name == "classify":
+        columns = {role: options.get(role) for role in ("text", "label")}
+        longest = min(options.get("longest", LONGEST), model.config.context)
+        found = labeled_examples(data, model.lexicon, model.labels, longest=longest, **columns)
+        return "classes", [found[0]], found[1]
+    task = task_for(name, model.title, model, {**options, "data": data})
+    return task.metric, [part for part in (task.train, task.validation, task.held_out) if part is not None], ()
 
 
 def _evaluation_task(model: TrainedModel, data: Any, options: dict[str, Any]) -> Task:

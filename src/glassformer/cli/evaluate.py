@@ -8,20 +8,22 @@ from typing import Any
 import click
 
 from .. import dispatch
+from ..api.tasks import file_parts
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution, MeshShape
 from ..loading import read_model
 from ..models import build
-from ..runs.run import open_run
+from ..progress.display import waiting
+from ..runs.run import model_of_run, open_run
 from ..text import printable
 from ..trained_model import TrainedModel
 from ..training import Evaluation, Recipe
 from ..training.checkpoint import BEST
-from ..training.evaluate import class_figures, macro_average
+from ..training.evaluate import class_figures, macro_average, together
 from ..tree import count
 from ..weights.saved import is_saved
 from .options import PATH, engine_option, json_option
-from .output import console, print_json, print_table, shorten
+from .output import console, log, print_json, print_table, shorten
 
 SHARES = ("precision", "recall", "f1")
 WIDTH, MOST_COLUMNS = 16, 8
@@ -34,24 +36,30 @@ Confusion = Sequence[Sequence[int]]
 @click.command()
 @click.argument("run", type=PATH, help="A folder that `glassformer train` or `gf.save` wrote.")
 @click.option("--checkpoint", default=BEST, help="Which parameters of a run: best or latest.")
+@click.option("--data", type=PATH, help="Measure on all of another file of the same kind instead.")
 @engine_option
 @json_option
-def evaluate(run: Path, checkpoint: str, engine: str | None, json: bool) -> None:
-    """Measure a trained model on all of its held-out data."""
-    trained, recipe, execution = _trained(run, checkpoint)
-    task, params = trained.task, trained.params
-    assert task is not None
-    result = measure(trained, recipe, execution)
+def evaluate(run: Path, checkpoint: str, data: Path | None, engine: str | None, json: bool) -> None:
+    """Measure a trained model on all of its held-out data, or on another file.
+
+    A classifier is shown class by class: precision is the share of right answers among those that name the class,
+    recall the share of its examples that are found, and F1 their harmonic mean.
+    """
+    with waiting(f"measuring {run}"):
+        trained, recipe, execution = _trained(run, checkpoint, data)
+        result = measure(trained, recipe, execution, data=data)
+    name = trained.origin["name"] if trained.origin else getattr(trained.task, "name", "")
     labels = trained.labels or tuple(map(str, range(len(result.confusion))))
     if json:
-        fields = {"task": task.name, "run": str(run), "checkpoint": checkpoint, "parameters": count(params)}
+        fields: dict[str, Any] = {"task": name, "run": str(run), "checkpoint": checkpoint}
+        fields |= {"parameters": count(trained.params), **({} if data is None else {"data": str(data)})}
         figures = {"val_loss": result.loss, "accuracy": result.accuracy, "examples": result.examples}
         fields |= {**figures, "targets": result.targets, "groups": result.groups}
         print_json({**fields, **(_class_fields(labels, result.confusion) if result.confusion else {})})
         return
     right = "" if result.accuracy is None else f", {result.accuracy:.2%} right"
-    print(f"{task.name}: loss {result.loss:.4f}{right} ({result.examples:,} examples, {result.targets:,} targets)")
-    if result.groups:
+    print(f"{name}: loss {result.loss:.4f}{right} ({result.examples:,} examples, {result.targets:,} targets)")
+    if result.groups and set(result.groups) - set(labels):  # classes follow
         groups = sorted(result.groups.items(), key=lambda item: item[1])
         print_table(("group", ">right"), [(name, f"{share:.1%}") for name, share in groups])
     if result.confusion:
@@ -86,29 +94,43 @@ def _print_classes(labels: Sequence[str], confusion: Confusion) -> None:
     print_table(("true class", "predicted", ">examples"), [(true, found, n) for n, true, found in most], title=MOST)
 
 
-def measure(trained: TrainedModel, recipe: Recipe | None = None, execution: Execution | None = None) -> Evaluation:
-    """Measure with the current engine; under JAX with the settings of the run, but on one device."""
-    engine, task, model = dispatch.current(), trained.task, trained.model
-    assert task is not None
+def measure(
+    trained: TrainedModel,
+    recipe: Recipe | None = None,
+    execution: Execution | None = None,
+    *,
+    data: Path | None = None,
+) -> Evaluation:
+    """Measure on held-out data, or all of another file, with the current engine; under JAX on one device."""
+    engine, model = dispatch.current(), trained.model
     if engine.library == "jax":
         model = build(model.config, (execution or PLAIN).replace(mesh=MeshShape(), rules=()))
     trainer = engine.trainer(model, replace(recipe or Recipe(), accumulate=1))
-    return trainer.evaluate(trained.params, task.held_out, metric=task.metric, groups=task.groups)
+    if data is None:
+        task = trained.task
+        assert task is not None
+        return trainer.evaluate(trained.params, task.held_out, metric=task.metric, groups=task.groups)
+    metric, parts, notes = file_parts(trained, str(data))
+    for note in notes:
+        log(note)
+    return together([trainer.evaluate(trained.params, part, metric=metric) for part in parts])
 
 
-def _trained(folder: Path, checkpoint: str) -> tuple[TrainedModel, Recipe | None, Execution | None]:
-    """Return a trained model, its recipe and its execution; refuse data that has changed since."""
-    if not is_saved(folder):
-        run = open_run(folder)
-        task = run.task()
-        run.check_data()
-        return TrainedModel.of_task(run.model, run.load_params(checkpoint), task), run.recipe, run.execution
-    if checkpoint != BEST:
+def _trained(folder: Path, checkpoint: str, data: Path | None) -> tuple[TrainedModel, Recipe | None, Execution | None]:
+    """Return a trained model, its recipe and its execution; refuse its own data if that has changed since."""
+    if is_saved(folder) and checkpoint != BEST:
         raise ConfigError(f"{folder} is a saved model, which has no checkpoints", hint="leave out --checkpoint")
-    model = read_model(folder)
-    if model.origin is None:
-        raise ConfigError(
-            f"{folder} does not say what its model learned from",
-            hint=f"measure it in Python: gf.load({str(folder)!r}).evaluate(data)",
-        )
-    return model, None, None
+    if is_saved(folder):
+        model = read_model(folder)
+        if model.origin is None:
+            raise ConfigError(
+                f"{folder} does not say what its model learned from",
+                hint=f"measure it in Python: gf.load({str(folder)!r}).evaluate(data)",
+            )
+        return model, None, None
+    run = open_run(folder)
+    if data is not None:
+        return model_of_run(run, checkpoint), run.recipe, run.execution
+    task = run.task()
+    run.check_data()
+    return TrainedModel.of_task(run.model, run.load_params(checkpoint), task), run.recipe, run.execution

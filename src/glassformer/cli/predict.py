@@ -10,8 +10,9 @@ import click
 
 from ..arrays import check_length
 from ..config import DecoderConfig, EncoderConfig, TransformerConfig
+from ..data.tasks.classify import cut_ids
 from ..dispatch import engine as engine_in_use
-from ..errors import ConfigError, DataError, GlassformerError, WeightsError
+from ..errors import ConfigError, DataError, GlassformerError, LengthError, WeightsError
 from ..generation.answer import (
     MASKS,
     NEXT,
@@ -30,7 +31,7 @@ from ..runs.run import open_run
 from ..text import PublishedTokenizer, printable
 from ..trained_model import TrainedModel
 from ..weights.saved import is_saved
-from .options import PATH, engine_option, json_option, model_argument, truncate_option
+from .options import PATH, engine_option, json_option, model_argument
 from .output import log, plural, print_json, print_table, visible
 from .rows import Rows, read_rows, writing_rows
 from .stdin import read_lines
@@ -41,8 +42,8 @@ DIGITS = 6
 """Of a probability in a file."""
 CHUNK = 1024
 """Rows of a file that are sorted by length, answered and written at a time."""
-WITHOUT_QUESTIONS = ("text", "lines")
-"""Tasks whose models continue a text; the models of all others answer it."""
+WITHOUT_QUESTIONS = ("text", "lines", "classify")
+"""Tasks whose models need nothing but a tokenizer; the models of all others answer as their task says."""
 
 WHOLE = "this model answers an input as a whole, so it cannot be truncated"
 ONE = "this model writes its answer token by token, so it has no alternatives"
@@ -69,7 +70,11 @@ class Predictor(NamedTuple):
 @click.option("--out", type=PATH, metavar="FILE", help="Where to write: rows with answers, as .csv, .tsv or .jsonl.")
 @click.option("--probabilities", is_flag=True, help="Add a column with the probability of each class.")
 @click.option("--top", type=click.IntRange(1), help="How many possibilities to show for each (default: 5).")
-@truncate_option
+@click.option(
+    "--truncate",
+    is_flag=True,
+    help="Of an input that is too long, read its end (a classifier of texts: its beginning) instead of refusing it.",
+)
 @engine_option
 @json_option
 def predict(
@@ -156,7 +161,7 @@ def _answer_file(predictor: Predictor, rows: Rows, out: Path | None, top: int | 
     """Write the rows of a file with their answers, in their order, some at a time."""
     labels = predictor.labels if probabilities else ()
     names = ["prediction", "probability", *(["others"] if top else []), *(f"p({label})" for label in labels), "error"]
-    done = errors = 0
+    done = errors = too_long = 0
 
     def show(count: int) -> None:
         nonlocal done
@@ -169,9 +174,11 @@ def _answer_file(predictor: Predictor, rows: Rows, out: Path | None, top: int | 
             answers = iter(_answers(predictor, [text for text in texts if isinstance(text, str)], show=show))
             found = [next(answers) if isinstance(text, str) else text for text in texts]
             errors += sum(isinstance(one, GlassformerError) for one in found)
+            too_long += sum(isinstance(one, LengthError) for one in found)
             write([_cells(one, labels, bool(top)) for one in found])
     if errors:
-        log(f"{errors:,} of {plural(len(rows.texts), 'row')} could not be answered: the column error says why")
+        long = "; --truncate answers those that are too long" if too_long else ""
+        log(f"{errors:,} of {plural(len(rows.texts), 'row')} could not be answered: the column error says why{long}")
         raise click.exceptions.Exit(1)
 
 
@@ -190,9 +197,8 @@ def _predictor(name: str, *, top: int | None, truncate: bool) -> Predictor:
     learned = _learned(place)
     if learned is not None:
         return _of_task(learned, top=top, truncate=truncate)
-    if not is_run(place) and isinstance(load_config(place), EncoderConfig):
-        _refuse(truncate, "--truncate", WHOLE)
-        return _of_encoder(read_model(name), name, top or TOP)
+    if isinstance(load_config(place), EncoderConfig):
+        return _of_encoder(read_model(name), name, top or TOP, truncate=truncate)
     return _of_writer(load(place), top=top, truncate=truncate)
 
 
@@ -232,7 +238,7 @@ def _of_task(trained: TrainedModel, *, top: int | None, truncate: bool) -> Predi
     return Predictor(ask, config, task.class_labels(config))
 
 
-def _of_encoder(loaded: TrainedModel, name: str, top: int) -> Predictor:
+def _of_encoder(loaded: TrainedModel, name: str, top: int, *, truncate: bool) -> Predictor:
     """Answer with an encoder without a task: a class, or the tokens behind masks."""
     config, tokenizer = loaded.config, loaded.tokenizer
     assert isinstance(config, EncoderConfig)
@@ -241,15 +247,20 @@ def _of_encoder(loaded: TrainedModel, name: str, top: int) -> Predictor:
         raise ConfigError(f"{name} is an encoder without a head: it has nothing to predict with", hint=hint)
     if tokenizer is None:
         raise WeightsError(f"{name} has no tokenizer to read text with", hint="get its tokenizer.json as well")
+    if config.head != "classes":
+        _refuse(truncate, "--truncate", WHOLE)
     _refuse_devices()
     published = tokenizer if isinstance(tokenizer, PublishedTokenizer) else None
-    around = {"specials": True, "parse_special": True} if published is not None else {}
+    around = {} if published is None else {"specials": True, "parse_special": config.head == "tokens"}
     mask = None if published is None else published.role_id("mask")
     if config.head == "tokens" and mask is None:
         raise WeightsError(f"the tokenizer of {name} names no token for masks", hint="get its tokenizer_config.json")
 
     def ask(texts: Sequence[str]) -> list[Prediction]:
-        inputs = [_checked(Batch(tokenizer.encode(text, **around)[None]), config) for text in texts]
+        read = [tokenizer.encode(text, **around) for text in texts]
+        if truncate:
+            read = [cut_ids(ids, config.context, tokenizer) for ids in read]
+        inputs = [_checked(Batch(ids[None]), config) for ids in read]
         if published is None or mask is None or config.head == "classes":
             label = loaded.labels.__getitem__ if loaded.labels else str
             return predict_classes(loaded, inputs, label=label, top=top)

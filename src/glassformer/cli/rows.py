@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from ..api.passages import text_column
+from ..data.corpus import read_file
 from ..data.tables import Row, Table, is_table, read_table, text_of
 from ..errors import ConfigError, DataError, GlassformerError
 from ..files import explained, flush, flush_folder
@@ -22,6 +23,8 @@ PART = ".part"
 FORMATS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".jsonl": "", ".ndjson": ""}
 """Endings of files that can be written, each with what stands between its fields; nothing: JSON."""
 STDIN = Path("-")
+FOREIGN = re.compile("[\udc80-\udcff]")
+"""Bytes that are not UTF-8, as `read_file` keeps them."""
 BREAK = re.compile(r"[\t\r\n]")
 
 
@@ -41,11 +44,12 @@ def read_rows(file: Path, column: str | None = None, out: Path | None = None) ->
     if out is not None:
         check_out(out, file)
     if not is_table(file) and column is None:
-        lines, name = read_lines(None if file == STDIN else file), "stdin" if file == STDIN else str(file)
+        name = "stdin" if file == STDIN else str(file)
+        lines = read_lines() if file == STDIN else read_file(file, strict=False).splitlines()
         if not lines:
             raise DataError(f"{name} is empty", hint="pass a file with texts in it")
         table = Table(name, ("text",), [Row(name, number, (line,)) for number, line in enumerate(lines, start=1)])
-        return Rows(table, [line if line.strip() else _empty(row) for line, row in zip(lines, table.rows, strict=True)])
+        return Rows(table, [_checked(line, row) for line, row in zip(lines, table.rows, strict=True)])
     table = read_table(file, named=(column,), roles=("text",), strict=False)
     column = text_column(table, column)
     return Rows(table, [_text(row, column, table.columns.index(column)) for row in table.rows])
@@ -53,13 +57,18 @@ def read_rows(file: Path, column: str | None = None, out: Path | None = None) ->
 
 def _text(row: Row, column: str, place: int) -> str | GlassformerError:
     try:
-        return row.error or text_of(row.fields[place], row, column) or _empty(row)
+        return row.error or _checked(text_of(row.fields[place], row, column), row)
     except DataError as error:
         return error
 
 
-def _empty(row: Row) -> DataError:
-    return DataError(f"{row.place}: the text is empty", hint="leave the row out")
+def _checked(text: str, row: Row) -> str | DataError:
+    """Return a text, or why it is none: it is empty, or holds bytes that are not UTF-8."""
+    if not text.strip():
+        return DataError(f"{row.place}: the text is empty", hint="leave the row out")
+    if foreign := FOREIGN.search(text):
+        return DataError(f"{row.place}: byte 0x{ord(foreign[0]) - 0xDC00:02x} is not UTF-8", hint="convert the file")
+    return text
 
 
 def check_out(out: Path, file: Path | None) -> None:
@@ -127,7 +136,7 @@ def writing_rows(table: Table, names: Sequence[str], out: Path | None) -> Iterat
         yield RowWriter(None if sys.stdout.isatty() else sys.stdout, table, names, between)
         return
     part = out.with_name(out.name + PART)
-    with explained(out), part.open("w", encoding="utf-8", newline="") as stream:
+    with explained(out), part.open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
         write = RowWriter(stream, table, names, between)
         try:
             yield write

@@ -87,9 +87,12 @@ def read_text(path: str | os.PathLike[str]) -> str:
     return "".join(stream_text(path))
 
 
-def read_file(path: Path) -> str:
-    """Return the text of one file, which may be empty."""
-    return "".join(_stream_file(path, CHUNK))
+def read_file(path: Path, *, strict: bool = True) -> str:
+    """Return the text of one file, which may be empty.
+
+    strict   False: keep bytes that are not UTF-8 as lone surrogates, for the rows that hold them to be refused
+    """
+    return "".join(_stream_file(path, CHUNK, strict=strict))
 
 
 def stream_text(path: str | os.PathLike[str], *, chunk: int = CHUNK) -> Iterator[str]:
@@ -196,13 +199,13 @@ def _is_binary(file: Path) -> bool:
     return b"\0" in head and not head.startswith(_UTF16)
 
 
-def _stream_file(path: Path, chunk: int) -> Iterator[str]:
+def _stream_file(path: Path, chunk: int, *, strict: bool = True) -> Iterator[str]:
     """Yield the characters of one file; refuse other encodings with the place of the first wrong byte."""
     try:
         with path.open("rb") as raw:
             encoding = "utf-16" if raw.read(2) in _UTF16 else "utf-8-sig"
             raw.seek(0)
-            with io.TextIOWrapper(raw, encoding=encoding) as file:
+            with io.TextIOWrapper(raw, encoding=encoding, errors="strict" if strict else "surrogateescape") as file:
                 try:
                     while piece := file.read(chunk):
                         if "\0" in piece:

@@ -16,6 +16,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,9 +113,8 @@ def read_table(data: Any, *, named: Sequence[str | None] = (), roles: Sequence[s
         return _from_python(data)
     files = table_files(data)
     in_folders = Path(data).is_dir() and not is_table(files[0])
-    tables = (
-        [_labeled_texts(Path(data), files)] if in_folders else [_read_file(file, asked, tuple(roles)) for file in files]
-    )
+    read = partial(_read_file, named=asked, roles=tuple(roles), strict=strict)
+    tables = [_labeled_texts(Path(data), files)] if in_folders else [read(file) for file in files]
     table, *others = tables
     for other in others:
         if other.columns != table.columns:
@@ -182,8 +182,8 @@ def chat_turns(value: Any, row: Row) -> list[tuple[str, str]]:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def _read_file(path: Path, named: tuple[str, ...], roles: tuple[str, ...]) -> Table:
-    text = read_file(path)
+def _read_file(path: Path, named: tuple[str, ...], roles: tuple[str, ...], strict: bool) -> Table:
+    text = read_file(path, strict=strict)
     suffix, first, name = path.suffix.lower(), text.lstrip()[:1], shown_path(path)
     if not first:
         raise DataError(f"{name} is empty", hint="pass a file with rows in it")

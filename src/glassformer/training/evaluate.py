@@ -115,6 +115,16 @@ def evaluate(
     return Evaluation(loss, targets, examples, float(right.mean()), by_group, confusion=confusion)
 
 
+def together(parts: Sequence[Evaluation]) -> Evaluation:
+    """Return what is found on several parts of the data as if they were one; groups and classes only of one."""
+    if len(parts) == 1:
+        return parts[0]
+    targets, examples = sum(one.targets for one in parts), sum(one.examples for one in parts)
+    loss = sum(one.loss * one.targets for one in parts) / max(targets, 1)
+    shares = [one.accuracy * one.examples for one in parts if one.accuracy is not None]
+    return Evaluation(loss, targets, examples, sum(shares) / examples if shares else None)
+
+
 def _counted(pairs: Array, classes: int) -> tuple[tuple[int, ...], ...]:
     """Count pairs of a true and a predicted class, (2, N)."""
     table: Any = np.zeros((classes, classes), dtype=np.int64)

@@ -18,6 +18,7 @@ from ..tables import Table, normalized, read_table
 from ..task import Task, recipe
 
 HELD_OUT_SHARE = 0.1
+LONGEST = 256
 ENOUGH = 1000
 """Different texts from which on there is a part to choose the best parameters by, and another to test on."""
 SETTINGS = {"width": 64, "heads": 4, "layers": 2, "positions": "rotary", "activation": "gelu_tanh"}
@@ -37,7 +38,7 @@ def classify(
     data: Any = None,
     text: str | None = None,
     label: str | None = None,
-    longest: Count = 256,
+    longest: Count = LONGEST,
     tokenizer: Family = "auto",
     tokenizer_size: int | None = None,
     class_weights: Literal["none", "balanced"] = "none",
@@ -78,6 +79,28 @@ def classify(
         notes=(*found.notes, *_told(lengths, longest, known, own=lexicon is None), *found.examples),
         **parts,
     )
+
+
+def labeled_examples(
+    data: Any, lexicon: Lexicon, classes: Sequence[str], *, longest: int, text: str | None, label: str | None
+) -> tuple[Examples, tuple[str, ...]]:
+    """Return every row with a text and a label of these classes, for a model that exists, and lines about them."""
+    table = read_table(data, named=(text, label), roles=("text", "label"))
+    columns = _columns(table, text, label)
+    rows = [Labeled(*pair) for pair in zip(*map(table.texts, columns), strict=True)]
+    for row, one in zip(table.rows, rows, strict=True):
+        if all(one) and one.label not in classes:
+            known = ", ".join(map(repr, classes[: preview.SHOWN]))
+            raise DataError(
+                f"{row.place}: the model has no class {one.label!r}; it knows {known}",
+                hint="leave the row out, or name the column of the labels",
+            )
+    full = [one for one in rows if all(one)]
+    if not full:
+        raise DataError(f"{table.name} has no row with both a text and a label", hint="pass rows that have both")
+    parts, lengths = _encoded(Splits(full, [], []), lexicon, classes, longest)
+    left_out = preview.left_out({"rows without a text or a label": len(rows) - len(full)})
+    return parts["train"], (*left_out, *_told(lengths, longest, lexicon, own=False)[1:])
 
 
 class _Found(NamedTuple):
@@ -217,15 +240,15 @@ def _encoded(
         ids = lexicon.encode_sources([one.text for one in pairs])
         lengths += [len(each) for each in ids]
         if pairs:
-            tokens, mask = stack([_cut(each, longest, lexicon) for each in ids])
+            tokens, mask = stack([cut_ids(each, longest, lexicon.tokenizer) for each in ids])
             targets = np.array([number[one.label] for one in pairs])
             parts[part] = Examples(Batch(tokens, targets, None if mask.all() else mask))
     return parts, lengths
 
 
-def _cut(ids: Array, longest: int, lexicon: Lexicon) -> Array:
+def cut_ids(ids: Array, longest: int, tokenizer: Tokenizer) -> Array:
     """Return at most `longest` ids; a special token at the end, such as [SEP], stays."""
     if len(ids) <= longest:
         return ids
-    ends = ids[-1] in lexicon.tokenizer.specials.values()
+    ends = ids[-1] in tokenizer.specials.values()
     return np.concatenate([ids[: longest - 1], ids[-1:]]) if ends else ids[:longest]
