@@ -198,7 +198,7 @@ def test_long_and_repeated_pairs_are_left_out_and_counted(tmp_path):
     task = build_task("pairs", data=path)
     assert len(task.train) + len(task.held_out) == 20
     assert task.notes[1] == (
-        "left out: 2 repeated sources, the first target of each stays; 1 pairs of more than 80 characters"
+        "left out: 2 repeated sources, the first target of each stays; 1 pair of more than 80 characters"
     )
     row = task.train.rows.targets[0]
     assert task.decode_answer(row[row >= 0]).startswith("Wort")

@@ -34,7 +34,13 @@ def test_the_split_is_stratified_and_holds_no_text_on_both_sides(tmp_path):
     assert (len(task.train), len(task.held_out)) == (270, 30)
     assert task.held_out.rows.targets.tolist().count(0) == 10
     notes = "\n".join(task.notes)
-    for words in ("304 rows", "1 rows without a text", "1 without a label", "2 repeated texts", "1 had another label"):
+    for words in (
+        "304 rows",
+        "1 row without a text",
+        "1 row without a label",
+        "2 repeated texts",
+        "1 had another",
+    ):
         assert words in notes
     assert task.decode_answer([1]) == "True"
 

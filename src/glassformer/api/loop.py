@@ -76,6 +76,7 @@ class Loop:
         if isinstance(data, Iterator):
             data = Stream(data)
             changes = {"batch": len(data), **changes}
+        data = named_data(data, changes) or data
         built = model.model if isinstance(model, TrainedModel) else model if isinstance(model, Model) else None
         if built is not None:
             changes = {**_host_settings(built.execution, execution), **changes}
@@ -244,7 +245,7 @@ def _task(
         name, path = named
         length = {"context": given.context} if name == "text" and given is not None else {}
         options = known({"data": path, "seed": asked.seed, **length, **of_task})
-        return build_task(name, **options), {"name": name, "options": options}
+        return build_task(name, **options), named.origin(options)
     if isinstance(asked.data, Task):
         return asked.data, None
     architecture: Any = None if given is None else given.architecture
@@ -272,7 +273,7 @@ def _session(asked: _Asked, plan: Plan, origin: dict[str, Any] | None) -> Sessio
     if origin is None:
         raise ConfigError(
             "a run folder remembers its data by the name of a task or a file, and this data has neither",
-            hint="leave out `out`, and write the trained model with gf.save(model, folder)",
+            hint="write it into a file and pass the path; or leave out `out`, and write the model with gf.save",
         )
     return start_session(create_run(plan, Path(asked.out)), plan, recorded=asked.record)
 

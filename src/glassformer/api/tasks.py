@@ -1,15 +1,16 @@
-"""Data in any form as a task: a name, a file of text, arrays, a Dataset, or a task itself."""
+"""Data in any form as a task: a name, a file, a table, arrays, a Dataset, or a task itself."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..config import CONFIGS, EncoderConfig, TransformerConfig
 from ..data import TASKS, Task
 from ..data.array_task import array_task
 from ..data.examples import Dataset
-from ..data.tables import is_rows
+from ..data.tables import is_rows, suited_task
 from ..data.tasks.classify import LONGEST, labeled_examples
 from ..errors import ConfigError, DataError, did_you_mean
 from ..execution import AMONG_MODEL_SETTINGS
@@ -28,20 +29,36 @@ Settings = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 """Of the task, of the model and of the recipe."""
 
 
-def named_data(data: Any) -> tuple[str, str | None] | None:
-    """Return the task that a name means, or the task `text` and the path of a file; None for data of another form.
+class Named(NamedTuple):
+    """Data that has a task: its name, and the path or the rows that it reads."""
 
-    What builds a task, such as `gf.data.TASKS["reverse"]`, goes by its name.
+    task: str
+    data: Any = None
+
+    def origin(self, options: dict[str, Any], **more: Any) -> dict[str, Any] | None:
+        """Return what builds the task again; None for rows, which are nowhere but in this program."""
+        return None if is_rows(self.data) else {"name": self.task, "options": options, **more}
+
+
+def named_data(data: Any, settings: Mapping[str, Any] | None = None) -> Named | None:
+    """Return the task that a name means, or the one that suits a file or rows; None for data of another form.
+
+    What builds a task, such as `gf.data.TASKS["reverse"]`, goes by its name. The `settings` may name columns.
     """
+    if isinstance(data, Named):
+        return data
     name = next((name for name, builder in TASKS.items() if builder is data), None)
     if name is not None:
-        return name, None
+        return Named(name)
+    if is_rows(data):
+        return Named(suited_task(data, settings or {}), data)
     if not isinstance(data, str | os.PathLike):
         return None
     if isinstance(data, str) and data in TASKS:
-        return data, None
+        return Named(data)
     if Path(data).exists():
-        return "text", stable_data(os.fspath(data))
+        path = stable_data(os.fspath(data))
+        return Named(suited_task(path, settings or {}), path)
     name = os.fspath(data)
     hint = "check the path" if Path(name).suffix or os.sep in name else did_you_mean(name, TASKS)
     raise DataError(f"there is no task and no file {name!r}", hint=hint)
@@ -73,11 +90,11 @@ def tuning_task(
     validation: Any = None,
 ) -> tuple[Task, dict[str, Any] | None]:
     """Return the task for a model that exists, with its vocabulary, and the options that would build it again."""
-    named, origin = named_data(data), None
+    named, origin = named_data(data, options), None
     if named is not None:
         name, path = named
         given = {**options, "data": path, **task_options(name, config, options)}
-        origin = {"name": name, "options": known(given), "lexicon": takes_lexicon(name)}
+        origin = named.origin(known(given), lexicon=takes_lexicon(name))
         task = task_for(name, source, model, given)
     elif isinstance(data, Task):
         task = data
@@ -125,7 +142,8 @@ def file_parts(model: TrainedModel, data: Any) -> tuple[str, list[Dataset], tupl
 
 def _evaluation_task(model: TrainedModel, data: Any, options: dict[str, Any]) -> Task:
     """Return a task whose held-out data a model is measured on: all of the data, where it has no such part."""
-    is_named, is_task = named_data(data) is not None, isinstance(data, Task)
+    data = named_data(data, options) or data
+    is_named, is_task = isinstance(data, Named), isinstance(data, Task)
     if options and not is_named:
         what = "this task is built already" if is_task else "this is data"
         raise ConfigError(f"{next(iter(options))} is an option of tasks, and {what}", hint="leave it out")

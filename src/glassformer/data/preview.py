@@ -1,5 +1,6 @@
 """What was understood of a file, in lines to read before the first step: rows, lengths, what is left out, examples."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,11 +12,13 @@ WIDTH = 60
 """Characters of a text that an example shows."""
 SHOWN = 12
 """Labels that are counted by name."""
+_PLURAL = re.compile(r"^(\w+ )?(row|text|pair|line|source|file)s\b")
 
 
 def left_out(reasons: Mapping[str, int]) -> tuple[str, ...]:
     """Return how many were left out for each reason, in one line; none if nothing was."""
-    parts = [f"{count:,} {reason}" for reason, count in reasons.items() if count]
+    one = {reason: _PLURAL.sub(r"\1\2", reason) for reason in reasons}  # 1 row, 2 rows
+    parts = [f"{count:,} {one[reason] if count == 1 else reason}" for reason, count in reasons.items() if count]
     return (f"left out: {'; '.join(parts)}",) if parts else ()
 
 

@@ -91,6 +91,11 @@ class Table:
             hint=did_you_mean(asked, self.columns) if self.header else "without a header, columns are called 1, 2, …",
         )
 
+    def has(self, *roles: str) -> bool:
+        """Tell whether there is a column of its own for each role."""
+        found = [self.find(role) for role in roles]
+        return None not in found and len(set(found)) == len(found)
+
     def values(self, column: str) -> list[Any]:
         """Return one field of every row."""
         place = self.columns.index(column)
@@ -142,6 +147,22 @@ def table_files(path: str | os.PathLike[str]) -> list[Path]:
 def is_table(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file is a table by its name."""
     return Path(path).suffix.lower() in TABLE_SUFFIXES
+
+
+def suited_task(data: Any, settings: Mapping[str, Any]) -> str:
+    """Return the task for a file, a folder or rows: by the columns that settings name, or by those that are there."""
+    if settings.get("label") is not None:
+        return "classify"
+    if settings.get("source") is not None or settings.get("target") is not None:
+        return "pairs"
+    if not is_rows(data):
+        if Path(data).is_dir():
+            data = table_files(data)[0]
+        if not is_table(data):
+            return "pairs" if Path(data).suffix.lower() in (".po", ".mo") else "text"
+    if read_table(data, roles=("source", "target")).has("source", "target"):
+        return "pairs"
+    return "classify" if read_table(data, roles=("text", "label")).has("label") else "text"
 
 
 def text_of(value: Any, row: Row, column: str) -> str:

@@ -22,7 +22,7 @@ RECIPE: dict[str, Any] = {
 """How to train where a task does not say otherwise."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Task:
     """Everything a training run needs to know about what is learned.
 
@@ -65,6 +65,9 @@ class Task:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "summary", self.summary or SUMMARIES.get(self.name, ""))
+
+    def __repr__(self) -> str:
+        return "\n".join([f"Task({self.name!r}, {self.architecture})", *self.notes])
 
     @property
     def is_picklable(self) -> bool:

@@ -177,7 +177,7 @@ def task_groups(name: str) -> list[Group]:
     given = {**task.settings, "dropout": task.recipe["dropout"]}
     given |= {part: OF_DATA for part in FROM_DATA if part in task.settings}
     model = [setting for setting in model_settings(task.architecture, given) if setting.name not in taken]
-    recipe = with_defaults(recipe_settings(), task.recipe)
+    recipe = [one for one in with_defaults(recipe_settings(), task.recipe) if one.name not in taken]
     how = "--set NAME=VALUE"
     return [
         *([Group(f"task {name}", how, own)] if own else []),

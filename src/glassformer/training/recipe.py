@@ -13,11 +13,24 @@ from .. import registry
 from ..arrays import namespace
 from ..errors import ConfigError
 from ..setting import check_known, from_settings
+from .class_weights import weighted_cross_entropy
 from .optimizer import Optimizer
 from .optimizers import OPTIMIZERS, make_optimizer
 
-_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "str": (str,), "tuple[str, ...]": (tuple,)}
-_WORDS = {"int": "a whole number", "float": "a number", "str": "a name", "tuple[str, ...]": "a list of names"}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (float, int),
+    "str": (str,),
+    "tuple[str, ...]": (tuple,),
+    "tuple[float, ...]": (tuple,),
+}
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a name",
+    "tuple[str, ...]": "a list of names",
+    "tuple[float, ...]": "a list of numbers",
+}
 
 AFTER = 0.1
 """The share of the peak learning rate at which a run goes on behind the end of a schedule that came down to nothing."""
@@ -60,6 +73,7 @@ class Recipe:
     clip              largest global norm of the gradients (0 or none: never clip)
     loss              what is minimized, in training and evaluation
     label_smoothing   of cross_entropy: share of the target that is spread over all tokens
+    class_weights     of cross_entropy: the weight of each class (empty: all weigh the same)
     eval_every        steps between evaluations
     save_every        steps between checkpoints (none: as eval_every)
     ema               decay of a moving average of the parameters, which is then what counts (none: off)
@@ -87,6 +101,7 @@ class Recipe:
     clip: float | None = 1.0
     loss: str = "cross_entropy"
     label_smoothing: float = 0.0
+    class_weights: tuple[float, ...] = ()
     eval_every: int = 250
     save_every: int | None = None
     ema: float | None = None
@@ -117,8 +132,11 @@ class Recipe:
             raise ConfigError(f"ema is {self.ema}", hint="use a decay from 0 to below 1, such as 0.999")
         check_known("keep is", self.keep, KEEP)
         check_known("there is no loss", self.loss, registry.known("loss"))
-        if self.label_smoothing and self.loss != "cross_entropy":
-            raise ConfigError(f"{self.loss} has no label_smoothing", hint="set label_smoothing to 0, or leave out loss")
+        for name in ("label_smoothing", "class_weights"):
+            if getattr(self, name) and self.loss != "cross_entropy":
+                raise ConfigError(f"{self.loss} has no {name}", hint=f"leave out {name}, or leave out loss")
+        if self.class_weights and not (min(self.class_weights) >= 0 < max(self.class_weights) < float("inf")):
+            raise ConfigError(f"class_weights are {self.class_weights}", hint="use numbers of at least 0, one above it")
         self.build_optimizer()
         self.build_schedule()
 
@@ -127,7 +145,8 @@ class Recipe:
             value, wanted = getattr(self, field.name), str(field.type).removesuffix(" | None")
             if value is None and str(field.type).endswith("| None"):
                 continue
-            strange = isinstance(value, tuple) and not all(isinstance(name, str) for name in value)
+            of = _TYPES[wanted[6:].removesuffix(", ...]")] if isinstance(value, tuple) else ()
+            strange = isinstance(value, tuple) and not all(isinstance(one, of) for one in value)
             if not isinstance(value, _TYPES[wanted]) or isinstance(value, bool) or strange:
                 raise ConfigError(f"{field.name} is {value!r}", hint=f"{field.name} takes {_WORDS[wanted]}")
 
@@ -137,11 +156,13 @@ class Recipe:
         listed, freeze = "`glassformer settings recipe` lists them all", settings.get("freeze")
         if "freeze" in settings and isinstance(freeze, str | list | None):
             settings = {**settings, "freeze": tuple(freeze.split(",") if isinstance(freeze, str) else freeze or ())}
+        if isinstance(settings.get("class_weights"), list):
+            settings = {**settings, "class_weights": tuple(settings["class_weights"])}
         return from_settings("a recipe has no setting", settings, cls, listed=listed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings, ready for JSON."""
-        return {**asdict(self), "freeze": list(self.freeze)}
+        return {**asdict(self), "freeze": list(self.freeze), "class_weights": list(self.class_weights)}
 
     def build_optimizer(self) -> Optimizer:
         """Return the optimizer these settings describe."""
@@ -159,6 +180,8 @@ class Recipe:
 
     def loss_settings(self) -> dict[str, Any]:
         """Return what `loss_and_grads` of a model takes to compute this loss."""
+        if self.class_weights:
+            return {"pair": weighted_cross_entropy(self.class_weights, self.label_smoothing)}
         if self.loss == "cross_entropy":
             return {"smoothing": self.label_smoothing}
         return {"pair": registry.find("loss", self.loss)}

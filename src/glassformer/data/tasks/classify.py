@@ -181,7 +181,7 @@ def _kept(table: Table, text: str, label: str) -> tuple[list[Labeled], dict[str,
     others = f" ({conflicts:,} had another label)" if conflicts else ""
     reasons = {
         "rows without a text": sum(not one.text for one in rows),
-        "without a label": sum(bool(one.text) and not one.label for one in rows),
+        "rows without a label": sum(bool(one.text) and not one.label for one in rows),
         f"repeated texts, the first label of each stays{others}": len(full) - len(first),
     }
     return list(first.values()), reasons
