@@ -68,6 +68,7 @@ def offered(*words):
         ("eval runs/mine --check", ["--checkpoint"]),
         ("eval runs/mine --checkpoint ", ["best", "latest"]),
         ("params gpt2-", ["gpt2-medium", "gpt2-large", "gpt2-xl"]),
+        ("params gpt2 --set layer", ["layers="]),
         ("settings reci", ["recipe"]),
         ("pull ", ["smollm2", "minilm"]),
         ("explore --no", ["--no-browser"]),

@@ -118,11 +118,8 @@ PIPE_CLOSED = 141
 # Parts of the messages of Python and JAX, which have no exception classes for these.
 _NO_THREAD, _NO_DEVICE_MEMORY = "can't start new thread", "RESOURCE_EXHAUSTED"
 
-OPENS_RUNS = (
-    "train", "eval", "settings", "compare", "replay", "inspect", "explore", "look", "params", "plan", "generate",
-    "predict", "chat", "tokenize", "embed", "search", "verify", "export",
-)  # fmt: skip
-"""Commands with --trust: a run may have been trained with Python files that are not built in."""
+OPENS_RUNS = {"run", "runs", "resume", "model", "source", "topic"}
+"""Parameters of commands with --trust: a run may have been trained with Python files that are not built in."""
 
 _MODULES = {"eval": "evaluate", "compare": "runs", "pull": "models", "tasks": "settings", "tokenize": "tokens"}
 
@@ -159,7 +156,8 @@ def load_command(name: str) -> click.Command:
     command: click.Command = getattr(module, "evaluate" if name == "eval" else name)  # `eval` is a Python builtin
     command.name = name
     command.epilog = _examples(name)
-    if name in OPENS_RUNS and not any(option.name == "trust" for option in command.params):
+    names = {one.name for one in command.params}
+    if names & OPENS_RUNS and "trust" not in names:
         command.params.append(trust_option())
     return command
 

@@ -7,7 +7,8 @@ names of settings, until a file of the package changes: completing reads this ca
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,51 @@ from ..weights.registry import REGISTRY, cache_folder, resolve
 LoadAll = Callable[[], dict[str, click.Command]]
 """Imports all commands."""
 
-PROGRAM, VARIABLE = "glassformer", "_GLASSFORMER_COMPLETE"
-SHELLS = {"bash": ".bashrc", "zsh": ".zshrc", "fish": None}
-"""Shells that can complete, and the file that they read when they start, where it must name the script."""
-ENGINES, CHECKPOINTS = ("cpu", "numpy", "jax"), ("best", "latest")
-RUNS = "runs"
+PROGRAM = "glassformer"
+SHELLS = {
+    "bash": (f"~/.local/share/{PROGRAM}/completion.bash", "~/.bashrc"),
+    "zsh": (f"~/.local/share/{PROGRAM}/completion.zsh", f"{os.environ.get('ZDOTDIR', '~')}/.zshrc"),
+    "fish": (f"~/.config/fish/completions/{PROGRAM}.fish", None),
+}
+"""Where the script of each shell is, and the file that must name it, if there is one."""
 # A setting is followed by its value, not by a space; zsh may not have loaded its completion yet.
 _BASH = ("    return 0", "    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n    return 0")
 _ZSH = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"
+
+
+def script(shell: str) -> str:
+    """Return the lines by which a shell completes."""
+    found = get_completion_class(_chosen(shell))
+    assert found is not None
+    text = found(click.Command(PROGRAM), {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source()
+    return (_ZSH if _chosen(shell) == "zsh" else "") + text.replace(*_BASH)
+
+
+def _chosen(shell: str) -> str:
+    """Return the shell that was named, or else the one in use."""
+    name = shell or Path(os.environ.get("SHELL", "")).name
+    if name not in SHELLS:
+        raise ConfigError(f"{name or 'this shell'} cannot be completed", hint=f"name one of these: {', '.join(SHELLS)}")
+    return name
+
+
+def install(shell: str, load_all: LoadAll) -> list[str]:
+    """Write the script of a shell where it finds it; return what was written, and how to undo it."""
+    path, startup = (None if one is None else Path(one).expanduser() for one in SHELLS[_chosen(shell)])
+    assert path is not None
+    said, undo = [f"wrote {path}"], f"to undo it, remove {path}"
+    with explained(path, CheckpointError, "check its permissions, or use --show-completion", "written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(script(shell), encoding="utf-8")
+        if startup is not None:
+            line = f"source {shlex.quote(str(path))}  # completion of {PROGRAM}"
+            lines = startup.read_text(encoding="utf-8").splitlines() if startup.exists() else []
+            if line not in lines:
+                startup.write_text("\n".join([*lines, line, ""]), encoding="utf-8")
+            said.append(f"{startup} reads it: {line}")
+            undo += f", and that line from {startup}"
+    _known(load_all)
+    return [*said, "it completes in every new shell", undo]
 
 
 def skeleton(name: str, load_all: LoadAll) -> click.Command:
@@ -39,62 +77,20 @@ def skeleton(name: str, load_all: LoadAll) -> click.Command:
     return click.Command(name, params=[_parameter(one, known) for one in known["commands"][name]])
 
 
-def script(shell: str) -> str:
-    """Return the lines by which a shell completes; without a name, those of the shell in use."""
-    chosen = shell or Path(os.environ.get("SHELL", "")).name
-    if chosen not in SHELLS:
-        fact = f"{chosen or 'this shell'} cannot be completed"
-        raise ConfigError(fact, hint=f"name one of these: {', '.join(SHELLS)}")
-    found = get_completion_class(chosen)
-    assert found is not None
-    text = found(click.Command(PROGRAM), {}, PROGRAM, VARIABLE).source()
-    return _ZSH + text if chosen == "zsh" else text.replace(*_BASH) if chosen == "bash" else text
-
-
-def install(shell: str, load_all: LoadAll) -> list[str]:
-    """Write the script of a shell where it finds it; return what was written, and how to undo it."""
-    text = script(shell)
-    chosen = shell or Path(os.environ["SHELL"]).name
-    startup = SHELLS[chosen]
-    base = ("XDG_DATA_HOME", ".local/share") if startup else ("XDG_CONFIG_HOME", ".config")
-    folder = Path(os.environ.get(base[0]) or Path.home() / base[1])
-    path = folder / PROGRAM / f"completion.{chosen}" if startup else folder / "fish/completions" / f"{PROGRAM}.fish"
-    said, undo = [f"wrote {path}"], f"to undo it, remove {path}"
-    with explained(path, CheckpointError, "check its permissions, or use --show-completion", "written"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        if startup:
-            line = f"source {shlex.quote(str(path))}  # completion of {PROGRAM}"
-            file = Path((chosen == "zsh" and os.environ.get("ZDOTDIR")) or Path.home()) / startup
-            before = file.read_text(encoding="utf-8") if file.exists() else ""
-            if line not in before.splitlines():
-                gap = "" if before.endswith("\n") or not before else "\n"
-                file.write_text(f"{before}{gap}{line}\n", encoding="utf-8")
-            said.append(f"{file} reads it: {line}")
-            undo += f", and that line from {file}"
-    _known(load_all)
-    return [*said, "it completes in every new shell", undo]
-
-
 def _known(load_all: LoadAll) -> dict[str, Any]:
     """Return what the cache holds, collected anew if a file of the package has changed."""
-    package = Path(__file__).resolve().parents[1]
-    key = f"{package} {max(file.stat().st_mtime_ns for file in package.rglob('*.py'))}"
-    file = cache_folder() / "completion.json"
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if found["key"] == key:
-            return dict(found)
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+    package, file = Path(__file__).resolve().parents[1], cache_folder() / "completion.json"
+    key = f"{package} {max(one.stat().st_mtime_ns for one in package.rglob('*.py'))}"
+    with suppress(OSError, ValueError):
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if found.get("key") == key:
+            return found
     found = {"key": key, **_collect(load_all)}
-    try:
+    with suppress(OSError):  # then it is collected again next time
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{os.getpid()}")
         part.write_text(json.dumps(found), encoding="utf-8")
         part.replace(file)
-    except OSError:
-        pass  # collected again next time
     return found
 
 
@@ -104,66 +100,56 @@ def _collect(load_all: LoadAll) -> dict[str, Any]:
     from ..runs.settings import TOPICS, groups_of
     from .look_views import VIEWS
 
-    names = {
-        topic: [one.name for group in groups_of(topic) for one in group.settings] for topic in (*SUMMARIES, "model")
-    }
+    names = {one: [setting.name for group in groups_of(one) for setting in group.settings] for one in SUMMARIES}
+    names["model"] = [setting.name for group in groups_of("model") for setting in group.settings]
     commands = {name: [_fields(one) for one in command.params] for name, command in load_all().items()}
-    lists = {"presets": list(PRESETS), "topics": list(TOPICS), "views": list(VIEWS)}
-    return {"commands": commands, "settings": names, **lists}
+    return {"commands": commands, "settings": names, "presets": [*PRESETS], "topics": [*TOPICS], "views": [*VIEWS]}
 
 
 def _fields(one: click.Parameter) -> dict[str, Any]:
-    metavar = one.metavar or ""
-    place = "dir" if metavar in ("DIR", "FOLDER") else "file" if isinstance(one.type, click.Path) else None
-    if any(word in metavar for word in ("FILE", "PATH")):
-        place = "file"
-    fields = {"name": one.name, "nargs": one.nargs, "place": place}
+    is_path = isinstance(one.type, click.Path) or one.metavar in ("FILE", "PATH")
+    fields: dict[str, Any] = {"param_decls": [one.name], "nargs": one.nargs}
+    fields["place"] = "dir" if one.metavar in ("DIR", "FOLDER") else "file" if is_path else None
     if isinstance(one, click.Option):
         names = [f"{opt}/{other}" for opt, other in zip(one.opts, one.secondary_opts, strict=False)] or one.opts
-        fields |= {"opts": names, "help": one.help, "is_flag": one.is_flag, "multiple": one.multiple}
+        fields |= {"param_decls": [one.name, *names], "help": one.help}
+        fields |= {"is_flag": True} if one.is_flag else {"multiple": one.multiple}
     return fields
 
 
 def _parameter(fields: dict[str, Any], known: dict[str, Any]) -> click.Parameter:
-    complete = partial(_complete, fields=fields, known=known)
-    name, nargs = str(fields["name"]), fields["nargs"]
-    if "opts" not in fields:
-        return click.Argument([name], nargs=nargs, required=False, shell_complete=complete)
-    switch = {"is_flag": True} if fields["is_flag"] else {"multiple": fields["multiple"], "nargs": nargs}
-    return click.Option([name, *fields["opts"]], help=fields["help"], shell_complete=complete, **switch)
+    settings = {name: value for name, value in fields.items() if name != "place"}
+    kind = click.Option if "help" in fields else click.Argument
+    return kind(required=False, shell_complete=partial(_complete, fields["place"], known), **settings)
 
 
 def _complete(
-    ctx: click.Context, _: click.Parameter, typed: str, *, fields: dict[str, Any], known: dict[str, Any]
+    place: str | None, known: dict[str, Any], ctx: click.Context, parameter: click.Parameter, typed: str
 ) -> list[CompletionItem]:
     """Return what a parameter may be, by its name; paths where nothing else is known."""
-    tasks = [(name, line) for name, line in SUMMARIES.items()]
-    pulled = [(name, entry.title) for name, entry in REGISTRY.items() if resolve(name) is not None]
-    offers: dict[str, Callable[[], Iterable[Any]]] = {
-        "model": lambda: [*pulled, *_runs(typed), *(known["presets"] if ctx.info_name in ("params", "plan") else ())],
-        "source": lambda: [*pulled, *_runs(typed)],
-        "run": lambda: _runs(typed),
-        "runs": lambda: _runs(typed),
-        "resume": lambda: _runs(typed),
-        "task": lambda: tasks,
-        "topic": lambda: [*tasks, *known["topics"], *known["presets"]],
-        "preset": lambda: known["presets"],
-        "name": lambda: [(name, entry.title) for name, entry in REGISTRY.items()],
-        "view": lambda: known["views"],
-        "engine": lambda: ENGINES,
-        "checkpoint": lambda: CHECKPOINTS,
-        "settings": lambda: [f"{key}=" for key in known["settings"].get(ctx.params.get("task") or "model", ())],
+    titles = {name: entry.title for name, entry in REGISTRY.items()}
+    runs = dict.fromkeys(_runs(typed), "")
+    models = {name: title for name, title in titles.items() if resolve(name) is not None} | runs
+    presets, topics = dict.fromkeys(known["presets"], ""), dict.fromkeys(known["topics"], "")
+    keys = known["settings"].get(ctx.params.get("task") or "model", ())
+    places = {"model": models, "source": models, "run": runs, "runs": runs, "resume": runs, "task": SUMMARIES}
+    offers: dict[str, dict[str, str]] = places | {
+        "topic": SUMMARIES | topics | presets,
+        "preset": presets,
+        "name": titles,
+        "view": dict.fromkeys(known["views"], ""),
+        "engine": dict.fromkeys(("cpu", "numpy", "jax"), ""),
+        "checkpoint": dict.fromkeys(("best", "latest"), ""),
+        "settings": dict.fromkeys((f"{key}=" for key in keys), ""),
     }
-    pairs = [(one, None) if isinstance(one, str) else one for one in offers.get(str(fields["name"]), list)()]
-    found = [CompletionItem(value, help=line) for value, line in pairs if value.startswith(typed)]
-    is_place = fields["place"] or fields["name"] in ("model", "source", "run", "runs", "resume", "task", "topic")
-    return found or ([CompletionItem(typed, type=fields["place"] or "file")] if is_place else [])
+    counts = ctx.info_name in ("params", "plan") and parameter.name == "model"  # what needs no weights
+    offered = offers.get(parameter.name or "", {}) | (presets if counts else {})
+    found = [CompletionItem(value, help=line) for value, line in offered.items() if value.startswith(typed)]
+    place = place or ("file" if parameter.name in places else None)
+    return found or ([] if place is None else [CompletionItem(typed, type=place)])
 
 
 def _runs(typed: str) -> list[str]:
     """Return the run folders beside what is typed; those in `runs` if it names no folder."""
-    parent = Path(typed.rpartition("/")[0] or "/") if "/" in typed else Path(RUNS)
-    try:
-        return sorted(str(file.parent) for file in parent.glob("*/config.json"))
-    except OSError:
-        return []
+    parent = Path(typed.rpartition("/")[0] or "/") if "/" in typed else Path("runs")
+    return sorted(str(file.parent) for file in parent.glob("*/config.json"))

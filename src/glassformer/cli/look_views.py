@@ -100,8 +100,7 @@ def view_attribution(asked: Question) -> Found:
 def view_ablation(asked: Question) -> Found:
     """Show how the logit and the loss change without each head."""
     run = asked.run
-    note = _note(run, run.heads * run.model.config.layers)
-    sweep: dict[str, Any] = {"progress": lambda done, total: asked.show(done, total, note), "keep_partial": True}
+    sweep = _sweep(asked, run.heads * run.model.config.layers)
     found = ablate_heads(run, asked.way, targets=[asked.target], **sweep)
     measured = np.isfinite(found.logits[:, 0])
     order = [n for n in np.argsort(-np.abs(found.logits[:, 0]), kind="stable") if measured[n]]
@@ -120,8 +119,11 @@ def view_ablation(asked: Question) -> Found:
     return Found(title, columns, rows, records, draw, stopped=_stopped(measured, "heads"))
 
 
-def _note(run: Run, total: int) -> str:
-    return f"changed runs, about {bytes_text(bytes_at_once(run, total, MEMORY))} at a time"
+def _sweep(asked: Question, total: int) -> dict[str, Any]:
+    """Return settings of a sweep over changed runs: it shows how far it is, and Ctrl-C keeps what it has."""
+    note = f"changed runs, about {bytes_text(bytes_at_once(asked.run, total, MEMORY))} at a time"
+    asked.show(0, total, note)
+    return {"progress": lambda done, total: asked.show(done, total, note), "keep_partial": True}
 
 
 def _stopped(measured: Any, what: str) -> str | None:
@@ -133,9 +135,7 @@ def view_patching(asked: Question) -> Found:
     """Show which position of the residual stream carries the difference to the other text."""
     run, source = asked.run, asked.source
     assert source is not None
-    total = (2 * run.model.config.layers + 1) * run.logits.shape[1]
-    note = _note(run, total)
-    sweep: dict[str, Any] = {"progress": lambda done, total: asked.show(done, total, note), "keep_partial": True}
+    sweep = _sweep(asked, (2 * run.model.config.layers + 1) * run.logits.shape[1])
     found = patch_stream(run, source, asked.target, estimate=False, **sweep)
     share = found.share
     measured = np.isfinite(share)
