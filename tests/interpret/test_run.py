@@ -298,9 +298,11 @@ def test_runs_of_other_lengths_cannot_be_taken_from(rng):
 
 def test_the_page_about_looking_inside_runs_as_printed(capsys):
     page = (Path(__file__).parents[2] / "docs" / "looking_inside.md").read_text(encoding="utf-8")
-    first, _, long, few, _ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    first, steered, long, few, _ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     exec(compile(first + long + few, "looking_inside.md", "exec"), {})
     assert re.search(r"True\n\(1, 4, 4, 4\)\nTrue True\nTrue\n\[.*\] True\nFalse\n$", capsys.readouterr().out)
+    exec(compile(steered, "looking_inside.md", "exec"), {"gf": gf})
+    assert capsys.readouterr().out == " 6 6 6 6 6\n"
     methods = re.findall(r"`interpret/(\w+\.py)`", page)
     assert len(methods) > 12
     assert all((Path(gf.__file__).parent / "interpret" / name).is_file() for name in methods)

@@ -56,6 +56,21 @@ def test_names_lead_to_values_that_fit_each_other(more, rng):
             np.testing.assert_allclose(made, value, atol=1e-12, err_msg=what)
 
 
+def test_norms_after_sublayers_have_names_of_their_own(rng):
+    run = watched({"norm_position": "post"}, rng)
+    of = {one: by_their_name(run, f"blocks.1.{one}") for one in (
+        "hook_resid_pre", "hook_attn_out", "hook_resid_mid", "hook_mlp_in", "hook_mlp_out", "hook_resid_post",
+        "hook_q_input", "hook_normalized_resid_post", "ln1.hook_normalized", "ln2.hook_normalized",
+    )}  # fmt: skip
+    np.testing.assert_allclose(of["hook_resid_pre"] + of["hook_attn_out"], of["hook_resid_mid"])
+    np.testing.assert_allclose(of["hook_mlp_in"] + of["hook_mlp_out"], of["hook_resid_post"])
+    assert np.array_equal(of["hook_q_input"], of["hook_resid_pre"])
+    assert np.array_equal(of["ln1.hook_normalized"], of["hook_mlp_in"])
+    assert np.array_equal(of["ln2.hook_normalized"], of["hook_normalized_resid_post"])
+    with pytest.raises(ConfigError, match=r"is blocks\.1\.attention_norm\.x here"):
+        run.changed(zero("blocks.1.hook_resid_mid"))
+
+
 def test_all_names_are_known_and_printed(rng):
     runs = [watched(more, rng) for more in ({}, LLAMA)]
     for ours in NAMES.values():

@@ -320,9 +320,9 @@ def has_no_head(model: Model) -> bool:
 
 def sorted_changes(start: Run, changes: tuple[Change, ...]) -> tuple[list[Change], list[Change]]:
     """Tell changes of parameters and of the batch from those of values."""
-    given = {*flatten(start.params), *(name for name, part in start.batch._asdict().items() if part is not None)}
+    given = [*flatten(start.params), *(name for name, part in start.batch._asdict().items() if part is not None)]
     for change in changes:
-        check_name(change.name, {*given, *start.addresses}, "value or parameter")
+        check_name(change.name, dict.fromkeys([*given, *start.addresses]), "value or parameter")
         if change.backward:
             raise ConfigError(f"{change.word} is about a gradient", hint="pass it to gradients()")
         if change.config not in (None, start.model.config):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -54,12 +54,29 @@ NAMES = {
     "ln_final.hook_normalized": OurName(("final_norm",)),
 }
 
+POST_NORM = {
+    "blocks.N.hook_attn_in": OurName(("blocks.N.attention.query.input",), ALL_HEADS),
+    **{f"blocks.N.hook_{one[0]}_input": OurName((f"blocks.N.attention.{one}.input",), ALL_HEADS)
+       for one in ("query", "key", "value")},
+    "blocks.N.hook_resid_mid": OurName(("blocks.N.attention_norm.x",)),
+    "blocks.N.hook_mlp_in": OurName(("blocks.N.feed_forward.up.input",)),
+    "blocks.N.hook_resid_post": OurName(("blocks.N.feed_forward_norm.x",)),
+    "blocks.N.hook_normalized_resid_post": OurName(("blocks.N",)),
+}  # fmt: skip
+"""What differs in models whose norms come after their sublayers, such as BERT."""
 
-def our_name(name: str, known: Container[str]) -> str | None:
-    """Return a sentence with our name for a value that TransformerLens calls `name`, None where there is none."""
+
+def our_name(name: str, known: Iterable[str]) -> str | None:
+    """Return a sentence with our name for a value that TransformerLens calls `name`, None where there is none.
+
+    known   the names of a run, in the order in which its values are computed
+    """
     block = re.match(r"blocks\.(\d+)\.", name)
     number = int(block[1]) if block else 0
-    ours = NAMES.get(re.sub(r"^blocks\.\d+\.", "blocks.N.", name), OurName(()))
+    known = [*known]
+    both = [one for one in known if one in (f"blocks.{number}.attention", f"blocks.{number}.attention_norm")]
+    table = {**NAMES, **POST_NORM} if both and both[0].endswith("attention") else NAMES
+    ours = table.get(re.sub(r"^blocks\.\d+\.", "blocks.N.", name), OurName(()))
     names = [own.replace("N-1", str(number - 1)).replace(".N", f".{number}") for own in ours.names]
     note = f" ({ours.note.replace('.N.', f'.{number}.')})" if ours.note else ""
     found = [own for own in names if own in known]
