@@ -26,6 +26,7 @@ REMEDIES = {
     "Model": "pass gf.build(…), or model.model of a trained one, which reads text by itself: model.watch(text)",
     "Batch": 'model.batch("a text"), or gf.Batch(tokens)',
     "Logit": 'ask for Logit(" Paris"), Logit(7, against=3); or, of gradients and patches, for Loss()',
+    "Place": 'say where: at("logits"), at("blocks.0.attention.output.x", head=1)',
     "Change": 'make one: zero("blocks.0.attention"), put, add, scale, take, …',
     "dict": "pass what model.init(seed) returns, or the `params` of what gf.load or gf.train returns",
 }

@@ -31,6 +31,11 @@ from glassformer.tree import flatten
 
 SIZES = {"vocab": 7, "width": 8, "heads": 2, "layers": 2, "context": 12}
 TARGET = Logit(1, against=0)
+MORE = {
+    "gated": {"gated": True, "kv_heads": 1, "norm": "rms", "positions": "rotary"},
+    "parallel": {"block": "parallel"},
+    "no norms": {"norm": "none"},
+}
 EXACT = {"rtol": 0, "atol": 1e-12}
 
 
@@ -134,12 +139,10 @@ def _level(name):
     return 2 * int(name.split(".")[1]) + ("feed_forward" in name)
 
 
-@pytest.mark.parametrize("architecture", ["decoder", "encoder_decoder", "encoder", "gated", "parallel"])
+@pytest.mark.parametrize("architecture", ["decoder", "encoder_decoder", "encoder", *MORE])
 def test_the_edges_of_a_sender_sum_to_its_estimate(architecture, request, rng):
-    if architecture in ("gated", "parallel"):
-        more = {"gated": {"gated": True, "kv_heads": 1, "norm": "rms", "positions": "rotary"},
-                "parallel": {"block": "parallel"}}[architecture]  # fmt: skip
-        model = Decoder(DecoderConfig(**SIZES, **more))
+    if architecture in MORE:
+        model = Decoder(DecoderConfig(**SIZES, **MORE[architecture]))
         params, batch = model.init(0, np.float64), Batch(rng.integers(0, 7, (2, 5)))
     else:
         model, params, batch = request.getfixturevalue(architecture)
@@ -196,15 +199,17 @@ def test_estimates_are_exact_to_first_order(runs):
 
 def test_what_has_no_path_is_refused(runs):
     run, source = runs
-    with pytest.raises(ConfigError, match="is no place"):
-        patch_paths(run, source, TARGET, "logits")
-    with pytest.raises(ConfigError, match="no answer of the model"):
+    for wrong in ("logits", ["logits"]):
+        with pytest.raises(ConfigError, match="takes Place") as error:
+            patch_paths(run, source, TARGET, wrong)
+        assert 'at("logits")' in error.value.hint
+    with pytest.raises(ConfigError, match="takes Logit"):
         patch_paths(run, source, Sum("blocks.0"))
     with pytest.raises(ConfigError, match="no place for a path"):
         patch_paths(run, source, TARGET, senders=[])
     with pytest.raises(LengthError, match="has no head 2"):
         patch_paths(run, source, TARGET, at("blocks.1.attention.attend.q", head=2))
-    with pytest.raises(ConfigError, match="this is no run"):
+    with pytest.raises(ConfigError, match="takes Run"):
         attribute_edges("run", source, TARGET)
     with pytest.raises(ConfigError, match="has changes"):
         attribute_edges(run.changed(zero("blocks.0.attention")), source, TARGET)

@@ -50,7 +50,7 @@ from .formula import Formula, Link, Operand
 from .fourier import Fourier, fourier, fourier_basis
 from .gradients import Gradients, Logit, Loss, Sum, gradients
 from .labels import NUMBERS, Labels, token_labels
-from .lens import Lens, lens, train_lens, tuned_lens
+from .lens import Lens, LensCourse, lens, lens_course, train_lens, tuned_lens
 from .neurons import exciting_inputs
 from .packed import unpacked
 from .patching import Patching, patch_heads, patch_stream, patch_sublayers
@@ -77,18 +77,18 @@ from .where import Where
 
 __all__ = [
     "MARKED_DISTANCES", "NUMBERS", "Activations", "Card", "Cards", "Change", "Circuit", "Composition", "Formula",
-    "Fourier", "Gradients", "HeadScores", "HeadStatistics", "Kept", "Labels", "LayerStatistics", "Lens", "Link",
-    "Logit", "Loss", "Operand", "Patching", "Paths", "Proof", "Run", "Similarity", "Sum", "Trace", "Update", "Where",
-    "ablate", "ablate_heads", "ablate_layers", "ablate_neurons", "activations", "add", "add_gradient", "all_receivers",
-    "all_senders", "at", "attention_rollout", "attribute", "attribute_edges", "batched_interventions", "bytes_at_once",
-    "composition", "copying_score", "detect_heads", "evaluate", "exciting_inputs", "fit_probe", "fourier",
-    "fourier_basis", "freeze", "full_and_causal", "gradient_flow", "gradient_times_input", "gradients", "head_circuit",
-    "head_results", "head_scores", "head_statistics", "integrated_gradients", "layer_similarity", "layer_statistics",
-    "lens", "linear_cka", "mean", "neuron_attribution", "patch_heads", "patch_path", "patch_paths", "patch_stream",
-    "patch_sublayers", "position_table", "probe_points", "products", "put", "put_gradient", "repeated_tokens",
-    "resample", "saliency", "scale", "scale_gradient", "score_scale", "show", "similarity_by_distance",
-    "similarity_matrix", "steering_vector", "stop", "take", "token_labels", "token_rows", "trace", "trace_each",
-    "trace_of", "train_lens", "train_probe", "transform", "tuned_lens", "unpacked", "update",
+    "Fourier", "Gradients", "HeadScores", "HeadStatistics", "Kept", "Labels", "LayerStatistics", "Lens", "LensCourse",
+    "Link", "Logit", "Loss", "Operand", "Patching", "Paths", "Proof", "Run", "Similarity", "Sum", "Trace", "Update",
+    "Where", "ablate", "ablate_heads", "ablate_layers", "ablate_neurons", "activations", "add", "add_gradient",
+    "all_receivers", "all_senders", "at", "attention_rollout", "attribute", "attribute_edges", "batched_interventions",
+    "bytes_at_once", "composition", "copying_score", "detect_heads", "evaluate", "exciting_inputs", "fit_probe",
+    "fourier", "fourier_basis", "freeze", "full_and_causal", "gradient_flow", "gradient_times_input", "gradients",
+    "head_circuit", "head_results", "head_scores", "head_statistics", "integrated_gradients", "layer_similarity",
+    "layer_statistics", "lens", "lens_course", "linear_cka", "mean", "neuron_attribution", "patch_heads", "patch_path",
+    "patch_paths", "patch_stream", "patch_sublayers", "position_table", "probe_points", "products", "put",
+    "put_gradient", "repeated_tokens", "resample", "saliency", "scale", "scale_gradient", "score_scale", "show",
+    "similarity_by_distance", "similarity_matrix", "steering_vector", "stop", "take", "token_labels", "token_rows",
+    "trace", "trace_each", "trace_of", "train_lens", "train_probe", "transform", "tuned_lens", "unpacked", "update",
     "value_weighted_attention", "watch", "without_positions", "zero",
 ]  # fmt: skip
 __dir__ = __all__.copy

@@ -9,6 +9,8 @@ the last point it reads what it always reads: there the lens shows the model's o
     seen.top(3)                     the three tokens that each point would have said
     seen.ranks(" Paris"), seen.probabilities(7)       by their texts, where the run has a tokenizer, or ids
 
+    lens_course(gf.replay("runs/induction"), "qfzbmkq")     the same at one position, after steps of a recorded training
+
 The tuned lens has an affine map before the head at every point, which learns to say what the model will:
 
     h = x w + b      logits = head(norm h)      loss = mean of Σ p · (log p − log softmax(logits))
@@ -20,10 +22,10 @@ for that of the last point; the map translates (Belrose et al. 2023). It begins 
     tuned.read(run).ranks(7)
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -188,6 +190,75 @@ def _largest(row: Array, count: int) -> Array:
     else:
         places = np.arange(len(row))
     return places[np.argsort(-row[places], kind="stable")[:count]]
+
+
+# --- the lens over a training ----------------------------------------------------------------------------------------
+
+COURSE, COLUMNS = 12, 8
+"""Steps that a course has unless they are given, and points that its table shows at most; more leave out sublayers."""
+
+
+class Recorded(Protocol):
+    """A recorded training, such as `gf.replay(folder)`."""
+
+    def frames(self, steps: Iterable[int]) -> Iterator[Any]: ...
+
+    def spaced(self, count: int = ...) -> list[int]: ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LensCourse(Lens):
+    """What the head reads at points of the stream after steps of a training: logits (N, steps, V), of one position.
+
+    run   the last one, which names the tokens
+    """
+
+    steps: tuple[int, ...] = ()
+
+    def _table(self) -> TableParts:
+        ids, odds = (part[..., 0].T for part in self.top(1))  # (steps, N)
+        blocks = [n for n, point in enumerate(self.points) if point.is_block or n == 0]
+        shown = blocks if len(self.points) > COLUMNS else range(len(self.points))
+        rows: list[list[Any]] = [
+            [step, *(f"{token_text(self.run, own[n])} {100 * shares[n]:.1f} %" for n in shown)]
+            for step, own, shares in zip(self.steps, ids, odds, strict=True)
+        ]
+        return (
+            "what the head says after steps of a training",
+            ("step", *(self.points[n].label for n in shown)),
+            rows,
+            [],
+        )
+
+
+def lens_course(
+    replay: Recorded,
+    text: str = "",
+    *,
+    steps: Sequence[int] | None = None,
+    at: Sequence[str] | None = None,
+    position: int = -1,
+    progress: Progress | None = None,
+) -> LensCourse:
+    """Read the stream by the head after each of some steps of a recorded training: of the model as it would be used.
+
+    steps      those to look at; about twelve from the first to the last unless given
+    at         points of the stream by name or label, as in `lens`; position: the token to look at
+    """
+    if not all(hasattr(replay, name) for name in ("frames", "spaced")):
+        raise ConfigError(f"a {type(replay).__name__} is no recorded training", hint='open one: gf.replay("runs/mine")')
+    chosen = replay.spaced(COURSE) if steps is None else [steps] if isinstance(steps, int) else list(steps)
+    if not chosen:
+        raise ConfigError("there are no steps to look at", hint="name some, or leave steps out")
+    found, numbers = [], []
+    for frame in replay.frames(chosen):
+        run = frame.trained.watch(text)
+        seen = lens(run, at=at, positions=None if is_classifier(run) else position)
+        found.append(seen.logits.reshape(len(seen.points), -1))
+        numbers.append(frame.step)
+        if progress is not None:
+            progress(len(numbers), len(chosen))
+    return LensCourse(run, seen.points, np.stack(found, axis=1), steps=tuple(numbers))
 
 
 # --- the tuned lens --------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from ..models import EncoderDecoder
 from ..tree import flatten
 from .batched import MEMORY, Progress, batched_interventions, bytes_at_once
 from .changes import Change, take
-from .gradients import Logit, Loss, Sum, gradients
+from .gradients import Logit, Loss, gradients
 from .labels import CLS, NUMBERS
 from .lens import chosen_points
 from .packed import unpacked
@@ -179,8 +179,6 @@ def effects(run: Run, changes: Sequence[Change], answers: Sequence[Answer], **ho
 
 def answer(of: Answer, run: Run, logits: Array | None = None) -> float:
     """Return a logit, a difference of two, or the loss, of a run, or of the same with other logits."""
-    if isinstance(of, Sum):
-        raise ConfigError("a sum of a value is no answer of the model", hint="measure Loss() or a Logit")
     return float(of.value(run if logits is None else replace(run, logits=logits)))
 
 

@@ -45,6 +45,9 @@ from .where import Selection, Where
 HOLDS = {"sublayers": tuple(KINDS), "attention": ATTENTIONS}
 """Which sublayers are held as they are in the run."""
 
+READ_BY = (*NORMS, "copy")
+"""The ops by which sublayers read the stream; without norms, a copy."""
+
 PROJECTIONS = {"q": "query", "k": "key", "v": "value"}
 
 
@@ -226,8 +229,6 @@ def _checked(run: Run, places: Places) -> list[Place]:
     """Return the places as a list; refuse what a run does not have."""
     found = [places] if isinstance(places, Place) else list(places)
     for place in found:
-        if not isinstance(place, Place):
-            raise ConfigError(f"{place!r:.80} is no place", hint='say at("blocks.0.attention.output.x", head=1)')
         check_name(place.name, run)
         Where(**place.where).index(place.name, run.spec(place.name).shape, run.heads)
     if not found:
@@ -299,22 +300,27 @@ def _read(run: Run, grads: Gradients, one: Sublayer) -> list[_End]:
     """
     norm = f"{one.name}_norm"
     if one.kind not in ATTENTIONS:
-        return [_End(at(one.name), one.stack, run.addresses[f"{norm}.x"].number, grads[f"{norm}.input"])]
+        dy = sum(grads[name] for part in ("up", "gate") if (name := f"{one.name}.{part}.input") in run)
+        return [_End(at(one.name), one.stack, *_before(run, norm, dy))]
     found = []
     for letter, matrix in PROJECTIONS.items():
         stack = one.stack
         if one.kind == "cross_attention" and letter != "q":  # what the encoder returned
             stack, norm = "encoder", "encoder.final_norm"
-        call = run.call(run.addresses[norm].number)
-        back = getattr(ops, f"{call.name}_backward")
         name = f"{one.name}.attend.{letter}"
         heads = run.spec(name).shape[1]
         dy = grads[f"{one.name}.{matrix}"]  # (B, T, heads·C)
         w = unpacked(flatten(run.params)[f"{one.name}.{matrix}.w"])  # (D, heads·C)
-        for n, (own, part) in enumerate(zip(*(np.split(x, heads, axis=-1) for x in (dy, w)), strict=True)):
-            dx = back(own @ part.T, call.outputs[1])[0]
-            found.append(_End(at(name, head=n), stack, run.addresses[f"{norm}.x"].number, dx))
+        parts = zip(*(np.split(x, heads, axis=-1) for x in (dy, w)), strict=True)
+        found += [_End(at(name, head=n), stack, *_before(run, norm, own @ x.T)) for n, (own, x) in enumerate(parts)]
     return found
+
+
+def _before(run: Run, norm: str, dy: Array) -> tuple[int, Array]:
+    """Return which call made the stream that a norm reads, and its gradient for that of what the norm returned."""
+    call = run.call(run.addresses[norm].number)
+    dx = getattr(ops, f"{call.name}_backward")(dy, call.outputs[1])
+    return run.addresses[f"{norm}.x"].number, dx[0] if isinstance(dx, tuple) else dx
 
 
 def _check_sum(run: Run) -> None:
@@ -322,13 +328,13 @@ def _check_sum(run: Run) -> None:
     if run.changes:
         raise ConfigError("the run has changes", hint="attribute the edges of a run without, or use patch_paths")
     for stack in stacks(run):
-        first, *_, last = (run[point.name] for point in points(run, stack))
-        total = first + sum(run[one.name] for one in sublayers(run, stack))
-        norms = {run.calls[run.addresses[f"{one.name}_norm"].number].name for one in sublayers(run, stack)
-                 if f"{one.name}_norm" in run}  # fmt: skip
-        is_sum = np.allclose(total, last, rtol=0, atol=np.abs(last).max() * np.finfo(last.dtype).eps ** 0.75)
-        if not is_sum or not norms or not norms <= {*NORMS}:
+        parts, (first, *_, last) = sublayers(run, stack), (run[point.name] for point in points(run, stack))
+        norms = [f"{one.name}_norm" for one in parts]
+        known = all(norm in run and run.calls[run.addresses[norm].number].name in READ_BY for norm in norms)
+        total = first + sum(run[one.name] for one in parts)
+        near = np.abs(last).max() * np.finfo(last.dtype).eps ** 0.75
+        if not known or not np.allclose(total, last, rtol=0, atol=near):
             raise ConfigError(
                 f"the stream of the {stack} is no sum of what its parts wrote",
-                hint="edges can be attributed with pre-norm, LayerNorm or RMSNorm; patch_paths takes every model",
+                hint="edges can be attributed with pre-norm, LayerNorm, RMSNorm or none; patch_paths takes every model",
             )

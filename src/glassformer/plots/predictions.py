@@ -12,7 +12,7 @@ from matplotlib.ticker import PercentFormatter
 
 from ..arrays import Array
 from ..errors import ShapeError
-from ..interpret import Lens
+from ..interpret import Lens, LensCourse
 from .labels import visible, visible_all
 from .style import bare, color_bar, colors, heat_map, new_figure, styled, titled, token_ticks, weight_colors
 
@@ -134,15 +134,18 @@ def lens_map(
     """Write the likeliest token at every point of the stream, the last one on top, above every position that was read.
 
     `inputs` names the positions of the lens, or is one word for a classifier; `label` names tokens. Unless given, the
-    run names both. The last 24 positions are shown.
+    run names both. The last 24 positions are shown. The lens over a training has steps in the place of positions.
     """
-    label = label or seen.run.label
-    if inputs is None:
+    label, is_course = label or seen.run.label, isinstance(seen, LensCourse)
+    if isinstance(seen, LensCourse):
+        inputs = [f"{step:,}" for step in seen.steps]
+    elif inputs is None:
         words = ["the text"] if seen.logits.ndim == 3 else seen.run.tokens[example]
         inputs = words if seen.positions is None else [words[n] for n in seen.positions[example]]
     chosen = [n for n, point in enumerate(seen.points) if " " not in point.label.removeprefix("block ")]
     chosen = list(range(len(seen.points))) if len(seen.points) <= MOST_ROWS else chosen
-    ids, odds = (part[chosen[::-1], example].reshape(len(chosen), -1) for part in seen.top(1))
+    examples: Any = slice(None) if is_course else example
+    ids, odds = (part[chosen[::-1], examples].reshape(len(chosen), -1) for part in seen.top(1))
     if ids.shape[1] != len(inputs):
         raise ShapeError(f"{len(inputs)} words for {ids.shape[1]} positions", hint="name every position of the lens")
     ids, odds = ids[:, -MOST_POSITIONS:], odds[:, -MOST_POSITIONS:]
@@ -154,7 +157,7 @@ def lens_map(
     image = _token_map(ax, ids, odds, inputs, label, most=1.0, cell=cell, size=7.5, room=width - 2.2)
     ax.set_yticks(range(rows), [seen.points[n].label for n in reversed(chosen)])
     some = f" (the last {columns} of {len(inputs)})" if len(inputs) > columns else ""
-    bare(ax, f"what was read{some}")
+    bare(ax, f"{'step of the training' if is_course else 'what was read'}{some}")
     color_bar(figure, ax, image, "probability")
     said = ", ".join(visible(label(int(i))) for i in ids[0])
     return titled(figure, title, f"the likeliest token at {rows} points of the stream. At the last: {said}.")
