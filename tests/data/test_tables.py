@@ -47,7 +47,7 @@ def test_the_split_is_stratified_and_holds_no_text_on_both_sides(tmp_path):
 
 def test_a_broken_row_is_refused_with_its_line_or_kept_with_its_error(tmp_path):
     path = write(tmp_path / "a.csv", "text,label\na,b\nc\n")
-    with pytest.raises(DataError, match=r"a\.csv, line 3 has 1 fields, but the header has 2"):
+    with pytest.raises(DataError, match=r"a\.csv, line 3 has 1 field, but the header has 2"):
         read_table(path, roles=("text", "label"))
     rows = read_table(path, roles=("text", "label"), strict=False).rows
     assert [row.error is None for row in rows] == [True, False]

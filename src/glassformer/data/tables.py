@@ -278,7 +278,8 @@ def _separated(rows: list[Row], file: str, delimiter: str, named: tuple[str, ...
     checked = []
     for row in rows[1:] if header else rows:
         if row.error is None and len(row.fields) != len(names):
-            fact = f"{row.place} has {len(row.fields)} fields, but {wanted}"
+            fields = "1 field" if len(row.fields) == 1 else f"{len(row.fields)} fields"
+            fact = f"{row.place} has {fields}, but {wanted}"
             hint = f"put a {sign} between fields" + (
                 ", and none inside one" if sign == "tab" else ", and quotes around a text that holds one"
             )
