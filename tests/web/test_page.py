@@ -77,7 +77,8 @@ def test_a_refused_text_is_taken_back_and_the_error_stands_under_its_field(page,
     "address",
     ["%", "{", "%22text%22", "[]", '{"changes":null}', '{"changes":[1]}', '{"of":3}', '{"steps":{}}', '{"look":[]}',
      '{"model":7}', '{"view":[]}', '{"nothing":1}', '{"look":{"map":{"open":5}}}', '{"look":{"map":{"shown":"x"}}}',
-     '{"model":"nowhere"}', '{"view":"nowhere"}'],
+     '{"model":"nowhere"}', '{"view":"nowhere"}', '{"view":"backward","look":{"backward":{"point":"x"}}}',
+     '{"view":"attention","look":{"attention":{"first":null}}}'],
 )  # fmt: skip
 def test_malformed_addresses_never_hang(address, new_page, server, troubles):
     new_page.goto(f"{server.address}#{address}")

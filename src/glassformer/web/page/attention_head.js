@@ -31,7 +31,7 @@ export async function attentionHead(place, own) {
 }
 
 function headWindows(own) {
-  const { first = {} } = look("attention");
+  const first = look("attention").first ?? {};
   const span = (start, size) => {
     const from = Math.max(0, Math.min(start ?? 0, size - HEAD_WINDOW));
     return [from, Math.min(size, from + HEAD_WINDOW)];

@@ -52,7 +52,7 @@ function walkBox(found, asked, page) {
   });
   const play = button("Play", () => (walking ? halt() : begin()), { class: "main" });
   const slider = make("input", { type: "range", min: "0", max: String(points.length - 1), step: "1", "aria-label": "Point of the stream", oninput: () => { halt(); goTo(Number(slider.value)); } });
-  let now = Math.min(look("backward").point ?? points.length - 1, points.length - 1);
+  let now = points[look("backward").point] ? look("backward").point : points.length - 1;
   const goTo = (n) => {
     now = n;
     look("backward", { point: n });

@@ -2,7 +2,7 @@
 
 import { button, exact, fill, make, section, short, visible } from "./dom.js";
 import { heat } from "./heat.js";
-import { kept } from "./kept.js";
+import { kept, live } from "./kept.js";
 import { ask, tile } from "./server.js";
 import { look, runState, state } from "./state.js";
 import { addToCards, openCard } from "./card.js";
@@ -19,7 +19,7 @@ function drawChange(place, page) {
   const compared = comparison(page);
   const next = outcomeBox(page);
   if (kept) { // a file shows what the changes did
-    place.append(section("What follows", null, next), section("A tensor before and after", null, compared));
+    place.append(make("fieldset", { class: "stack", ...live }, section("What follows", null, next), section("A tensor before and after", null, compared)));
     return;
   }
   const grid = switchGrid();

@@ -72,7 +72,7 @@ export const TOUR_INDUCTION = {
         const right = tourLargest(f.weights);
         const keys = tourAmong(right, [...new Set([right, 0, f.place, f.place + 1, f.last])]);
         return { question: "Which token does it look at most?", choices: keys.map((key) => tourQuoted(page.run.tokens[key].label, key)), right: keys.indexOf(right),
-          why: right === f.place + 1 ? `The one right after the earlier ${tourQuoted(page.run.tokens[f.last].label)}, with ${tourShort(f.weights[right])}.` : `This one, with ${tourShort(f.weights[right])}; the token after the earlier ${tourQuoted(page.run.tokens[f.last].label)} gets ${tourShort(f.weights[f.place + 1])}. Where a text repeats more than once, or a model is not trained for it, heads share the work.` };
+          why: right === f.place + 1 ? `The one right after the earlier ${tourQuoted(page.run.tokens[f.last].label)}, with ${tourShort(f.weights[right])}.` : `This one, with ${tourShort(f.weights[right])}; the token after the earlier ${tourQuoted(page.run.tokens[f.last].label)} gets ${tourShort(f.weights[f.place + 1])}. Its score is a mean over the text; from this token it looks elsewhere.` };
       },
       then: (page, f) => inductionHead(f),
     },
