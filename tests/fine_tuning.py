@@ -46,3 +46,14 @@ def published(kind: str, folder: Path, *, seed: int = 0, tokenizer: bool = True)
         made.save(str(folder / "tokenizer.json"))
         (folder / "tokenizer_config.json").write_text(json.dumps(roles))
     return folder
+
+
+def sentence_encoder(folder: Path) -> Path:
+    """Write an encoder that pools by the mean and normalizes."""
+    published("bert", folder)
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    steps = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    (folder / "modules.json").write_text(json.dumps(steps))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    return folder

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from fine_tuning import published
+from fine_tuning import sentence_encoder
 from glassformer.runs.start import new_session
 from glassformer.training import load_checkpoint
 from glassformer.tree import flatten
@@ -21,13 +21,7 @@ MODES = {"head": [], "lora": ["--lora", "--set", "lora_rank=2"], "whole": ["--se
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    folder = published("bert", tmp_path_factory.mktemp("base") / "bert")
-    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    steps = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
-    (folder / "modules.json").write_text(json.dumps(steps))
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
-    return folder
+    return sentence_encoder(tmp_path_factory.mktemp("base") / "bert")
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +76,13 @@ def test_resumed_is_uninterrupted(mode, base, table, tmp_path):
     list(itertools.islice(session.steps(), 7))
     assert command("train", "--resume", tmp_path / "cut", "--json").code == 0
     assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_python_trains_the_same_head(base, table, tmp_path):
+    assert train("head", base, table, tmp_path / "run", "--json").code == 0
+    model = gf.train(gf.load(base), str(table), show=False, **PLAN)
+    np.testing.assert_array_equal(model.params["classifier"]["w"], gf.load(tmp_path / "run").params["classifier"]["w"])
+    assert model.labels == ("even", "odd")
 
 
 def test_the_defaults_that_are_listed_are_those_that_are_used(base, table, tmp_path):
