@@ -66,6 +66,16 @@ def test_a_head_that_looks_at_places_is_positional(decoder, rng):
     assert found.scores["positional"][0, 1] < 0.2
 
 
+def test_what_is_padding_does_not_matter(decoder, rng):
+    model, params, _ = decoder
+    tokens, mask = rng.integers(0, 7, (3, 10)), np.arange(10) < np.array([[10], [7], [5]])
+    others = np.where(mask, tokens, (tokens + 3) % 7)
+    runs = [watch(model, params, Batch(each, mask=mask)) for each in (tokens, others)]
+    one, other = (head_scores(run)["decoder"].scores for run in runs)
+    for kind, scores in one.items():
+        np.testing.assert_allclose(scores, other[kind], atol=1e-12, err_msg=kind)
+
+
 def test_a_head_without_preference_scores_what_chance_does(decoder):
     model, params, _ = decoder
     weights = np.tril(np.ones((10, 10)))

@@ -202,8 +202,9 @@ def _scores(
 
 def _positional(weights: Array, even: Array) -> Array:
     """Return Σ (½ Σ |mean − even| − ½ Σ |weights − mean|) / Σ (1 − 1 / keys), at least 0: (L, H)."""
-    mean = weights.mean(axis=1, keepdims=True)
     chooses = even.any(axis=-1)[:, None, :]  # (B, 1, T)
+    counts = np.maximum(chooses.sum(axis=0), 1)[..., None]
+    mean = np.sum(weights * chooses[..., None], axis=1, keepdims=True) / counts  # padding does not count
     fixed = np.abs(mean - even[:, None]).sum(axis=-1) - np.abs(weights - mean).sum(axis=-1)  # (L, B, H, T)
     most = np.sum(1 - even.max(axis=-1), where=chooses[:, 0])
     return np.clip(np.sum(fixed / 2 * chooses, axis=(1, 3)) / max(most, 1e-12), 0, 1)
