@@ -41,7 +41,8 @@ SAVING = ("--disable-gpu", "--disable-site-isolation-trials", "--renderer-proces
 
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 BLANK = "about:blank"
-VIEWS = ("map", "attention", "lens", "change", "backward", "training", "writing", "tours", "share")
+EXPERIMENTS = ("lens", "attention", "change", "backward")
+VIEWS = ("scene", "attention", "lens", "change", "backward", "training", "writing", "tours", "share")
 GO_ON = """(address) => {
   document.activeElement.blur();
   history.replaceState(null, "", address);
@@ -169,12 +170,20 @@ def told(page: Any) -> dict[str, Any]:
     return json.loads(urllib.parse.unquote(page.evaluate("location.hash")[1:]) or "{}")
 
 
+def open_tab(page: Any, view: str) -> None:
+    """Open a view by its tab; those of experiments stand in a second row."""
+    if view in EXPERIMENTS:
+        page.click("#tab-experiments")
+    page.click(f"#tab-{view}")
+
+
 def walk(page: Any) -> None:
     """Open every view by its tab: each comes to rest, shows something, and refuses nothing."""
-    assert page.locator("#views button").evaluate_all("all => all.map((one) => one.id)") == [f"tab-{v}" for v in VIEWS]
+    tabs = page.locator("#views button, #experiments button").evaluate_all("all => all.map((one) => one.id)")
+    assert sorted(tabs) == sorted(["tab-experiments", *(f"tab-{view}" for view in VIEWS)])
     for view in VIEWS:
-        page.click(f"#tab-{view}")
-        page.wait_for_selector(f"#view [data-view={view}] >> :text('')")
+        open_tab(page, view)
+        page.wait_for_selector(f"#view [data-view={view}]:not(:empty)")
         rest(page)
         refused = page.locator("#view .bad:visible, #status p").all_inner_texts()
         assert [text for text in refused if text] == [], view

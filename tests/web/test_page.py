@@ -2,19 +2,19 @@
 
 import pytest
 
-from browser import TASKS, TEXTS, address, check_access, rest, state, told, visit, walk
+from browser import TASKS, TEXTS, address, check_access, open_tab, rest, state, told, visit, walk
 
 
 @pytest.mark.parametrize("architecture", TASKS)
 def test_every_view_opens_for_every_architecture(architecture, page, server):
-    visit(page, server, "#view .node", **state(architecture))
+    visit(page, server, "#view .scene-station", **state(architecture))
     assert page.locator("#model").input_value() == architecture
     assert page.locator("#text").input_value() == TEXTS[architecture]
     walk(page)
 
 
 def test_everybody_can_use_it(page, server):
-    visit(page, server, "#view .node", **state("encoder-decoder"))
+    visit(page, server, "#view .scene-station", **state("encoder-decoder"))
     check_access(page)
 
 
@@ -41,7 +41,7 @@ def test_it_says_when_it_waits_and_when_it_is_at_rest(new_page, server):
     held[0].continue_()
     rest(page)
     assert page.locator(".busy").count() == 0
-    assert page.locator("#view .node").count() > 0
+    assert page.locator("#view .scene-station").count() > 0
 
 
 def test_an_address_with_an_impossible_change_shows_no_numbers_but_why(page, server, troubles):
@@ -53,7 +53,7 @@ def test_an_address_with_an_impossible_change_shows_no_numbers_but_why(page, ser
 
 
 def test_a_refused_text_is_taken_back_and_the_error_stands_under_its_field(page, server, troubles):
-    visit(page, server, "#view .node", **state("encoder-decoder"))
+    visit(page, server, "#view .scene-station", **state("encoder-decoder"))
     for wrong in ("3. März 2001 €", "", "3" * 400):
         page.locator("#text").fill(wrong)
         page.locator("#text").press("Enter")
@@ -62,7 +62,7 @@ def test_a_refused_text_is_taken_back_and_the_error_stands_under_its_field(page,
         assert page.locator("#text").input_value() == wrong
         assert told(page)["text"] == TEXTS["encoder-decoder"]
     assert page.locator("#text").get_attribute("aria-describedby") == "text-wrong"
-    page.click("#tab-attention")
+    open_tab(page, "attention")
     page.wait_for_selector("#view [data-view=attention] .attention-large")
     assert page.locator("#tab-attention").get_attribute("aria-current") == "page"
     page.locator("#text").fill("4. März 2001")
@@ -76,7 +76,8 @@ def test_a_refused_text_is_taken_back_and_the_error_stands_under_its_field(page,
 @pytest.mark.parametrize(
     "address",
     ["%", "{", "%22text%22", "[]", '{"changes":null}', '{"changes":[1]}', '{"of":3}', '{"steps":{}}', '{"look":[]}',
-     '{"model":7}', '{"view":[]}', '{"nothing":1}', '{"look":{"map":{"open":5}}}', '{"look":{"map":{"shown":"x"}}}',
+     '{"model":7}', '{"view":[]}', '{"nothing":1}', '{"look":{"tensors":{"open":5}}}',
+     '{"look":{"scene":{"shown":"x"}}}', '{"look":{"scene":{"decoder":7}}}',
      '{"model":"nowhere"}', '{"view":"nowhere"}', '{"view":"backward","look":{"backward":{"point":"x"}}}',
      '{"view":"attention","look":{"attention":{"first":null}}}'],
 )  # fmt: skip
@@ -90,8 +91,8 @@ def test_malformed_addresses_never_hang(address, new_page, server, troubles):
 
 
 def test_back_returns_to_what_was_shown_before(page, server):
-    visit(page, server, "#view .node", **state("encoder"))
-    page.click("#tab-attention")
+    visit(page, server, "#view .scene-station", **state("encoder"))
+    open_tab(page, "attention")
     page.wait_for_selector("#view [data-view=attention]")
     page.locator("#text").fill("22220111")
     page.locator("#text").press("Enter")
@@ -99,19 +100,21 @@ def test_back_returns_to_what_was_shown_before(page, server):
     rest(page)
     page.go_back()
     page.wait_for_function("() => document.querySelector('#text').value === '11110222'")
+    page.go_back()  # to the first of the experiments
     page.go_back()
-    page.wait_for_selector("#view [data-view=map]")
+    page.wait_for_selector("#view [data-view=scene]")
+    page.go_forward()
     page.go_forward()
     page.wait_for_selector("#view [data-view=attention]")
 
 
 def test_the_keyboard_keeps_its_place(page, server):
-    visit(page, server, "#view .node", **state("encoder", look={"map": {"open": ["embedding"]}}))
-    page.locator("#tab-map").focus()
+    visit(page, server, "#view .scene-station", **state("encoder", look={"tensors": {"open": ["embedding"]}}))
+    page.locator("#tab-scene").focus()
     page.keyboard.press("Enter")
     rest(page)
     focused = "document.activeElement.id || document.activeElement.tagName"
-    assert page.evaluate(focused) == "tab-map"
+    assert page.evaluate(focused) == "tab-scene"
     page.locator(".heat canvas").first.focus()
     page.keyboard.press("ArrowRight")
     assert page.locator(".heat .cursor:visible").count() == 1
@@ -124,7 +127,9 @@ def test_the_keyboard_keeps_its_place(page, server):
 
 
 def test_what_is_not_shown_any_more_is_let_go(page, server):
-    visit(page, server, "#view .node", **state("encoder", look={"map": {"open": ["embedding", "blocks.0"]}}))
+    visit(
+        page, server, "#view .scene-station", **state("encoder", look={"tensors": {"open": ["embedding", "blocks.0"]}})
+    )
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
 
@@ -136,8 +141,8 @@ def test_what_is_not_shown_any_more_is_let_go(page, server):
     def go_round(text):
         page.locator("#text").fill(text)
         page.locator("#text").press("Enter")
-        for tab in ("attention", "lens", "change", "backward", "writing", "map"):
-            page.click(f"#tab-{tab}")
+        for tab in ("attention", "lens", "change", "backward", "writing", "scene"):
+            open_tab(page, tab)
             rest(page)
         page.locator("#view .heat canvas").first.click(position={"x": 5, "y": 5})
         page.wait_for_selector("#card .value")
@@ -158,10 +163,10 @@ def test_two_tabs_of_one_browser_see_their_own_state(page, server):
     page.locator("#text").press("Enter")
     other.locator("#model").select_option("decoder")
     other.wait_for_function("() => document.querySelector('#model').value === 'decoder'")
-    page.wait_for_function("() => document.querySelectorAll('.tokens .token')[0].textContent === '2'")
+    page.wait_for_function("() => document.querySelectorAll('.scene-token')[0]?.textContent === '2'")
     assert page.locator("#model").input_value() == "encoder"
     page.reload()
-    page.wait_for_selector("#view .node")
+    page.wait_for_selector("#view .scene-station")
     assert page.locator("#text").input_value() == "22220111"
     assert other.locator("#model").input_value() == "decoder"
     other.close()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from browser import Troubles, rest, served, visit
+from browser import Troubles, open_tab, rest, served, visit
 from glassformer.errors import ConfigError
 from glassformer.web.router import ask, load_routes
 
@@ -33,7 +33,8 @@ def test_a_cell_of_a_notebook_shows_it(browser, tmp_path, numpy_engine):
     troubles.watch(page, place.as_uri())
     page.goto(place.as_uri())
     inside = page.frame_locator("iframe")
-    inside.get_by_role("button", name="gradients", exact=True).click()
+    inside.get_by_role("button", name="Backward", exact=True).click()
+    inside.locator(".every > summary").click()
     inside.locator(".node > .head").first.click()
     inside.locator("#view figure canvas").first.wait_for()
     assert inside.locator(".heat .bad").count() == 0
@@ -48,12 +49,12 @@ def test_what_is_served_can_be_changed(browser, numpy_engine):
         page = context.new_page()
         troubles.watch(page, server.address)
         change = {"word": "zero", "name": "blocks.0.attention", "where": {}}
-        visit(page, server, model="model", text="", view="map", changes=[change])
+        visit(page, server, model="model", text="", view="scene", changes=[change])
         rest(page)
         assert page.locator("#strip .token").count() == 1
         assert page.locator("#text").count() == 0
         for view in ("attention", "lens", "change", "backward", "writing", "share"):
-            page.locator(f"#tab-{view}").click()
+            open_tab(page, view)
             rest(page)
             assert page.locator(f"#view [data-view={view}]").count() == 1
         assert troubles == []

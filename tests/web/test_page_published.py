@@ -31,8 +31,8 @@ def state(request):
 
 
 def test_every_view_opens(page, server, state):
-    visit(page, server, ".picture", **state)
-    assert page.locator(".tokens .token").count() == 4
+    visit(page, server, ".scene-picture", **state)
+    assert page.locator(".scene-token").count() == 4
     walk(page)
 
 
@@ -52,7 +52,7 @@ def test_a_card_has_its_number_and_its_proof(page, server, explorer, state):
     run = explorer.session(read_state(state)).run
     block = f"blocks.{run.model.config.layers - 1}"
     name = f"{block}.feed_forward"
-    visit(page, server, "#view canvas", **state, look={"map": {"open": [block, name]}})
+    visit(page, server, "#view canvas", **state, look={"tensors": {"open": [block, name]}})
     canvas = page.locator(f'[data-tensor~="{name}"] canvas').first
     for key in ("ArrowDown", "ArrowRight", "Enter"):
         canvas.press(key)

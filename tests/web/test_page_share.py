@@ -5,15 +5,15 @@ import zipfile
 import numpy as np
 import pytest
 
-from browser import TASKS, TEXTS, Troubles, check_access, rest, state, visit
+from browser import TASKS, TEXTS, Troubles, check_access, open_tab, rest, state, visit
 from glassformer.web.page_export import page_state, standalone_page
 from glassformer.web.router import ask, load_routes
 
 LOOKS = {
     "encoder": {},
-    "decoder": {"map": {"open": ["blocks.0", "blocks.0.attention"]}, "share": {"views": ["map"]}},
+    "decoder": {"tensors": {"open": ["blocks.0", "blocks.0.attention"]}, "share": {"views": ["scene"]}},
     "encoder-decoder": {
-        "map": {"open": ["decoder.blocks.0", "decoder.blocks.0.cross_attention"]}, "share": {"views": ["map"]}
+        "tensors": {"open": ["decoder.blocks.0", "decoder.blocks.0.cross_attention"]}, "share": {"views": ["scene"]}
     },
 }  # fmt: skip
 
@@ -39,8 +39,9 @@ def saved(page, path):
 @pytest.mark.parametrize("architecture", TASKS)
 def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, browser, tmp_path):
     # All views and all tensors of the encoder; of the others the map with one part of it, which is quicker.
-    show(page, server, architecture, view="map", look=LOOKS[architecture])
+    show(page, server, architecture, view="scene", look=LOOKS[architecture])
     if architecture == "encoder":
+        page.locator(".every > summary").click()
         page.get_by_role("button", name="Open all").click()
         rest(page)
     wanted = page.locator("figure figcaption").all_inner_texts()
@@ -55,7 +56,7 @@ def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, bro
     one.wait_for_selector("#view figure canvas")
     rest(one)
     assert one.locator("figure figcaption").all_inner_texts() == wanted
-    one.get_by_role("button", name="gradients", exact=True).click()
+    one.get_by_role("button", name="Backward", exact=True).click()
     one.wait_for_function(f"() => document.querySelectorAll('figure .under').length === {len(wanted)}")
     assert one.locator("#text").is_disabled()
     assert one.locator("#target select").is_disabled()
@@ -63,7 +64,7 @@ def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, bro
     one.wait_for_selector("#card .value")
     assert "not in the file" in one.locator("#card").inner_text()
     if architecture == "encoder":
-        one.click("#tab-attention")
+        open_tab(one, "attention")
         assert one.get_by_role("button", name="Switch this head off").is_disabled()
         controls = "button, input, select, textarea"
         for tab, offered in {"lens": "input", "change": controls, "writing": controls}.items():
@@ -76,7 +77,7 @@ def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, bro
 
 
 def test_a_file_within_a_page_keeps_to_itself_twice(page, server, browser, tmp_path):
-    show(page, server, "encoder", view="share", look={"share": {"views": ["map"]}})
+    show(page, server, "encoder", view="share", look={"share": {"views": ["scene"]}})
     html = saved(page, tmp_path / "one.html").read_text(encoding="utf-8")
     frame = (
         f'<iframe sandbox="allow-scripts" srcdoc="{html.replace("&", "&amp;").replace(chr(34), "&quot;")}"></iframe>'
@@ -88,7 +89,7 @@ def test_a_file_within_a_page_keeps_to_itself_twice(page, server, browser, tmp_p
     troubles.watch(one, both.as_uri())
     one.goto(both.as_uri())
     for inside in (one.frame_locator("iframe").nth(0), one.frame_locator("iframe").nth(1)):
-        inside.locator("#view .node").first.wait_for()
+        inside.locator("#view .scene-station").first.wait_for()
         assert inside.locator("#model").input_value() == "encoder"
     assert troubles == []
     one.close()

@@ -74,7 +74,7 @@ def test_nothing_is_shown_before_an_answer_and_a_right_one_is_praised(page, serv
     show(page, server, "decoder")
     begin(page, "softmax")
     page.wait_for_selector("#tour .tour-question")
-    assert page.locator("#view [data-view=map]").count() == 1
+    assert page.locator("#view [data-view=tours]").count() == 1
     assert page.locator("#tour button:has-text('Next')").is_disabled()
     answer(page)
     page.wait_for_selector("#view [data-view=attention]")

@@ -53,7 +53,7 @@ def test_without_a_model_the_page_begins_here_and_trains_one(page, server, runs)
     assert page.locator(".scrub output").inner_text() == "step 0"
     page.keyboard.press("ArrowRight")
     page.get_by_role("button", name="Look inside at step 1").click()
-    page.wait_for_selector("#view .node")
+    page.wait_for_selector("#view .scene-station")
     assert page.locator("#model option:checked").inner_text() == "counting, trained here, 12 steps, after step 1"
     # What was shown is still there, and can be kept.
     page.locator("#tab-training").click()
@@ -61,7 +61,7 @@ def test_without_a_model_the_page_begins_here_and_trains_one(page, server, runs)
     page.get_by_text("kept in").wait_for()
     assert (runs / "counting" / "best.safetensors").is_file()
     page.get_by_role("button", name="Open the trained model").click()
-    page.wait_for_selector("#view .node")
+    page.wait_for_selector("#view .scene-station")
     assert page.locator("#text").input_value() == "1"
 
 
@@ -86,11 +86,21 @@ def test_a_recorded_run_is_gone_through(page, runs, explorer, server):
     page.locator(".panels label", has_text="head").locator("select").select_option("1")
     assert page.locator("table.scores").is_visible()
     page.get_by_role("button", name="Look inside at step 3").click()
-    page.wait_for_selector("#view .node")
+    page.wait_for_selector("#view .scene-station")
     assert page.locator("#model option:checked").inner_text().endswith("after step 3")
-    # The address alone opens the same frame again.
+    # The address alone opens the same frame again; a slider below the scene goes to the others.
     page.reload()
-    page.wait_for_selector("#view .node")
+    page.wait_for_selector("#view .scene-station")
+    slider = page.get_by_role("slider", name="Step of the training")
+    slider.wait_for()
+    assert page.locator("#steps output").inner_text() == "after step 3 of 6"
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function("() => document.querySelector('#model').selectedOptions[0].text.endsWith('after step 2')")
+    assert page.evaluate("document.activeElement.type") == "range"
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function("() => document.querySelector('#steps output').textContent === 'after step 6 of 6'")
+    check_access(page)
 
 
 def test_a_model_that_is_gone_leaves_the_way_to_a_new_one(page, server, troubles):

@@ -97,11 +97,11 @@ def test_all_tensors_and_what_was_asked_are_in_the_file(architecture, explorer):
     large = {"state": "@", "what": "value", "name": "logits", "height": 512}
     asked = [{"word": "run", "question": {"state": own}}, {"word": "tile", "question": large, "key": "mine"}]
     page = export_page(
-        explorer, {**own, "view": "map"}, [*asked, *opening_questions(explorer, own)], ("value", "gradient"), silent
+        explorer, {**own, "view": "scene"}, [*asked, *opening_questions(explorer, own)], ("value", "gradient"), silent
     )
     assert len(page.encode()) < page_export.LARGEST
     found = parse_page(page)
-    assert found.told["view"] == "map"
+    assert found.told["view"] == "scene"
     assert [model["key"] for model in found.answers["models {}"]["models"]] == [architecture]
     run = found.answers['run {"state":"@"}']
     for tensor in [*run["values"], *run["parameters"]]:

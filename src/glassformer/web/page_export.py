@@ -136,7 +136,7 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-VIEWS = ("map", "attention", "lens", "backward")
+VIEWS = ("scene", "attention", "lens", "backward")
 """The views of a file that is made without a browser."""
 CELLS = (128, 64, 32, 16, 8)
 """Cells of a tile along one side: the first with which everything fits."""
@@ -164,7 +164,7 @@ def standalone_page(
     explorer: Explorer,
     state: dict[str, Any],
     *,
-    view: str = "map",
+    view: str = "scene",
     look: dict[str, Any] | None = None,
     others: Sequence[dict[str, Any]] = (),
     training: TrainingHistory | None = None,
@@ -340,7 +340,13 @@ def _tiles(explorer: Explorer, state: dict[str, Any], what: str, cells: int) -> 
 
 def opening_questions(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what views ask before anything is clicked."""
-    about = [("attention", {"state": state}), ("backward", {"state": state}), ("optimizers", {})]
+    about: list[tuple[str, dict[str, Any]]] = [
+        ("scene", {"state": state}),
+        *(("lengths", {"state": state, "what": what}) for what in ("value", "gradient")),
+        ("attention", {"state": state}),
+        ("backward", {"state": state}),
+        ("optimizers", {}),
+    ]
     return [{"word": word, "question": question} for word, question in about] + _lens_questions(explorer, state, {})
 
 

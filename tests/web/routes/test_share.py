@@ -22,7 +22,7 @@ def test_a_file_is_written_by_a_job_that_shows_how_far_it_is(explorer):
         {"word": "run", "question": {"state": "@"}, "key": "mine", "work": False},
         {"word": "stop", "question": {}},
     ]
-    begun = ask(explorer, "share", {"told": told(view="map"), "asked": asked, "whats": ["value"], "views": ["map"]})
+    begun = ask(explorer, "share", {"told": told(view="scene"), "asked": asked, "whats": ["value"], "views": ["scene"]})
     job = explorer.jobs.get(begun["job"])
     assert job.ended.wait(60)
     assert job.error is None

@@ -167,6 +167,8 @@ def test_a_recorded_run_is_gone_through_frame_by_frame(recorded):
     assert [loss for _, loss in history["loss"]] == [line["loss"] for line in lines]
     assert history["frames"][4]["loss"] == lines[3]["loss"]
     assert history["frames"][0]["heads"]["decoder"]["scores"]["induction"]
+    assert ask(explorer, "steps", {"model": f"{key}@3"}) == {"steps": list(range(7))}
+    assert ask(explorer, "steps", {"model": "another"}) == {"steps": []}
     opened = explorer.opened(f"{key}@6")
     assert_same_bits(opened.model.params, open_run(recorded / "sorted").load_params("latest"))
 

@@ -1,8 +1,15 @@
-// Colors of numbers: blue below zero, orange above, nothing at zero; one hue for what is never below zero.
-// The two hues are told apart with every common kind of color blindness, and by their lightness alone.
+// Colors of numbers. Values: blue below zero, orange above. Gradients: green below zero, magenta above. Attention and
+// other numbers that are never below zero: one dark hue. Nothing at zero. The hues of a pair are told apart with every
+// common kind of color blindness.
 
-const LIGHT = { zero: [253, 253, 252], low: [23, 78, 166], high: [190, 84, 0], full: [12, 74, 110] };
-const DARK = { zero: [21, 23, 26], low: [110, 176, 255], high: [255, 166, 77], full: [125, 211, 252] };
+const LIGHT = {
+  zero: [253, 253, 252], full: [45, 42, 110],
+  value: { low: [23, 78, 166], high: [190, 84, 0] }, gradient: { low: [0, 105, 84], high: [158, 22, 128] },
+};
+const DARK = {
+  zero: [21, 23, 26], full: [190, 196, 255],
+  value: { low: [110, 176, 255], high: [255, 166, 77] }, gradient: { low: [72, 214, 176], high: [245, 130, 222] },
+};
 
 const darkness = window.matchMedia("(prefers-color-scheme: dark)");
 
@@ -22,22 +29,22 @@ export function onTheme(act) {
 }
 
 // Write r, g, b of a number into bytes at a place; `top` is the number with the full color.
-function paint(bytes, place, number, top, signed) {
+function paint(bytes, place, number, top, signed, family = "value") {
   const colors = isDark() ? DARK : LIGHT;
   if (!Number.isFinite(number)) {
     bytes.set([255, 0, 144, 255], place); // what is no number must not hide
     return;
   }
   const share = top > 0 ? Math.min(1, Math.abs(number) / top) ** 0.7 : 0;
-  const full = !signed ? colors.full : number < 0 ? colors.low : colors.high;
+  const full = !signed ? colors.full : number < 0 ? colors[family].low : colors[family].high;
   for (let i = 0; i < 3; i += 1) bytes[place + i] = colors.zero[i] + (full[i] - colors.zero[i]) * share;
   bytes[place + 3] = 255;
 }
 
 // Paint numbers on a canvas, one pixel for each.
-export function paintCells(canvas, cells, [height, width], top, signed) {
+export function paintCells(canvas, cells, [height, width], top, signed, family = "value") {
   const bytes = new Uint8ClampedArray(height * width * 4);
-  cells.forEach((number, n) => paint(bytes, n * 4, number, top, signed));
+  cells.forEach((number, n) => paint(bytes, n * 4, number, top, signed, family));
   Object.assign(canvas, { width, height });
   canvas.getContext("2d").putImageData(new ImageData(bytes, width, height), 0, 0);
 }

@@ -46,7 +46,7 @@ function draw(own) {
   const [height, width] = facts.size;
   const signed = facts.all.least < 0 || !NONNEGATIVE.test(own.name);
   const top = own.top ?? fullColor(facts.here);
-  paintCells(own.canvas, cells, facts.size, top, signed);
+  paintCells(own.canvas, cells, facts.size, top, signed, (own.what ?? "").startsWith("gradient") ? "gradient" : "value");
   const size = sizeOf(own, height, width);
   Object.assign(own.canvas.style, { width: `${size[1]}px`, height: `${size[0]}px` });
   own.canvas.dataset.dark = isDark();

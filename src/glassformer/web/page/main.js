@@ -10,15 +10,18 @@ import { attentionView } from "./attention.js";
 import { backwardView } from "./backward.js";
 import { changeView } from "./change_view.js";
 import { lensView } from "./lens.js";
-import { mapView } from "./map.js";
+import { sceneView } from "./scene.js";
+import { drawSteps } from "./scene_steps.js";
 import { shareView } from "./share.js";
 import { trainingView } from "./training.js";
 import { writingView } from "./writing.js";
 import { drawTour, toursView } from "./tours.js";
 import { changeInWords } from "./trials.js";
 
-// In the order of their tabs: {id, title, draw(place, page)}.
-const VIEWS = [mapView, attentionView, lensView, changeView, backwardView, trainingView, writingView, toursView, shareView];
+// {id, title, draw(place, page)}: four places, of which Experiments has several views; the guide and sharing stand beside them.
+const VIEWS = [sceneView, lensView, attentionView, changeView, backwardView, trainingView, writingView, toursView, shareView];
+const EXPERIMENTS = ["lens", "attention", "change", "backward"];
+const BESIDE = ["tours", "share"];
 const $ = (id) => document.getElementById(id);
 const BAD_ADDRESS = "This address could not be read: it may have been cut short. The page starts from the beginning.";
 let offers = [];
@@ -30,7 +33,7 @@ async function start() {
   offers = found.models;
   page.views = VIEWS;
   if (found.views) VIEWS.splice(0, VIEWS.length, ...VIEWS.filter((view) => found.views.includes(view.id) || view.id === "share"));
-  const first = { model: found.first ?? offers[0]?.key ?? "", text: found.prompt ?? "", view: found.first || offers.length ? "map" : "training" };
+  const first = { model: found.first ?? offers[0]?.key ?? "", text: found.prompt ?? "", view: found.first || offers.length ? "scene" : "training" };
   const isRead = readAddress({ ...first, ...found.told });
   onState((now, before) => { running = refresh(now, before); });
   page.redraw = drawView;
@@ -137,6 +140,7 @@ function drawView() {
       button("Show it from the beginning", () => change({ look: {} }, { undoable: false })));
   }
   fill($("view"), place);
+  drawSteps(own.id === "scene").catch((error) => tell(error.message));
   drawTour(page);
 }
 
@@ -198,13 +202,23 @@ function target(now) {
   return make("label", { id: "target" }, "Gradient of", select);
 }
 
-// Tabs are made once, so that the one with the focus keeps it.
+// Tabs are made once, so that the one with the focus keeps it. Experiments are several views: theirs stand in a second row.
 function drawTabs() {
   const shown = shownView().id;
-  if ($("views").children.length !== VIEWS.length) fill($("views"), VIEWS.map((view) => button(view.title, () => change({ view: view.id }, { undoable: false }), { id: `tab-${view.id}` })));
-  for (const view of VIEWS) {
-    if (view.id === shown) $(`tab-${view.id}`).setAttribute("aria-current", "page");
-    else $(`tab-${view.id}`).removeAttribute("aria-current");
+  const isExperiment = EXPERIMENTS.includes(shown);
+  const go = (id) => change({ view: id }, { undoable: false });
+  const tab = (view) => button(view.title, () => go(view.id), { id: `tab-${view.id}` });
+  if (!$("views").children.length) {
+    const own = VIEWS.filter((view) => EXPERIMENTS.includes(view.id));
+    const places = VIEWS.filter((view) => !EXPERIMENTS.includes(view.id) && !BESIDE.includes(view.id)).map(tab);
+    if (own.length) places.splice(1, 0, button("Experiments", () => go(own[0].id), { id: "tab-experiments" }));
+    fill($("views"), places, make("span", { class: "grow" }), VIEWS.filter((view) => BESIDE.includes(view.id)).map(tab));
+    fill($("experiments"), own.map(tab));
+  }
+  $("experiments").hidden = !isExperiment;
+  for (const one of document.querySelectorAll("#views button, #experiments button")) {
+    if (one.id === `tab-${shown}` || (isExperiment && one.id === "tab-experiments")) one.setAttribute("aria-current", "page");
+    else one.removeAttribute("aria-current");
   }
 }
 

@@ -1,6 +1,6 @@
 // What the page shows, as data. It is kept in the address: an address opens the same picture again.
 
-const START = { model: "", text: "", answer: null, changes: [], of: { kind: "loss" }, steps: [], view: "map", look: {} };
+const START = { model: "", text: "", answer: null, changes: [], of: { kind: "loss" }, steps: [], view: "scene", look: {} };
 const OF_THE_RUN = ["model", "text", "answer", "changes", "of", "steps"];
 
 let now = structuredClone(START);

@@ -3,7 +3,7 @@
 import { tourAmong, tourHas, tourHead, tourKind, tourLargest, tourNumber, tourQuoted, tourRun, tourShare, tourShort } from "./tour_facts.js";
 
 const headInSight = (facts, head = facts.head, layer = facts.layer) => ({ view: "attention", look: { attention: { kind: facts.kind.kind, layer, head, what: "value", first: {} } } });
-const nothingInSight = () => ({ view: "map", look: { map: { open: [] } } });
+const nothingInSight = () => ({ view: "tours" });
 const withoutHead = (facts) => [{ word: "zero", name: `${facts.late.name}.output.x`, where: { head: facts.late.head } }];
 
 export const TOUR_ATTENTION = {

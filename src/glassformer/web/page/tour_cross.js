@@ -4,7 +4,7 @@ import { tile } from "./server.js";
 import { tourAmong, tourKind, tourLargest, tourOf, tourPlain, tourQuoted, tourRow, tourRun, tourShort } from "./tour_facts.js";
 
 const crossInSight = (facts) => ({ view: "attention", look: { attention: { kind: "cross", layer: facts.layer, head: facts.head, what: "value", first: {} } } });
-const bareMap = (shown = "values") => ({ view: "map", look: { map: { open: [], shown } } });
+const bareMap = () => ({ view: "tours" });
 const crossOf = (facts) => (facts.plain.loss === null ? tourOf(facts) : { kind: "loss" });
 const cutOff = (facts) => facts.kind.layers.map((name) => ({ word: "zero", name: `${name}.output.x`, where: {} }));
 
@@ -74,7 +74,7 @@ export const TOUR_CROSS = {
           right: 0,
           why: `It has the length ${tourShort(found.facts.all.norm)} there. That is how one loss trains both halves.` };
       },
-      then: (page, f) => ({ view: "map", look: { map: { open: ["source_embedding"], shown: "both" } }, of: crossOf(f) }),
+      then: (page, f) => ({ view: "scene", look: { tensors: { open: ["source_embedding"] }, scene: { shown: "both" } }, of: crossOf(f) }),
     },
   ],
 };

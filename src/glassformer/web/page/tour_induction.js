@@ -4,7 +4,7 @@ import { ask } from "./server.js";
 import { state } from "./state.js";
 import { tourAmong, tourKind, tourLargest, tourPlain, tourQuoted, tourRow, tourShare, tourShort, tourWork } from "./tour_facts.js";
 
-const inductionMap = () => ({ view: "map", look: { map: { open: [] } } });
+const inductionMap = () => ({ view: "tours" });
 const inductionHead = (facts) => ({ view: "attention", look: { attention: { kind: "decoder", layer: facts.best.layer, head: facts.best.head, what: "value", first: {} } } });
 const withoutInduction = (facts) => [{ word: "zero", name: `${facts.kind.layers[facts.best.layer]}.output.x`, where: { head: facts.best.head } }];
 const INDUCTION_NEEDS = { train: "glassformer train induction", match: /induction|smollm2/i };

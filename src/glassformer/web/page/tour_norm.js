@@ -2,8 +2,8 @@
 
 import { tourHas, tourNumber, tourOf, tourPlain, tourRow, tourRun, tourShare, tourShort, tourSum } from "./tour_facts.js";
 
-const normInSight = (facts, shown = "values") => ({ view: "map", look: { map: { open: [...facts.base.split(".").map((_, n, words) => words.slice(0, n + 1).join("."))], shown } } });
-const allClosed = () => ({ view: "map", look: { map: { open: [] } } });
+const normInSight = (facts, shown = "values") => ({ view: "scene", look: { tensors: { open: [...facts.base.split(".").map((_, n, words) => words.slice(0, n + 1).join("."))], shown } } });
+const allClosed = () => ({ view: "tours" });
 const doubled = (facts) => [{ word: "scale", name: `${facts.base}.x`, where: {}, value: 2 }];
 
 // A norm that alone reads its vector: the last one, one behind a sum, or that of the embedding.

@@ -3,7 +3,7 @@
 import { tile } from "./server.js";
 import { tourHas, tourNumber, tourPlain, tourQuoted, tourShare, tourShort, tourWork } from "./tour_facts.js";
 
-const startOfStream = () => ({ view: "map", look: { map: { open: [] } } });
+const startOfStream = () => ({ view: "tours" });
 const KINDS_OF_PARTS = { head: "heads of attention", feed_forward: "feed-forward layers", embedding: "embeddings", bias: "biases" };
 
 // Where the stream stands before and after what attention adds, with norms before or behind.
@@ -38,7 +38,7 @@ export const TOUR_RESIDUAL = {
       ask: (page, f) => ({ question: "What is the number afterwards?",
         number: f.sum.sum, tolerance: 0.02,
         why: `That is all that happens: x + attention. Nothing is overwritten, and on the way back the gradient passes through the sum unchanged.${f.sum.normedAfter ? " In this model a norm follows each sum." : ""}` }),
-      then: (page, f) => ({ ...startOfStream(), look: { map: { open: [`${f.block}.0`, `${f.block}.0.${f.sum.name.split(".").at(-2)}`] } }, card: { name: f.sum.name, index: [0, f.last, 0] } }),
+      then: (page, f) => ({ ...startOfStream(), look: { tensors: { open: [`${f.block}.0`, `${f.block}.0.${f.sum.name.split(".").at(-2)}`] } }, card: { name: f.sum.name, index: [0, f.last, 0] } }),
     },
     {
       title: "Its size", go: startOfStream,

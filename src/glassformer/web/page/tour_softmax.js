@@ -18,7 +18,7 @@ export const TOUR_SOFTMAX = {
   },
   steps: [
     {
-      title: "From scores to weights", go: () => ({ view: "map", look: { map: { open: [] } } }),
+      title: "From scores to weights", go: () => ({ view: "tours" }),
       say: (page, f) => `Head ${f.head} of layer 0 looks from the last token, ${tourQuoted(f.kind.queries[f.query])}. It has a score for every token that it may look at. Softmax makes weights of scores: weight = exp(score) / sum of all exp(score).`,
       ask: (page, f) => {
         const right = f.allowed[tourLargest(f.allowed.map((key) => f.scores[key]))];
@@ -38,7 +38,7 @@ export const TOUR_SOFTMAX = {
         why: `This row sums to ${tourShort(tourSum(f.weights))}: a weight is a share. None is negative, since exp never is.` }),
     },
     {
-      title: "Only differences count", go: () => ({ view: "map", look: { map: { open: [] } } }),
+      title: "Only differences count", go: () => ({ view: "tours" }),
       say: () => "Let us add 5 to every score of this row.",
       ask: async (page, f) => {
         const after = await weightsWith(f, onScores(f, "add", 5));
@@ -49,7 +49,7 @@ export const TOUR_SOFTMAX = {
       then: (page, f) => ({ ...onWeights(f), changes: onScores(f, "add", 5) }),
     },
     {
-      title: "Sharper", when: (page, f) => f.allowed.length > 1, go: () => ({ view: "map", look: { map: { open: [] } } }),
+      title: "Sharper", when: (page, f) => f.allowed.length > 1, go: () => ({ view: "tours" }),
       say: () => "Now we double every score of the row instead.",
       ask: async (page, f) => {
         const after = await weightsWith(f, onScores(f, "scale", 2));

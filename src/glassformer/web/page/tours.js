@@ -15,7 +15,7 @@ import { TOUR_RESIDUAL } from "./tour_residual.js";
 import { TOUR_SOFTMAX } from "./tour_softmax.js";
 
 const TOURS = [TOUR_SOFTMAX, TOUR_ATTENTION, TOUR_RESIDUAL, TOUR_NORM, TOUR_CROSS, TOUR_INDUCTION];
-export const toursView = { id: "tours", title: "Tours", draw: drawTours };
+export const toursView = { id: "tours", title: "Guide", draw: drawTours };
 
 const TOUR_KEPT = ["model", "text", "answer", "changes", "steps", "of", "view"]; // what is given back when a tour is left
 const TOUR_LONGEST = 512;

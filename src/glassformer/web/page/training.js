@@ -231,7 +231,7 @@ function trainingActions(course, step, going) {
 function openTrained(model) {
   const base = (key) => key.replace(/@\d+$/, "");
   const text = base(state().model) === base(model) ? state().text : "";
-  change({ model, text, answer: null, changes: [], steps: [], of: { kind: "loss" }, view: "map" });
+  change({ model, text, answer: null, changes: [], steps: [], of: { kind: "loss" }, view: "scene" });
 }
 
 async function keepTrained(course) {

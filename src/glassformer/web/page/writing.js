@@ -230,7 +230,7 @@ async function writingLook() {
     const found = await ask("written_text", { state: question.state, written: question.written, ...(question.chat ? { chat: question.chat } : {}) });
     await ask("run", { state: runState({ text: found.text, answer: found.answer }) });
     look("writing", { path: [], chatting: false });
-    change({ text: found.text, answer: found.answer, view: "map" });
+    change({ text: found.text, answer: found.answer, view: "scene" });
     if (!found.same) tell(`Read as text, it is ${whole(found.now)} tokens instead of ${whole(found.then)}: pieces that were written apart are read together, and names of special tokens as letters.`);
   } catch (error) {
     tell(error.message);

@@ -16,7 +16,7 @@ from ...training.optimizers import OPTIMIZERS
 from ...tree import flatten
 from ..explorer import Explorer
 from ..jobs import Job, StoppedError, Work
-from ..offers import Offer
+from ..offers import Offer, parted
 from ..recordings import FRAMES, ROOM, LiveTraining, RecordedTraining, is_recorded, training_lock
 from ..router import route
 from ..state import read
@@ -55,6 +55,20 @@ def trainings(explorer: Explorer) -> dict[str, Any]:
         "most": MOST,
         "courses": [{"key": key, "title": title, "live": on} for key, (title, on) in (live | recorded).items()],
     }
+
+
+@route("steps")
+def training_steps(explorer: Explorer, model: str) -> dict[str, Any]:
+    """Return the steps of its training that a model can be shown at; none for one whose training was not recorded."""
+    base = parted(model)[0]
+    if base in explorer.live_trainings:
+        return {"steps": sorted(explorer.live_trainings[base].seen)}
+    offer = explorer.offers.get(base)
+    if offer is None or offer.kind not in ("run", "given") or not is_recorded(offer.place):
+        return {"steps": []}
+    found = explorer.training(base)
+    assert isinstance(found, RecordedTraining)
+    return {"steps": found.replay.spaced(FRAMES)}
 
 
 @route("task")

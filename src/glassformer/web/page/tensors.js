@@ -1,16 +1,10 @@
-// The map: the model from the tokens to the loss, each part a box that opens; inside lie its tensors as heat maps.
+// Every tensor of a run by its name: each part of the model is a box that opens; inside lie its tensors as heat maps.
 
-import { appendInTurns, button, make, short, visible, whole } from "./dom.js";
-import { percent } from "./bars.js";
+import { button, make, whole } from "./dom.js";
 import { heat } from "./heat.js";
-import { kept } from "./kept.js";
-import { change, look } from "./state.js";
+import { look } from "./state.js";
 import { openCard } from "./card.js";
-import { mapPicture } from "./map_picture.js";
 
-export const mapView = { id: "map", title: "Map", draw };
-
-const FEW = 20;
 const SHOWN = { values: ["value"], gradients: ["gradient"], both: ["value", "gradient"], change: ["before", "value", "change"] };
 const WORDS = {
   embedding: "tokens become vectors", source_embedding: "tokens of the source become vectors", attention: "each token looks at others",
@@ -18,51 +12,22 @@ const WORDS = {
   head: "vectors become logits", attend: "softmax(q·k) · v", logits: "the scores it predicts with", vectors: "what the model returns", blocks: "the stream after all blocks", encoder: "what the decoder reads", decoder: "what the head reads",
 };
 
-function draw(place, page) {
-  const settings = look("map");
+// All tensors of the run by the dots in their names, in boxes that open.
+export function everyTensor(page) {
+  const settings = look("tensors");
   const open = new Set(settings.open ?? []);
-  const shown = settings.shown ?? "values";
+  const shown = look("scene").shown ?? "values";
   const tree = treeOf(page.run);
-  const lanes = lanesOf(tree, page);
-  const many = lanes.flat().length > FEW; // then what is closed is in the picture alone
-  const listed = lanes.map((nodes) => nodes.filter((node) => !many || open.has(node.name)));
-  const flow = make("div", { class: "flow" }, listed.filter((nodes) => nodes.length).map((nodes) =>
-    make("div", { class: "lane" }, nodes.map((node) => drawNode(node, page, open, shown)))));
-  const show = (names) => {
-    look("map", { open: [...new Set([...(look("map").open ?? []), ...names])] });
-    page.redraw();
-    document.querySelector(`[data-name="${names.at(-1)}"]`)?.scrollIntoView({ block: "nearest" });
-    document.querySelector(`[data-name="${names.at(-1)}"] > .head`)?.focus({ preventScroll: true });
+  const opened = (all) => { look("tensors", { open: all ? everyName(tree) : [], listed: true }); page.redraw(); };
+  const box = make("details", { class: "box every", open: Boolean(settings.listed || open.size) }, make("summary", {}, "Every tensor of this run, by name"));
+  const list = () => {
+    look("tensors", { listed: box.open });
+    if (box.open && box.childElementCount === 1) box.append(make("div", { class: "stack" }, make("div", { class: "row" }, button("Open all", () => opened(true)), button("Close all", () => opened(false))),
+      make("div", { class: "flow" }, lanesOf(tree, page).filter((nodes) => nodes.length).map((nodes) => make("div", { class: "lane" }, nodes.map((node) => drawNode(node, page, open, shown)))))));
   };
-  const tokens = lanes.length === 2 ? ["source", "target"] : ["tokens"];
-  const opened = (all) => { look("map", { open: all ? everyName(tree) : [] }); page.redraw(); };
-  place.append(make("div", { class: "stack" }, welcome(page),
-    make("div", { class: "row" }, switcher(shown, page), button("Open all", () => opened(true)), button("Close all", () => opened(false))),
-    tokensRow(page), mapPicture(lanes, tokens, show), flow, ending(page)));
-}
-
-function switcher(shown, page) {
-  const names = page.hasChanges ? ["values", "gradients", "both", "change"] : ["values", "gradients", "both"];
-  return make("div", { class: "row", role: "group", "aria-label": "What is shown" }, names.map((name) =>
-    button(name, () => { look("map", { shown: name }); page.redraw(); }, { "aria-pressed": String(name === shown) })));
-}
-
-// What this page is; on the first visit with a way in.
-function welcome(page) {
-  const said = make("p", { class: "quiet" }, "This is one run of the model on the text above: every number it computed, from the tokens to the ", page.run.loss === null ? "output" : "loss",
-    ". Click a part of the picture to see its numbers, and a number to see its formula, its source and its gradient.");
-  if (isKnown()) return said;
-  const box = make("div", { class: "box row welcome" }, said, button("Show me around (2 min)", () => { known(); change({ view: "tours" }, { undoable: false }); }, { class: "main" }),
-    button("Close", () => { known(); box.replaceWith(said); }));
+  box.addEventListener("toggle", list);
+  if (box.open) list();
   return box;
-}
-
-function isKnown() {
-  try { return kept !== null || localStorage.getItem("glassformer") === "known"; } catch { return true; } // a page inside a notebook keeps nothing
-}
-
-function known() {
-  localStorage.setItem("glassformer", "known");
 }
 
 // --- the tree of names ----------------------------------------------------------------------------------------------
@@ -149,9 +114,9 @@ function drawNode(node, page, open, shown) {
     make("strong", {}, title), make("span", { class: "what" }, WORDS[last] ?? ""), make("span", { class: "grow" }),
     make("span", { class: "what" }, counted(node)), make("span", { "aria-hidden": "true" }, isOpen ? "−" : "+"));
   head.addEventListener("click", () => {
-    const names = new Set(look("map").open ?? []);
+    const names = new Set(look("tensors").open ?? []);
     if (names.has(node.name)) names.delete(node.name); else names.add(node.name);
-    look("map", { open: [...names] });
+    look("tensors", { open: [...names] });
     open.clear();
     names.forEach((name) => open.add(name));
     const next = drawNode(node, page, open, shown);
@@ -197,18 +162,4 @@ function choosers(tensor, at, redraw) {
     const choice = make("input", { type: "number", min: "0", max: String(size - 1), value: String(at[axis]), onchange: () => { at[axis] = Math.max(0, Math.min(size - 1, Number(choice.value) || 0)); redraw(); } });
     return make("label", {}, `${tensor.axes[axis] ?? "index"} of ${size}`, choice);
   }).filter(Boolean);
-}
-
-function tokensRow(page) {
-  const box = (token, position) => make("span", { class: "token", title: `position ${position}, id ${token.id}` }, visible(token.label));
-  const row = (tokens, title) => (tokens ? make("div", {}, make("h2", {}, title), appendInTurns(make("div", { class: "tokens" }), tokens, box)) : null);
-  return make("div", { class: "row" }, row(page.run.source, "Source"), row(page.run.tokens, page.run.source ? "Answer" : "Tokens"));
-}
-
-function ending(page) {
-  const { run } = page;
-  const loss = run.loss === null ? null : make("p", {}, "loss ", make("b", { class: "mono" }, short(run.loss, 6)),
-    run.loss_before !== run.loss ? ` (before the changes ${short(run.loss_before, 6)})` : "");
-  const next = run.next ? make("p", {}, page.info.classes ? "likeliest class: " : "likeliest next token: ", run.next.slice(0, 5).map((one) => make("span", { class: "token" }, `${visible(one.label)} ${percent(one.probability)}`))) : null;
-  return make("div", { class: "box stack" }, loss, next);
 }

@@ -1,0 +1,130 @@
+"""What stands in a picture of a run, from left to right: which values, in which order, and what each of them is.
+
+    scene(run)            the stacks of the model, each from its embedding through its blocks to its end
+    growth(run)           how much each sublayer adds to the stream
+    lengths(array)        ‖·‖ of the vector at each position: how wide the residual stream is drawn
+
+A picture shows one block open and the others closed, so a block has a list of stations of its own.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays import Array
+from .names import VECTORS
+from .run import Run
+from .stream import ATTENTIONS, points, stacks, sublayers
+
+SAYS = {
+    "embedding": "one vector for each token",
+    "stream": "the residual stream: each sublayer adds to it, and the next one reads it",
+    "norm": "the stream, each vector brought to the same scale",
+    "query": "what each token looks for",
+    "key": "what each token offers to be found by",
+    "value": "what each token hands over when it is looked at",
+    "weights": "how much each token (row) looks at each other one (column); a row sums to 1",
+    "mixture": "the values, mixed with these weights, of all heads",
+    "adds": "what this sublayer adds to the stream",
+    "hidden": "the neurons of the feed-forward layer, after their activation",
+    "vectors": "what the model returns: one vector for each token",
+    "pool": "one vector for the whole text",
+}
+"""What each kind of station shows."""
+
+
+class Station(NamedTuple):
+    """One value in the picture.
+
+    kind    a key of `SAYS`
+    name    of the value, to be read and changed
+    part    the sublayer that it belongs to: attention, cross_attention or feed_forward; empty outside of them
+    rows    whose tokens stand at its rows: tokens or source; empty where it has one row
+    """
+
+    kind: str
+    name: str
+    part: str
+    rows: str
+
+
+class Block(NamedTuple):
+    """One block: the stream behind it, and what lies inside."""
+
+    name: str
+    stations: list[Station]
+
+
+class StackScene(NamedTuple):
+    """One stack: `start` stands before its blocks, `end` behind them; `tokens` says which tokens it reads."""
+
+    stack: str
+    tokens: str
+    start: list[Station]
+    blocks: list[Block]
+    end: list[Station]
+
+
+def scene(run: Run) -> list[StackScene]:
+    """Return what stands in the picture of a run: an encoder-decoder has two stacks, the encoder first."""
+    return [_stack(run, stack, prefix) for stack, prefix in stacks(run).items()]
+
+
+def growth(run: Run) -> dict[str, float]:
+    """Return how much each sublayer adds to the stream: ‖what it adds‖ / ‖the stream before‖ at a usual position."""
+    found = {}
+    for part in scene(run):
+        before = part.start[0].name
+        for one in (station for block in part.blocks for station in block.stations):
+            if one.kind == "adds":
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    found[one.name] = float(np.median(np.divide(lengths(run[one.name]), lengths(run[before]))))
+            elif one.kind == "stream":
+                before = one.name
+    return found
+
+
+def lengths(array: Array) -> list[float]:
+    """Return the norm of the vector at each position of the first example."""
+    return np.linalg.norm(np.asarray(array, dtype=np.float64)[0], axis=-1).tolist()
+
+
+def _stack(run: Run, stack: str, prefix: str) -> StackScene:
+    of_source = len(stacks(run)) == 2 and stack == "encoder"
+    rows = "source" if of_source else "tokens"
+    stream = [point.name for point in points(run, stack)]
+    inside: dict[int, list[Any]] = {}
+    for one in sublayers(run, stack):
+        inside.setdefault(one.layer, []).append(one)
+    behind = iter(stream[1:])
+    every = len(stream) - 1 == sum(len(parts) for parts in inside.values())  # the stream is known behind each of them
+    blocks = []
+    while f"{prefix}.{len(blocks)}" in run:
+        name, stations = f"{prefix}.{len(blocks)}", list[Station]()
+        parts = inside.get(len(blocks), [])
+        for one in parts:
+            stations += _sublayer(run, one.name, one.kind, rows)
+            if every:
+                stations.append(Station("stream", next(behind), "", rows))
+        if not every or not parts:
+            stations.append(Station("stream", name, "", rows))
+        blocks.append(Block(name, stations))
+    first = "source_embedding" if of_source else "embedding"
+    around = prefix.removesuffix("blocks")
+    ends = [("norm", f"{around}final_norm"), ("pool", "pool"), ("vectors", VECTORS)]
+    end = [Station(kind, name, "", "" if kind == "pool" else rows) for kind, name in ends if name in run]
+    return StackScene(stack, rows, [Station("embedding", first, "", rows)], blocks, end if not of_source else end[:1])
+
+
+def _sublayer(run: Run, name: str, kind: str, rows: str) -> list[Station]:
+    """Return the values of a sublayer that a picture shows, as far as this model has them."""
+    keys = "source" if kind == "cross_attention" else rows
+    reads = f"{name}_norm" if run.model.config.norm_position == "pre" else ""
+    found = [("norm", reads, rows)]
+    if kind in ATTENTIONS:
+        found += [("query", f"{name}.query", rows), ("key", f"{name}.key", keys), ("value", f"{name}.value", keys),
+                  ("weights", f"{name}.attend.weights", rows), ("mixture", f"{name}.output.x", rows)]  # fmt: skip
+    else:
+        found += [("hidden", f"{name}.down.x", rows)]
+    found += [("adds", name, rows)]
+    return [Station(what, own, kind, whose) for what, own, whose in found if own in run]

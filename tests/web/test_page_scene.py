@@ -1,0 +1,195 @@
+"""The scene in a real browser: one picture of the run, in which everything is pointed at, opened, changed and read."""
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from browser import NARROW, TEXTS, check_access, rest, state, told, visit
+from glassformer.tree import flatten
+from glassformer.web.routes import tiles
+from glassformer.web.state import read_state
+
+CARD_OF = (
+    "(name) => document.querySelector('#card .value') && document.querySelector('#card h2').innerText.includes(name)"
+)
+PAINTED = ".scene-station canvas[data-painted=yes]"
+
+
+def opened(page, server, architecture, **more):
+    """Open a state in a page."""
+    visit(page, server, PAINTED, **state(architecture, **more))
+    rest(page)
+
+
+def click_cell(page, name, row, column, shape):
+    """Click the cell of a station at a row and a column, and wait for its card."""
+    canvas = page.locator(f'.scene-station canvas[data-name="{name}"]')
+    box = canvas.bounding_box()
+    rows, columns = shape
+    canvas.click(position={"x": (column + 0.5) * box["width"] / columns, "y": (row + 0.5) * box["height"] / rows})
+    page.wait_for_function(CARD_OF, arg=f"{name}[")
+
+
+def said_value(page):
+    return float(page.locator("#card .value").inner_text().replace("−", "-"))
+
+
+@pytest.mark.parametrize("architecture", TEXTS)
+def test_a_cell_of_the_picture_opens_the_card_of_that_number(architecture, page, server, explorer):
+    opened(page, server, architecture)
+    run = explorer.session(read_state(state(architecture))).run
+    names = page.locator(".scene-station canvas").evaluate_all("all => all.map(one => one.dataset.name)")
+    assert len(names) >= 12
+    for name in names[:: len(names) // 4]:
+        array = run[name][0]
+        shape = array.shape[-2:] if array.ndim > 1 else (1, *array.shape)
+        row, column = shape[0] - 1, min(2, shape[1] - 1)
+        click_cell(page, name, row, column, shape)
+        expected = array[0, row, column] if array.ndim == 3 else array.reshape(shape)[row, column]
+        assert said_value(page) == pytest.approx(expected, rel=1e-15, abs=1e-300), name
+
+
+def test_pointing_at_a_token_says_what_it_looks_at(page, server, explorer):
+    opened(page, server, "decoder", look={"scene": {"decoder": {"open": 1, "head": 1}}})
+    page.locator(".scene-token").last.hover()
+    weights = explorer.session(read_state(state("decoder"))).run["blocks.1.attention.attend.weights"][0, 1, -1]
+    best = int(np.argmax(weights))
+    said = page.locator(".scene-said").inner_text()
+    assert "in block 1, head 1, it looks at" in said
+    assert f"{weights[best]:.1%}".replace("%", " %") in said
+
+
+def test_blocks_heads_and_directions_are_chosen_in_the_picture_and_back_returns(page, server):
+    opened(page, server, "decoder")
+    page.get_by_role("button", name="Open block 1").click()
+    page.wait_for_selector('.scene-station canvas[data-name="blocks.1.attention"]')
+    page.get_by_role("button", name="head 1", exact=True).first.click()
+    page.get_by_role("button", name="Backward", exact=True).click()
+    page.wait_for_function("() => document.querySelector('.scene-said')?.textContent.includes('gradient')")
+    assert told(page)["look"]["scene"] == {"decoder": {"open": 1, "head": 1}, "shown": "gradients"}
+    click_cell(page, "blocks.1.attention", 0, 0, (8, 8))
+    assert page.locator("#card h2").inner_text().startswith("∂ / ∂ blocks.1.attention[0, 0, 0]")
+    page.keyboard.press("Escape")
+    page.go_back()
+    page.wait_for_selector('.scene-tools [aria-pressed=true]:has-text("Forward")')
+    page.get_by_role("button", name="mixture").click()
+    page.wait_for_selector(".scene-crumbs:has-text('block 1 › attention')")
+    assert page.locator(".scene-detail .heat canvas").count() == 1
+
+
+def test_a_head_is_switched_off_in_place_and_the_answer_says_what_it_did(page, server, explorer):
+    opened(page, server, "decoder")
+    page.get_by_role("button", name="What happens without head 0?").click()
+    page.wait_for_function("() => document.querySelector('.scene-story')?.textContent.startsWith('With the changes')")
+    change = {"word": "zero", "name": "blocks.0.attention.output.x", "where": {"head": 0}, "value": 0, "other": ""}
+    assert told(page)["changes"] == [change]
+    session = explorer.session(read_state(state("decoder", changes=[change])))
+    assert not np.array_equal(session.run["logits"], session.plain["logits"])
+    page.get_by_role("button", name="What changed").click()
+    rest(page)
+    page.get_by_role("button", name="Switch head 0 on again").click()
+    page.wait_for_function("() => document.querySelector('.scene-story')?.textContent.startsWith('The likeliest')")
+
+
+def test_the_picture_is_accessible_and_fits_a_phone(page, server):
+    opened(page, server, "encoder-decoder")
+    check_access(page)
+    page.set_viewport_size(NARROW)
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+    page.emulate_media(color_scheme="dark")
+    check_access(page)
+
+
+def test_every_name_of_the_record_is_reached_by_clicks(page, server, explorer):
+    architecture = "encoder-decoder"  # it has what both others have
+    opened(page, server, architecture)
+    page.locator(".every > summary").click()
+    page.wait_for_selector(".every .node")
+    closed = page.locator(".node > .head[aria-expanded=false]")
+    while closed.count():
+        closed.evaluate_all("all => all.forEach((one) => one.click())")
+    rest(page)
+    shown = " ".join(page.locator("[data-tensor]").evaluate_all("all => all.map(one => one.dataset.tensor)")).split()
+    run = explorer.session(read_state(state(architecture))).run
+    assert set(shown) == {*run, *flatten(run.params)}
+    assert page.locator(".heat .bad").count() == 0
+
+
+def test_a_cell_opens_its_card_with_formula_source_links_and_proof(page, server, explorer):
+    opened(page, server, "decoder", look={"tensors": {"open": ["blocks.0", "blocks.0.attention"]}})
+    canvas = page.locator('[data-tensor~="blocks.0.attention"] canvas').first
+    canvas.focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "Enter"):
+        canvas.press(key)
+    page.wait_for_selector("#card .value")
+    value = explorer.session(read_state(state("decoder"))).run["blocks.0.attention"][0, 1, 2]
+    said = page.locator("#card .value").inner_text().replace("−", "-")
+    assert float(said) == pytest.approx(value, rel=1e-15)
+    assert page.locator("#card .formula").first.inner_text().startswith("y[")
+    assert "ops/linear.py" in page.locator("#card summary").first.inner_text()
+    page.get_by_role("button", name="Prove it").click()
+    page.wait_for_selector("#card .good")
+    page.get_by_role("button", name="How it was computed").click()
+    title = page.locator("#card h2")
+    expect(title).to_have_text("∂ / ∂ blocks.0.attention[0, 1, 2]")
+    page.locator("#card li button").first.click()
+    expect(title).not_to_contain_text("blocks.0.attention[")
+    page.get_by_role("button", name="Back to the card before").click()
+    expect(title).to_have_text("∂ / ∂ blocks.0.attention[0, 1, 2]")
+    page.keyboard.press("Escape")
+    assert page.locator("#card").is_hidden()
+
+
+def test_values_gradients_and_what_a_change_did_stand_side_by_side(page, server):
+    change = {"word": "zero", "name": "blocks.0.attention"}
+    opened(page, server, "decoder", changes=[change], look={"tensors": {"open": ["blocks.1"]}})
+    heats = page.locator('[data-tensor~="blocks.1"] figure')
+    for name, count in (("Forward", 1), ("Backward", 1), ("Both", 2), ("What changed", 3)):
+        page.get_by_role("button", name=name, exact=True).click()
+        expect(heats).to_have_count(count)
+    assert "before the changes" in page.locator("#view").inner_text()
+    strip = page.locator("#strip")
+    page.get_by_role("button", name="Take all back").click()
+    expect(strip).not_to_contain_text("zero blocks.0.attention")
+    page.keyboard.press("Control+z")
+    expect(strip).to_contain_text("zero blocks.0.attention")
+
+
+def test_a_block_of_a_decoder_lists_its_parts_in_the_order_of_the_computation(page, server):
+    opened(page, server, "encoder-decoder", look={"tensors": {"open": ["decoder.blocks.0"]}})
+    heads = page.locator('[data-name="decoder.blocks.0"] > .body > .node > .head strong')
+    norms = ["attention norm", "attention", "cross attention norm", "cross attention"]
+    assert heads.all_inner_texts() == [*norms, "feed forward norm", "feed forward"]
+
+
+def test_a_coarse_cell_says_the_entry_whose_card_it_opens(page, server, explorer, monkeypatch):
+    monkeypatch.setattr(tiles, "LARGEST", 3)  # cells along a side
+    visit(page, server, "#view canvas", **state("decoder", text="for y in", look={"tensors": {"open": ["embedding"]}}))
+    canvas = page.locator('[data-tensor~="embedding"] canvas').first
+    run = explorer.session(read_state(state("decoder", text="for y in"))).run
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
+        canvas.press(key)
+        said = page.locator('[data-tensor~="embedding"] .under').first.inner_text()
+        assert "the farthest from 0 of 3 × 3 entries" in said
+        canvas.press("Enter")
+        page.wait_for_function(
+            "(name) => document.querySelector('#card h2')?.textContent.startsWith(name)", arg="embed"
+        )
+        rest(page)
+        index = tuple(told(page)["look"]["card"]["open"]["index"])
+        value = page.locator("#card .value").inner_text()
+        assert said.startswith(f"[{', '.join(map(str, index))}] ")
+        assert f"= {value}," in said
+        assert float(value.replace("−", "-")) == run["embedding"][index]
+        canvas.focus()
+
+
+def test_another_address_has_its_own_card_or_none(page, server):
+    one = {"name": "blocks.1.attention", "index": [0, 1, 2]}
+    visit(page, server, **state("decoder", view="scene", look={"card": {"open": one}}))
+    page.wait_for_selector("#card h2:has-text('blocks.1.attention[0, 1, 2]')")
+    other = {**one, "index": [0, 1, 3]}
+    visit(page, server, **state("decoder", view="scene", look={"card": {"open": other}}))
+    page.wait_for_selector("#card h2:has-text('blocks.1.attention[0, 1, 3]')")
+    visit(page, server, **state("decoder", view="scene"))
+    page.wait_for_selector("#card", state="hidden")
