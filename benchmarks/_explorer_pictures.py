@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from explorer import Served, chromium
 from PIL import Image
+
+from explorer import Served, chromium
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 PROMPT = "When Mary and John went to the store, John gave a drink to"
