@@ -98,7 +98,7 @@ def _stack(run: Run, stack: str, prefix: str) -> StackScene:
         inside.setdefault(one.layer, []).append(one)
     behind = iter(stream[1:])
     every = len(stream) - 1 == sum(len(parts) for parts in inside.values())  # the stream is known behind each of them
-    blocks = []
+    blocks: list[Block] = []
     while f"{prefix}.{len(blocks)}" in run:
         name, stations = f"{prefix}.{len(blocks)}", list[Station]()
         parts = inside.get(len(blocks), [])
