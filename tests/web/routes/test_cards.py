@@ -56,7 +56,7 @@ def test_a_large_model_shows_the_value_before_the_gradient_is_computed(numpy_eng
     first = ask(explorer, "card", asked)
     assert (first["later"], first["gradient"]) == ("soon", None)
     session = explorer.session(read_state(asked["state"]))
-    assert not session.has_gradients
+    assert "gradients" not in session.kept
     second = ask(explorer, "card", {**asked, "wait": True})
     assert (second["later"], second["value"]) == ("", first["value"])
     assert second["gradient"] is not None
