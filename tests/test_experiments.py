@@ -1,0 +1,62 @@
+"""The notebook of fifteen experiments: six lines each, true counts beside TransformerLens, outputs of its own."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import notebooks
+from glassformer.weights import registry
+from published_models import pulled
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+NOTEBOOK = notebooks.read(EXAMPLES / "experiments.ipynb")
+PAGES = ["".join(cell["source"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == "markdown"]
+CELLS = ["".join(cell["source"]) for cell in notebooks.code(NOTEBOOK)]
+THEIRS = [re.findall(r"<summary>.*: (\d+) lines</summary>\n\n```python\n(.*?)\n```", page, re.DOTALL) for page in PAGES]
+NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
+
+
+def test_there_are_fifteen_experiments_of_six_lines_at_most():
+    titles = [page.splitlines()[0] for page in PAGES if page.startswith("## ")]
+    assert [title.split(". ")[0] for title in titles] == [f"## {n}" for n in range(1, 16)]
+    assert len(CELLS) == 16
+    assert max(len(notebooks.lines(cell)) for cell in CELLS[1:]) <= 6
+    assert not any(";" in line for cell in CELLS for line in notebooks.lines(cell))
+    # Every experiment has a sentence that says what is seen.
+    assert all(len(page.partition("<details>")[0].strip()) > 40 for page in PAGES[3::2])
+
+
+def test_lines_are_counted_truly():
+    theirs = [found[0] for found in THEIRS if found]
+    for cell in [*CELLS, *(code for _, code in theirs)]:
+        compile(cell, "cell", "exec")
+        assert max(map(len, cell.splitlines())) <= 120
+    counts = [len(notebooks.lines(code)) for _, code in theirs]
+    assert counts == [int(said) for said, _ in theirs]
+
+    rows = re.findall(r"^\|.*\| (\d+)(?: and (\d+) in .*)? \| (\d+) \|$", PAGES[0], re.MULTILINE)
+    assert [int(ours) for ours, _, _ in rows] == [len(notebooks.lines(cell)) for cell in CELLS]
+    assert [int(their) for _, _, their in rows] == counts
+    beside = len(notebooks.lines((EXAMPLES / "sparse_autoencoder.py").read_text(encoding="utf-8")))
+    assert [int(more) for _, more, _ in rows if more] == [beside]
+
+
+@pytest.mark.timeout(900)  # about a minute alone
+def test_every_cell_shows_what_the_notebook_holds(monkeypatch, tmp_path, coarse_figures):
+    places = {"smollm2": pulled("smollm2")}
+    monkeypatch.setattr(registry, "resolve", places.get)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.chdir(tmp_path)
+    namespace: dict = {}
+    for number, cell in enumerate(notebooks.code(NOTEBOOK)):
+        shown = notebooks.texts(notebooks.execute("".join(cell["source"]), namespace, f"cell {number}"))
+        kept = notebooks.texts(cell["outputs"])
+        # Sums in another order, as on another machine, move the last digits of what was trained.
+        assert [NUMBER.sub("", text).split() for text in shown] == [NUMBER.sub("", text).split() for text in kept]
+        for mine, theirs in zip(NUMBER.findall("".join(shown)), NUMBER.findall("".join(kept)), strict=True):
+            assert float(mine) == pytest.approx(float(theirs), rel=0.1, abs=0.1), f"cell {number}: {shown} {kept}"
+
+
+def test_the_file_stays_small():
+    assert (EXAMPLES / "experiments.ipynb").stat().st_size < 600_000
