@@ -8,7 +8,7 @@ along it whether the function is analytic at all: abs, rounding and casts lose t
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -21,7 +21,7 @@ AGREEMENT = 1e-5
 SAME = 1e-9
 """How far J v may differ from what its parts say."""
 SMALL = 4096
-"""Entries of a value up to which a function of all of them together is differentiated entry by entry."""
+"""Entries that a function may mix: each takes a step."""
 
 
 def derived_gradient(function: Callable[[Array], Array], dy: Array, x: Array, name: str) -> Array:
@@ -42,37 +42,19 @@ def derived_gradient(function: Callable[[Array], Array], dy: Array, x: Array, na
         size = max(float(np.abs(moved).max()), float(np.abs(ahead).max()), 1e-30)
         if not np.allclose(moved, (ahead - behind) / (2 * REAL_STEP), rtol=0, atol=AGREEMENT * size):
             raise _refusal(name, "is not analytic: abs, rounding and casts lose what the complex step needs")
-        for steps in (_together(x), _by_feature(x), _by_entry(x)):
+        axes = tuple(range(x.ndim))
+        for mixed in ((), axes[-1:], axes):  # each entry alone, each vector, all entries together
+            sizes = [x.shape[axis] for axis in mixed]
             dx, total = np.zeros(x.shape), np.zeros(x.shape)
-            for direction, axes in steps:
+            for place in np.ndindex(*sizes) if np.prod(sizes) <= SMALL else ():
+                direction = np.zeros(x.shape)
+                direction[(..., *place)] = 1
                 column = along(direction)
-                total += column * np.sum(v * direction, axis=axes, keepdims=True) if axes else column * v
-                dx += direction * (np.sum(dy * column, axis=axes, keepdims=True) if axes else dy * column)
+                total += column * np.sum(v * direction, axis=mixed, keepdims=True)
+                dx += direction * np.sum(dy * column, axis=mixed, keepdims=True)
             if np.allclose(total, moved, rtol=0, atol=SAME * size):
                 return dx.astype(dy.dtype)
-    raise _refusal(name, f"mixes positions, and has {x.size:,} entries")
-
-
-Steps = Iterator[tuple[Array, tuple[int, ...]]]
-"""Directions to step along, each with the axes over which a function may mix entries."""
-
-
-def _together(x: Array) -> Steps:
-    yield np.ones(x.shape), ()
-
-
-def _by_feature(x: Array) -> Steps:
-    for n in range(x.shape[-1]):
-        direction = np.zeros(x.shape)
-        direction[..., n] = 1
-        yield direction, (-1,)
-
-
-def _by_entry(x: Array) -> Steps:
-    for n in range(x.size if x.size <= SMALL else 0):
-        direction = np.zeros(x.size)
-        direction[n] = 1
-        yield direction.reshape(x.shape), tuple(range(x.ndim))
+    raise _refusal(name, f"mixes more than {SMALL:,} entries")
 
 
 def _refusal(name: str, why: str) -> ConfigError:

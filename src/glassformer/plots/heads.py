@@ -183,9 +183,9 @@ def _layer(place: Place) -> str:
 
 def _column(place: Place) -> str:
     """Return what a place is within its block."""
-    own = place.name.removeprefix(_layer(place)).removesuffix(".output.x").strip(".") or "all"
-    heads = {f"{word} {n}" for word, n in place.where.items()}
-    return ", ".join([*([own.replace("_", "-")] if own != "attention" or not heads else []), *sorted(heads)])
+    own = place.name.removeprefix(_layer(place)).removesuffix(".output.x").strip(".").replace("_", "-")
+    where = [f"{word} {part}" for word, part in place.where.items()]
+    return ", ".join([*([] if where and own == "attention" else [own or "all"]), *where])
 
 
 def _short(place: Place) -> str:
