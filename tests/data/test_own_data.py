@@ -75,6 +75,7 @@ REFUSED = [
     ("classify", "a.csv", re.sub(",[01]\n", "\n", ONE_LINE).replace("text,label", "text"), "none is known for a label"),
     ("classify", "a.csv", "text,label\n" + "".join(f"a{i},b{i}\n" for i in range(9)), "'label' has 9 different labels"),
     ("classify", "a.csv", "text,label\n" + "same,1\n" * 9, "every label is '1'"),
+    ("classify", "a.csv", "text,label\n" + "a,1\nb,2\n" * 9, "one different text for each label"),
     ("classify", "a.csv", changed(5, "caf\xe9,1", ONE_LINE).encode("latin1"), "a.csv, line 5, .*not UTF-8: byte 0xe9"),
     ("classify", "a.csv", changed(5, "a\0b,1", ONE_LINE), "a.csv, line 5, .*a zero byte"),
     ("classify", "a.csv", b"\x89PNG\r\n\x1a\n\0", "a.csv, line 1, .*not UTF-8"),

@@ -127,6 +127,9 @@ def _read(data: Any, text: str | None, label: str | None, known: Sequence[str]) 
     rows = f"{table.name}: {len(table.rows):,} rows; texts in {columns[0]!r}, labels in {columns[1]!r}"
     counts = preview.label_counts(Counter(one.label for one in kept))
     splits = _split(kept)
+    if not splits.held_out:
+        fact = f"{table.name} has one different text for each label, so nothing can be held out"
+        raise DataError(fact, hint="use more texts; repeated ones count once")
     notes = (rows, *preview.left_out(reasons), counts, preview.split_line(splits))
     return _Found(classes, splits, notes, preview.examples(kept[:3]))
 

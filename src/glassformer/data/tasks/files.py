@@ -218,7 +218,11 @@ def _text_of(data: Any, column: str | None) -> Found:
     content = read_text(data)
     count = f"{len(files):,} files, " if files != [Path(data)] else ""
     named = ", ".join(file.name for file in others[:3]) + (", …" if len(others) > 3 else "")
-    return Found(content, f"{data}: {count}{len(content):,} characters", {f"files without text ({named})": len(others)})
+    return Found(
+        content,
+        f"{shown_path(data)}: {count}{len(content):,} characters",
+        {f"files without text ({named})": len(others)},
+    )
 
 
 def _texts_of(table: Table, column: str | None) -> list[str]:
