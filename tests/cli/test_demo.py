@@ -61,4 +61,5 @@ def test_people_get_tables_the_time_of_all_and_how_to_go_on(tmp_path, monkeypatc
     assert result.code == 0, result.err
     assert "s in all. Open runs/demo-2/" in result.out
     assert "glassformer explore runs/demo-2/text\n" in result.out
-    assert result.out.splitlines()[-1].startswith("In a new shell, first: source ")
+    assert result.out.splitlines()[-3].startswith("In a new shell, first: cd ")
+    assert "bin/activate" in result.out.splitlines()[-3]

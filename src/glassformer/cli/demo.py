@@ -99,11 +99,11 @@ def _print(summary: dict[str, Any]) -> None:
     print(summary["text"])
     print_table(("typed", "read as"), summary["dates"].items())
     print(f"{summary['seconds']:.0f} s in all. Open {summary['page']} to look into all three.")
-    print(f"To change any number of a model: {summary['explore']}")
-    print(f"For figures of all there is to see of it: {summary['inspect']}")
     activation = _activation()
     if activation is not None:
-        print(f"In a new shell, first: {activation}")
+        print(f"In a new shell, first: cd {typed(Path.cwd())} && {activation}")
+    print(f"To change any number of a model: {summary['explore']}")
+    print(f"For figures of all there is to see of it: {summary['inspect']}")
 
 
 def _activation() -> str | None:

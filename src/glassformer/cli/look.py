@@ -101,7 +101,7 @@ def look(
     if page is not None:
         write_page(page, model, subject, text, view, target)
     if json:
-        print_json({**facts, "interrupted": found.stopped is not None, "rows": found.records})
+        print_json({**facts, "interrupted": found.stopped is not None, "rows": _first(found, top)})
     else:
         print_rows(found, title, top or (len(found.rows) if view in LAYERED else TOP))
     for path in filter(None, (figure, page)):
@@ -156,6 +156,14 @@ def write_page(path: Path, name: str, model: TrainedModel, text: str, view: str,
         chosen["position"] = target.position
     look = {"lens": chosen} if PAGE_VIEWS[view] == "lens" else {}
     write_new(path, models_page([(name, model, text)], of, view=PAGE_VIEWS[view], look=look).encode())
+
+
+def _first(found: Found, count: int | None) -> list[dict[str, Any]]:
+    """Return the records of the first rows; of a map, a row has one for each position."""
+    if "point" not in found.records[0]:
+        return found.records[:count]
+    labels = {row[0] for row in found.rows[:count]}
+    return [record for record in found.records if record["point"] in labels]
 
 
 def print_rows(found: Found, title: str, count: int) -> None:

@@ -199,14 +199,10 @@ def view_heads(asked: Question) -> Found:
         for kind, found in ((kind, head_statistics(seen, kind)) for kind in seen.kinds)
         for n, row in enumerate(found.rows())
     ]
+    records.sort(key=lambda r: -r["score"])
+    names = [f"{r['attention']} block {r['layer']} head {r['head']}" for r in records]
     rows = [
-        (
-            f"{r['attention']} block {r['layer']} head {r['head']}",
-            r["kind"],
-            f"{r['score']:.2f}",
-            f"{r['distance']:.1f}",
-        )
-        for r in sorted(records, key=lambda r: -r["score"])
+        (name, r["kind"], f"{r['score']:.2f}", f"{r['distance']:.1f}") for name, r in zip(names, records, strict=True)
     ]
     columns = ("head", "looks at", ">how surely", ">distance")
 

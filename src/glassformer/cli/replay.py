@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..errors import ConfigError
 from ..files import new_folder, write_new
 from ..progress.display import waiting
 from ..runs.measurements import (
@@ -28,13 +29,13 @@ from .output import print_json
 
 SHORTEST = 4
 """Tokens that a model must read for heads to be told apart: two that come twice."""
-PAGE, FIGURE = "replay.html", "course"
+PAGE, FIGURE, FRAMES = "replay.html", "course", 40
 
 
 @click.command()
 @click.argument("run", type=PATH, help="A folder that `glassformer train --record` wrote.")
 @text_argument("What the model reads; a held-out example if left out.", required=False)
-@click.option("--frames", type=click.IntRange(2), default=40, help="How many steps to show, denser at the beginning.")
+@click.option("--frames", type=click.IntRange(2), help="How many steps to show, denser at the beginning (default: 40).")
 @click.option("--step", type=int, multiple=True, help="Show these steps instead; may be repeated.")
 @click.option(
     "--out", type=PATH, metavar="DIR", help="Where to write: a folder for the page (default: replay in the run folder)."
@@ -42,13 +43,21 @@ PAGE, FIGURE = "replay.html", "course"
 @engine_option
 @json_option
 def replay(
-    run: Path, text: str | None, frames: int, step: tuple[int, ...], out: Path | None, engine: str | None, json: bool
+    run: Path,
+    text: str | None,
+    frames: int | None,
+    step: tuple[int, ...],
+    out: Path | None,
+    engine: str | None,
+    json: bool,
 ) -> None:
     """Go through the training of a run, step by step: loss, attention, norms and answers, on one page."""
+    if frames is not None and step:
+        raise ConfigError("--step names the steps, so --frames has no meaning", hint="leave out one of them")
     devices.use_engine_of(open_run(run), engine, None)
     with waiting(f"reading {run}"):
         found = open_replay(run)
-    steps = found.spaced(frames) if not step else sorted({found.checked(one) for one in step})
+    steps = found.spaced(frames or FRAMES) if not step else sorted({found.checked(one) for one in step})
     batch = fixed_example(found.task, text)
     measures = {
         **({"heads": detected_heads()} if found.run.config.context >= SHORTEST else {}),
