@@ -150,6 +150,7 @@ REFUSED = [
     ("predict {sort} 210210 --truncate", "this model answers an input as a whole"),
     ("predict {majority} 00112220 --truncate", "this model answers an input as a whole"),
     ("replay {text} --frames 3 --step 1", "--step names the steps"),
+    ("replay {text} --json --out {out}", "--json writes no page"),
     ("compare {text} {sort} --format svg", "--format is of the figure"),
     ("tokenize {text} The --specials", "never turns text into special tokens"),
     ("export {text} {out} --weights f16", "--weights is a setting of GGUF files"),

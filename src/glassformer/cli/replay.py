@@ -18,7 +18,7 @@ from ..runs.measurements import (
     samples,
     weight_norms,
 )
-from ..runs.replay import Frame
+from ..runs.replay import Frame, Replay
 from ..runs.replay import replay as open_replay
 from ..runs.run import open_run
 from ..web.page_export import training_page
@@ -52,20 +52,13 @@ def replay(
     json: bool,
 ) -> None:
     """Go through the training of a run, step by step: loss, attention, norms and answers, on one page."""
-    if frames is not None and step:
-        raise ConfigError("--step names the steps, so --frames has no meaning", hint="leave out one of them")
+    _refuse(frames is not None and step, "--frames", "--step names the steps")
+    _refuse(json and out is not None, "--out", "--json writes no page")
     devices.use_engine_of(open_run(run), engine, None)
     with waiting(f"reading {run}"):
         found = open_replay(run)
     steps = found.spaced(frames or FRAMES) if not step else sorted({found.checked(one) for one in step})
-    batch = fixed_example(found.task, text)
-    measures = {
-        **({"heads": detected_heads()} if found.run.config.context >= SHORTEST else {}),
-        "attention": attention_on(batch),
-        "gradient": _largest(gradient_norms_on(found.trainer.batch(found.task.train, 0))),
-        "weight": _largest(weight_norms),
-        "answers": samples(),
-    }
+    measures = _measures(found, text)
     name = found.run.folder.resolve().name
     history = RecordedTraining(str(run), f"{name}: {found.task.name}, {found.steps[-1]:,} steps", found, text)
 
@@ -87,6 +80,22 @@ def replay(
         save_themes(partial(training_course, course.steps, course, title=f"Training of {name}"), folder, FIGURE)
         page = write_new(folder / PAGE, training_page(history, text).encode())
     print(f"{len(course.steps)} frames from step {course.steps[0]:,} to {course.steps[-1]:,}; open {page}")
+
+
+def _measures(found: Replay, text: str | None) -> dict[str, Any]:
+    """Return what is measured in each frame, by name."""
+    return {
+        **({"heads": detected_heads()} if found.run.config.context >= SHORTEST else {}),
+        "attention": attention_on(fixed_example(found.task, text)),
+        "gradient": _largest(gradient_norms_on(found.trainer.batch(found.task.train, 0))),
+        "weight": _largest(weight_norms),
+        "answers": samples(),
+    }
+
+
+def _refuse(is_idle: Any, option: str, why: str) -> None:
+    if is_idle:
+        raise ConfigError(f"{why}, so {option} has no meaning", hint=f"leave out {option}")
 
 
 def _largest(measure: Any, count: int = 8) -> Any:
