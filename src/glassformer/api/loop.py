@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from .. import dispatch
+from ..arguments import short_traces
 from ..arrays import Tree, widen
 from ..config import TransformerConfig
 from ..data import Task, build_task
@@ -34,6 +35,7 @@ from .tasks import known, named_data, sorted_for, tuning_task
 REGISTER: dict[str, Any] = {"optimizer": register_optimizer, "schedule": register_schedule, "loss": register_loss}
 
 
+@short_traces
 class Loop:
     """All steps of a training, one after the other; the arguments are those of `gf.train`.
 

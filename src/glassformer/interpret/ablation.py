@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arguments import short_traces
 from ..arrays import Array
 from ..errors import ConfigError, LengthError
 from ..setting import check_known
@@ -111,6 +112,7 @@ def ablate_neurons(
     return ablate(run, [Ablated(name, layer, neuron=int(n)) for n in chosen], way, **settings)
 
 
+@short_traces
 def ablate(
     run: Run,
     parts: Sequence[Ablated],

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import short_traces
 from ..arrays import Array
 from ..errors import ConfigError, LengthError
 from ..models import EncoderDecoder
@@ -117,6 +118,7 @@ def patch_heads(
     return patch(run, source, of, variants, found, "head", **settings)
 
 
+@short_traces
 def patch(
     run: Run,
     source: Run,
