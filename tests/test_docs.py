@@ -9,6 +9,7 @@ import pytest
 
 import glassformer
 from glassformer.data import TASKS, build_task
+from glassformer.registry import SUMMARIES
 from glassformer.weights.registry import REGISTRY
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,6 +59,26 @@ def test_the_commands_of_the_readme_build_on_each_other():
         if "--resume" in words and "--steps" in words:
             task = Path(words[words.index("--resume") + 1]).name
             assert int(words[words.index("--steps") + 1]) > build_task(task).recipe["steps"]
+
+
+def test_every_task_is_described_and_every_page_is_in_the_index():
+    docs = ROOT / "docs"
+    tasks = (docs / "tasks.md").read_text(encoding="utf-8")
+    assert [name for name in SUMMARIES if f"| [`{name}`](#" not in tasks or f"| `{name}` |" not in tasks] == []
+    assert f"lists all {len(SUMMARIES)}." in tasks
+    index = (docs / "README.md").read_text(encoding="utf-8")
+    pages = {path.name for path in docs.glob("*.md")} - {"README.md"}
+    assert pages <= set(re.findall(r"\]\(([\w.]+\.md)\)", index))
+
+
+def test_words_of_the_glossary_refer_to_its_entries():
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?!term|---)(.+?) \| (.+) \|$", glossary, flags=re.MULTILINE)
+    entries = {part for term, _ in rows for part in re.sub(r" \(.*?\)", "", term).lower().split(", ")}
+    named = {word.lower() for _, meaning in rows for word in re.findall(r"\*([^*]+)\*", meaning)}
+    unknown = [word for word in named if not {word, word.removesuffix("s"), word.removesuffix("es")} & entries]
+    assert sorted(unknown) == []
+    assert len(entries) == sum(len(term.split(", ")) for term, _ in rows), "a term stands twice"
 
 
 def exercises() -> list[tuple[str, str]]:
