@@ -25,7 +25,7 @@ PROMPT = "When Mary and John went to the store, John gave a drink to"
 SIZE = {"width": 1440, "height": 860}
 READY = "#view[aria-busy=false] .scene-station canvas[data-painted=yes]"
 RUN = "runs/dates"
-STEPS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 1000, 1200, 1500, 1800, 2100)
+STEPS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1200)
 FRAME = 600
 """Milliseconds that a frame is shown."""
 
