@@ -40,7 +40,10 @@ TABLES = {
 WITHOUT_JSON = {"chat": "a conversation", "explore": "a server"}
 TEXTS = {"generate", "chat", "explore", "inspect", "replay", "look", "tokenize", "search"}
 """Commands that read one text."""
-OWN_MEANINGS = {"--top": "rows of a table, or possibilities for each input"}
+OWN_MEANINGS = {
+    "--top": "rows of a table, or possibilities for each input",
+    "--data": "what to learn from, or what to measure on",
+}
 """Options of the same name whose help begins differently, and why."""
 
 

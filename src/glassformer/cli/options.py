@@ -27,7 +27,7 @@ def _read_text(ctx: click.Context, _: Any, text: str | None) -> str | None:
 
 json_option = click.option("--json", is_flag=True, help="Print one JSON object instead of tables.")
 truncate_option = click.option(
-    "--truncate", is_flag=True, help="Of a prompt longer than the context, read its end instead of refusing it."
+    "--truncate", is_flag=True, help="Of a text longer than the context, read its end (default: it is refused)."
 )
 set_option = click.option(
     "--set",

@@ -73,7 +73,7 @@ class Predictor(NamedTuple):
 @click.option(
     "--truncate",
     is_flag=True,
-    help="Of an input that is too long, read its end (a classifier of texts: its beginning) instead of refusing it.",
+    help="Of a text longer than the context, read its end (a classifier of texts: its beginning).",
 )
 @engine_option
 @json_option
