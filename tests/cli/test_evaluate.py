@@ -101,7 +101,7 @@ def test_a_classifier_is_measured_on_another_file(classifier, tmp_path, monkeypa
     other.write_text("\n".join(map(json.dumps, [*rows, {"text": "", "label": labels[0]}])))
     result = command("eval", classifier, "--data", other, "--json")
     assert result.code == 0, result.err
-    assert "left out: 1 rows without a text or a label" in result.err
+    assert "left out: 1 row without a text or a label" in result.err
     found = json.loads(result.out)
     model = gf.load(classifier)
     answers = [one.label for one in model.classify(texts)]
