@@ -267,9 +267,9 @@ def _template(folder: Path) -> None:
 
 
 def _pairs(folder: Path) -> None:
-    from glassformer.data.pair_files import read_pairs
+    from glassformer.data import build_task
 
-    read_pairs(folder)
+    build_task("pairs", data=folder)
 
 
 def _tokens(folder: Path) -> None:
