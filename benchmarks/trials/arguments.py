@@ -26,7 +26,7 @@ LINES = (
     "generate TEXT a --max-new-tokens 3 --beams 2 --length-penalty 0.6", "chat TEXT --max-new-tokens 2",
     "train majority --set width=8 --set heads=2 --set layers=1 --steps 2 --out NEW", "train --resume RUN",
     "train lines --data CORPUS --set width=8 --set heads=2 --set layers=1 --steps 1 --out NEW",
-    "tokens CORPUS --out NEW", "tokens CORPUS --out NEW --tokenizer bpe --bpe-size 300", "export TEXT NEW",
+    "tokens CORPUS --out NEW", "tokens CORPUS --out NEW --tokenizer bpe --tokenizer-size 300", "export TEXT NEW",
     "export TEXT NEW.gguf", "embed RUN a b", "train majority --engine numpy --seed 1 --steps 1 --json --out NEW",
     "--version", "--help", "train --help",
 )  # fmt: skip
@@ -44,10 +44,10 @@ OPTIONS = (
     "--precision", "--scan", "--rules", "--coordinator", "--processes", "--process", "--json",
     "--temperature", "--top-k", "--top-p", "--min-p", "--beams", "--length-penalty", "--repetition-penalty",
     "--frequency-penalty", "--presence-penalty", "--stop", "--weights", "--max-new-tokens", "--truncate", "--no-slide",
-    "--checkpoint", "--format", "--length", "--dtype", "--batch", "--tokenizer", "--bpe-size", "--top",
+    "--checkpoint", "--format", "--length", "--dtype", "--batch", "--tokenizer", "--tokenizer-size", "--top",
     "--tensorboard", "--task", "--system", "--unknown",
 )  # fmt: skip
-LONG = {"--max-new-tokens", "--steps", "--bpe-size", "--beams", "--length"}
+LONG = {"--max-new-tokens", "--steps", "--tokenizer-size", "--beams", "--length"}
 """Options that may ask for hours of honest work: their numbers stay small."""
 CODES = (0, 1, 2, 130)
 

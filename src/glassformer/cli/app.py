@@ -36,7 +36,7 @@ EXAMPLES = {
     "tasks": ["glassformer tasks"],
     "tokens": [
         "glassformer tokens notes.txt --out notes.tokens",
-        "glassformer tokens notes.txt --out pieces.tokens --tokenizer bpe --bpe-size 400",
+        "glassformer tokens notes.txt --out pieces.tokens --tokenizer bpe --tokenizer-size 400",
     ],
     "replay": [
         "glassformer train induction --record --out runs/recorded",

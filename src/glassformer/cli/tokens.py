@@ -22,20 +22,22 @@ BPE_SIZE = 512
 @click.option("--out", type=PATH, metavar="FILE", required=True, help="Where to write: a new file for the ids.")
 @click.option("--tokenizer", metavar="NAME", default="chars", help="Tokenizer: chars, bytes or bpe.")
 @click.option(
-    "--bpe-size",
+    "--tokenizer-size",
     type=click.IntRange(257),
     help=f"Vocabulary of a byte-level BPE trained on the text (default: {BPE_SIZE}).",
 )
 @json_option
-def tokens(data: Path, out: Path, tokenizer: str, bpe_size: int | None, json: bool) -> None:
+def tokens(data: Path, out: Path, tokenizer: str, tokenizer_size: int | None, json: bool) -> None:
     """Encode texts into a token file, which `train text --data FILE` maps into memory."""
     check_known("there is no tokenizer", tokenizer, FAMILIES)
-    if bpe_size is not None and tokenizer != "bpe":
-        raise ConfigError(f"--bpe-size has no meaning for {tokenizer}", hint="add --tokenizer bpe, or leave it out")
+    if tokenizer_size is not None and tokenizer != "bpe":
+        raise ConfigError(
+            f"--tokenizer-size has no meaning for {tokenizer}", hint="add --tokenizer bpe, or leave it out"
+        )
     if out.exists() or is_token_file(out):
         raise ConfigError(f"{out} exists already", hint="choose another --out, or remove it")
     with waiting(f"encoding {data}", compiles=False):
-        written = write_tokens(data, out, _tokenizer(tokenizer, data, bpe_size or BPE_SIZE))
+        written = write_tokens(data, out, _tokenizer(tokenizer, data, tokenizer_size or BPE_SIZE))
     if json:
         print_json({"file": str(out), "tokens": len(written.ids), "vocab": written.tokenizer.size})
     else:
