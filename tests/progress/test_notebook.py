@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import glassformer as gf
+from glassformer.data import build_task
 from glassformer.progress import display, is_notebook
 from glassformer.progress.stopwatch import Stopwatch
 from runs import tiny_session
@@ -46,7 +47,7 @@ def test_a_notebook_has_one_panel_that_is_drawn_anew(notebook, capsys, monkeypat
     assert all(page.startswith("<pre") for page in handle.pages)
     for part in ("counting: done", "step 4/4", "validation loss", "●"):
         assert part in handle.pages[-1]
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == (f"{build_task('counting').notes[0]}\n", "")
 
 
 def test_a_notebook_shows_how_a_training_ended_and_escapes_its_title(notebook, tmp_path):

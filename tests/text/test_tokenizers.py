@@ -14,6 +14,7 @@ from glassformer.text import (
     ByteTokenizer,
     CharTokenizer,
     PublishedTokenizer,
+    WordPieceTokenizer,
     WordTokenizer,
     printable,
     tokenizer_from_dict,
@@ -26,6 +27,7 @@ EXAMPLES = {
     "bytes": ByteTokenizer(specials=("<eos>",)),
     "words": WordTokenizer(["one", "two", "three"], specials=("<eos>",)),
     "bpe": BPETokenizer.train("hello hello wörld", size=264, specials=("<bos>", "<eos>")),
+    "wordpiece": WordPieceTokenizer.train("hello hello wörld, hello", size=40, specials=("<pad>", "<eos>")),
     "tokenizer.json": PublishedTokenizer(word_piece().to_str(), roles={"cls": "[CLS]"}, chat_template="{{ messages }}"),
 }
 

@@ -4,8 +4,8 @@ import sys
 
 
 def log(text: str) -> None:
-    """Print a message on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a message on stderr; in a notebook, where stderr looks like an error, on stdout."""
+    print(text, file=sys.stdout if is_notebook() else sys.stderr, flush=True)
 
 
 def plural(count: int, noun: str) -> str:

@@ -8,6 +8,7 @@ Its kernels compute whatever is given as JAX arrays, under whichever engine:
 """
 
 import logging
+from collections import ChainMap
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class Jax(Engine):
             return NotImplemented
 
         kernel = Kernel(say, Stack.run_blocks)
-        self.tables[array_type] = {**found, kernel.name: kernel}
+        self.tables[array_type] = ChainMap({kernel.name: kernel}, found)  # type: ignore[assignment]
         return self.tables[array_type]
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
