@@ -37,7 +37,7 @@ from .activations import activations
 from .changes import Change, listed
 from .names import MASK, RETURNED
 from .packed import unpacked
-from .steering_plan import PROMPT, STACKS, CallKeys, ChangePlan, Key, plan_changes, sorted_changes
+from .steering_plan import PROMPT, STACKS, ChangePlan, Key, Part, plan_changes, sorted_changes
 from .where import axes_of, is_of_source
 
 
@@ -169,7 +169,7 @@ class ChangingEngine(Engine):
     ) -> None:
         self.plan, self.base, self.positions, self.padding = plan, base, positions, padding
         self.name, self.library = base.name, base.library
-        self.labels = CallKeys(params, section)
+        self.labels = plan.new_keys(params, section)
 
     def observe(self, function: Any, written: Callable[..., Any], arguments: tuple[Any, ...], settings: Any) -> Any:
         """Do one call: with changes, as written with changes inside, or on the other engine."""
@@ -205,28 +205,34 @@ class ChangingEngine(Engine):
         return arguments, settings
 
     def _read_blocks(self, function: Any, stack: Any, params: Tree, x: Array, cache: Cache, rotation: Any) -> Array:
-        """Read one token through all blocks: those without changes together, as the other engine does it fastest."""
+        """Read one token through all blocks: those without changes inside together, as the other engine does it."""
         if cache not in self.plan.parts:
             self.plan.parts[cache] = list(self._parts(stack, params, cache))
-        for part, part_params, part_cache, is_changed in self.plan.parts[cache]:
-            part_cache.mask, part_cache.memory_mask = cache.mask, cache.memory_mask
-            if is_changed:
-                x = function.__wrapped__(part, part_params, x, part_cache, rotation)
+        for part in self.plan.parts[cache]:
+            part.cache.mask, part.cache.memory_mask = cache.mask, cache.memory_mask
+            if part.is_opened:
+                x = function.__wrapped__(part.stack, part.params, x, part.cache, rotation)
             else:
                 with use_engine(self.base):
-                    x = function(part, part_params, x, part_cache, rotation)
+                    x = function(part.stack, part.params, x, part.cache, rotation)
+            for change in part.after:
+                x = self._changed(change, x)
         return x
 
-    def _parts(self, stack: Any, params: Tree, cache: Cache) -> Iterator[tuple[Any, Tree, Cache, bool]]:
-        """Cut a stack into runs of blocks without changes and single blocks with some."""
+    def _parts(self, stack: Any, params: Tree, cache: Cache) -> Iterator[Part]:
+        """Cut a stack after each block whose result is changed, and around each that is changed inside."""
         names = [self.labels.blocks[id(block)] for block in params["blocks"]]
-        at = [n for n, name in enumerate(names) if name in self.plan.blocks]
-        edges = sorted({0, len(names), *at, *(n + 1 for n in at)})
-        for start, stop in pairwise(edges):
+        changes = [self.plan.changes_of(name) for name in names]
+        opened = [any(change.name != name for change in own) for name, own in zip(names, changes, strict=True)]
+        edges = {0, len(names), *(n + 1 for n, own in enumerate(changes) if own)} | {
+            n for n, is_opened in enumerate(opened) if is_opened
+        }
+        for start, stop in pairwise(sorted(edges)):
             part = copy.copy(cache)
             part.blocks = cache.blocks[start:stop]
             own = {**params, "blocks": params["blocks"][start:stop]}
-            yield replace(stack, layers=stop - start), own, part, start in at
+            after = [] if opened[stop - 1] else changes[stop - 1]
+            yield Part(replace(stack, layers=stop - start), own, part, opened[start], after)
 
     def _changed(self, change: Change, x: Array, visible: Array | None = None) -> Array:
         """Return a value with a change at the tokens that it is about; of weights, those of keys that are visible."""

@@ -6,6 +6,7 @@ cache and without one, whichever calls around it an engine computes at once.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,21 @@ Each step of the path is the name of a call, and the parameters that it reads or
 """
 
 
+@dataclass
+class Part:
+    """Blocks of a stack that are read together.
+
+    is_opened   whether values inside of them are changed, so that they run as written
+    after       the changes of what the last of them returns
+    """
+
+    stack: Any
+    params: Tree
+    cache: Cache
+    is_opened: bool
+    after: list[Change]
+
+
 @dataclass(eq=False)
 class ChangePlan:
     """Which calls are changed, and how.
@@ -52,12 +68,18 @@ class ChangePlan:
     prompt: int
     placed: dict[Key, list[tuple[int | str, Change]]] = field(default_factory=dict)
     opened: set[Key] = field(default_factory=set)
-    parts: WeakKeyDictionary[Cache, list[tuple[Any, Tree, Cache, bool]]] = field(default_factory=WeakKeyDictionary)
+    parts: WeakKeyDictionary[Cache, list[Part]] = field(default_factory=WeakKeyDictionary)
+    keys: CallKeys | None = None
 
-    @property
-    def blocks(self) -> set[str]:
-        """The blocks that something is changed in."""
-        return {block for block, _ in self.placed}
+    def changes_of(self, block: str) -> list[Change]:
+        """Return the changes that are made in a block."""
+        return [change for (part, _), placed in self.placed.items() if part == block for _, change in placed]
+
+    def new_keys(self, params: Tree, section: int) -> CallKeys:
+        """Return what gives the calls of one reading their keys; the names of the parameters are collected once."""
+        if self.keys is None or self.keys.params is not params:
+            self.keys = CallKeys(params)
+        return self.keys.begun(section)
 
 
 class CallKeys:
@@ -67,6 +89,7 @@ class CallKeys:
     """
 
     def __init__(self, params: Tree, section: int = 0) -> None:
+        self.params = params
         self.names = {id(leaf): name for name, leaf in flatten(params).items()}
         self.blocks = {
             id(block): f"{prefix}blocks.{n}"
@@ -76,6 +99,12 @@ class CallKeys:
         self.section = section
         self.block, self.seen = "", Counter[str]()
         self.path: tuple[Any, ...] = ()
+
+    def begun(self, section: int) -> CallKeys:
+        """Return the same for another reading."""
+        found = copy.copy(self)
+        found.section, found.seen = section, Counter()
+        return found
 
     @contextmanager
     def entered(self, name: str, arguments: tuple[Any, ...]) -> Iterator[Key]:
