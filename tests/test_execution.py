@@ -55,8 +55,8 @@ def test_a_config_that_is_given_them_says_where_they_belong():
     ("settings", "message"),
     [
         ({"precision": "float8"}, "precision is 'float8'"),
-        ({"tile": 0}, "the tile size is 0"),
-        ({"remat": 1}, "each is true or false"),
+        ({"tile": 0}, "tile is 0"),
+        ({"remat": 1}, "remat takes: true, false"),
         ({"tiles": 3}, "execution has no setting 'tiles'"),
         ({"mesh": {"rows": 2}}, "a mesh has no axis 'rows'"),
     ],

@@ -96,5 +96,5 @@ def test_a_function_is_described_by_its_keyword_arguments():
 
     assert described(draw) == [
         Setting("width", None, "number or none", "of the line and of others"),
-        Setting("tags", ("a",), "list", "of the line and of others"),
+        Setting("tags", ("a",), "list of texts", "of the line and of others"),
     ]

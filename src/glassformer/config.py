@@ -17,7 +17,7 @@ from . import registry
 from .arguments import short_traces
 from .errors import ConfigError
 from .execution import AMONG_MODEL_SETTINGS, separated
-from .setting import check_known, check_settings, from_settings
+from .setting import check_known, check_range, check_settings, check_types, from_settings, setting_names
 
 POSITION_NAMES = registry.BUILT_IN["positions"]
 
@@ -36,10 +36,8 @@ class RotaryScaling:
     original_context: int = 8192
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise ConfigError(f"{field.name} of rotary_scaling is {value!r}", hint="use a positive number")
+        check_types(self, " of rotary_scaling")
+        check_range(self, *setting_names(type(self)), above=0, of=" of rotary_scaling")
         if not self.low_factor < self.high_factor:
             fact = f"rotary_scaling has low_factor {self.low_factor} and high_factor {self.high_factor}"
             raise ConfigError(fact, hint="low_factor must be below high_factor")
@@ -160,15 +158,11 @@ class TransformerConfig:
     init_std: float | None = None
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # NumPy's numbers, such as `tokens.max() + 1`, are taken for what they are
-            value = getattr(self, field.name)
-            if hasattr(value, "dtype"):
-                object.__setattr__(self, field.name, value.item())
         given: Any = self.rotary_scaling
         if isinstance(given, Mapping):
             scaling = from_settings("rotary_scaling has no setting", given, RotaryScaling)
             object.__setattr__(self, "rotary_scaling", scaling)
-        self._check_types()
+        check_types(self)
         self._check_sizes()
         for name, allowed in choices().items():
             if getattr(self, name, None) is not None:
@@ -221,29 +215,13 @@ class TransformerConfig:
         changed = {f.name: settings[f.name] for f in fields(self) if settings[f.name] != f.default}
         return {"architecture": self.architecture, **changed}
 
-    def _check_types(self) -> None:
-        for field in fields(self):
-            value, types = getattr(self, field.name), _TYPES[str(field.type).removesuffix(" | None")]
-            if value is None and str(field.type).endswith("| None"):
-                continue
-            if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-                wanted = str(field.type).replace(" | None", " or None")
-                raise ConfigError(f"{field.name} is {value!r}", hint=f"it must be {wanted}")
-
     def _check_sizes(self) -> None:
         sizes = ["vocab", "width", "heads", "layers", "context", "feed_forward", "kv_heads", "head_width", "window"]
-        for name in [*sizes, "stride", "rotary_channels", "relative_distance", "encoder_layers", "source_vocab"]:
-            size = getattr(self, name, None)
-            if size is not None and size < 1:
-                raise ConfigError(f"{name} is {size}", hint=f"use a {name} of at least 1")
-        for name in ("dropout", "attention_dropout", "embedding_dropout"):
-            rate = getattr(self, name)
-            if rate is not None and not 0 <= rate < 1:
-                raise ConfigError(f"{name} is {rate}", hint="use a rate of at least 0 and below 1")
-        for name in ("norm_eps", "rotary_base", "init_std"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"{name} is {value}", hint="use a positive number")
+        sizes += ["stride", "rotary_channels", "relative_distance", "encoder_layers", "source_vocab"]
+        check_range(self, *sizes, least=1)
+        check_range(self, "dropout", "attention_dropout", "embedding_dropout", least=0, below=1)
+        check_range(self, "norm_eps", "rotary_base", "init_std", above=0)
+        check_range(self, "segments", least=0)
         if self.relative_buckets < 4 or self.relative_buckets % 4:
             raise ConfigError(f"relative_buckets is {self.relative_buckets}", hint="use a multiple of 4")
 
@@ -316,8 +294,6 @@ class EncoderConfig(TransformerConfig):
                 f"head_bias and head_scale belong to a head for tokens, but head is {self.head!r}",
                 hint='leave them out, or use head="tokens"',
             )
-        if self.segments < 0:
-            raise ConfigError(f"segments is {self.segments}", hint="use 0 for none")
         if self.padding_id is not None and (self.positions != "learned" or not 0 <= self.padding_id < self.vocab):
             fact = f"padding_id is {self.padding_id}, with {self.positions} positions and {self.vocab:,} tokens"
             raise ConfigError(fact, hint="name one of the tokens, with learned positions, or leave it out")
@@ -383,9 +359,6 @@ def choices() -> dict[str, tuple[str, ...]]:
     return {**_CHOICES, **{family: registry.known(family) for family in registry.BUILT_IN if family != "op"}}
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,), "float": (float, int), "bool": (bool,), "str": (str,), "RotaryScaling": (RotaryScaling,),
-}  # fmt: skip
 _CHOICES = {
     "norm_position": ("pre", "post"),
     "rotary_pairing": ("halves", "interleaved"),

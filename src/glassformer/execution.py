@@ -10,11 +10,11 @@ Neighbors along `tensor` talk most and have consecutive numbers, so that they sh
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from .errors import ConfigError
-from .setting import check_known, check_settings, from_settings
+from .setting import check_known, check_range, check_settings, check_types, from_settings
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 AXES = ("data", "fsdp", "tensor")
@@ -29,12 +29,8 @@ class MeshShape:
     tensor: int = 1
 
     def __post_init__(self) -> None:
-        for axis in fields(self):
-            devices = getattr(self, axis.name)
-            if type(devices) is not int or devices < 1:
-                raise ConfigError(
-                    f"the mesh has {axis.name}={devices!r}", hint="use a whole number of devices, at least 1"
-                )
+        check_types(self, " of the mesh")
+        check_range(self, *AXES, least=1, of=" of the mesh")
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -94,10 +90,8 @@ class Execution:
 
     def __post_init__(self) -> None:
         check_known("precision is", self.precision, PRECISIONS)
-        if self.tile is not None and (type(self.tile) is not int or self.tile < 1):
-            raise ConfigError(f"the tile size is {self.tile!r}", hint="use a whole number of at least 1, such as 128")
-        if not all(type(answer) is bool for answer in (self.remat, self.scan)):
-            raise ConfigError(f"remat is {self.remat!r} and scan {self.scan!r}", hint="each is true or false")
+        check_types(self)
+        check_range(self, "tile", least=1)
 
     @property
     def half(self) -> str | None:

@@ -9,7 +9,9 @@ several that mean the same:
     train, held_out   how many examples there are
 """
 
+import functools
 import inspect
+import math
 import numbers
 import re
 import types
@@ -56,6 +58,56 @@ def check_count(name: str, value: Any, *, least: int, most: int | None = None) -
     if not whole or int(value) < least or (most is not None and int(value) > most):
         limits = f"of at least {least}" if most is None else f"from {least:,} to {most:,}"
         raise ConfigError(f"{name} is {value!r}", hint=f"use a whole number {limits}")
+
+
+def check_types(owner: Any, of: str = "") -> None:
+    """Refuse values of a dataclass that are not what its annotations say; NumPy's numbers become Python's.
+
+    of   what messages call the dataclass: " of LoRA"
+    """
+    cls: Any = type(owner)
+    for name, hint in _hints(cls).items():
+        value = getattr(owner, name)
+        if hasattr(value, "dtype") and not value.ndim:
+            value = value.item()
+            object.__setattr__(owner, name, value)
+        if not _is(value, hint):
+            raise ConfigError(f"{name}{of} is {value!r}", hint=f"{name} takes: {_takes(hint, None)}")
+
+
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {name: hints[name] for name in setting_names(cls)}
+
+
+def _is(value: Any, hint: Any) -> bool:
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(_is(value, one) for one in get_args(hint))
+    if get_origin(hint) is tuple:
+        first, *rest = get_args(hint)
+        hints = [first] * len(value) if rest == [...] and isinstance(value, tuple) else [first, *rest]
+        return isinstance(value, tuple) and len(value) == len(hints) and all(map(_is, value, hints))
+    return isinstance(value, int | float if hint is float else hint) and (hint is bool or not isinstance(value, bool))
+
+
+def check_range(
+    owner: Any,
+    *names: str,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+    of: str = "",
+    hint: str | None = None,
+) -> None:
+    """Refuse numbers of a dataclass that lie outside a range or are not finite; None passes."""
+    limits = {"of at least": least, "above": above, "of at most": most, "below": below}
+    for name in names:
+        value = getattr(owner, name, None)
+        if value is not None and not (least <= value <= most and above < value < below):
+            words = " and ".join(f"{word} {limit:,}" for word, limit in limits.items() if math.isfinite(limit))
+            raise ConfigError(f"{name}{of} is {value!r}", hint=hint or f"use a number {words}")
 
 
 def check_settings(fact: str, given: Iterable[str], cls: type, *, listed: str | None = None) -> None:
@@ -129,6 +181,8 @@ def _takes(hint: Any, choices: Iterable[str] | None) -> str:
     if choices is not None:
         return ", ".join([*choices, *optional])
     word = _WORDS.get(get_origin(first) or first, "JSON object" if is_dataclass(first) else "value")
+    if word == "list" and get_args(first)[:1] and get_args(first)[0] in _WORDS:
+        word = f"list of {_WORDS[get_args(first)[0]]}s"
     return ", ".join([word, *optional]) if first is bool else " or ".join([word, *optional])
 
 

@@ -140,7 +140,7 @@ def test_what_cannot_be_frozen_is_refused(tmp_path):
         ("embeding",): "embedding",
         ("blocks.7.*",): "matches no parameter",
         ("*",): "no parameter to train",
-        (3,): "a list of names",
+        (3,): "list of texts",
     }.items():
         with pytest.raises(ConfigError, match=message):
             gf.Loop(None, "majority", **SMALL, freeze=list(freeze), out=tmp_path / "run")

@@ -103,9 +103,9 @@ def assert_equals_scheduler(torch, schedule, make_scheduler, steps=40):
         ({"kind": "cosin", "total": 9}, "no schedule 'cosin'(.|\n)*did you mean 'cosine'"),
         ({"kind": "cosine"}, "a cosine schedule needs the total"),
         ({"kind": "linear", "warmup": 10, "total": 10}, "warmup takes 10 of 10 steps"),
-        ({"kind": "constant", "peak": -1.0}, "peak learning rate is -1.0"),
-        ({"kind": "constant", "peak": float("nan")}, "peak learning rate is nan"),
-        ({"kind": "constant", "warmup": -1}, "warmup is -1 steps"),
+        ({"kind": "constant", "peak": -1.0}, "peak is -1.0"),
+        ({"kind": "constant", "peak": float("nan")}, "peak is nan"),
+        ({"kind": "constant", "warmup": -1}, "warmup is -1"),
         ({"kind": "inverse_sqrt", "floor": 1.5}, "floor is 1.5"),
     ],
 )

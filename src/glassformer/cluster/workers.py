@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError
+from ..setting import check_range, setting_names
 
 PATIENCE = 3
 """A worker may be behind for this many steps' time, where that is more than the limit."""
@@ -37,9 +38,7 @@ class Limits:
     start: float = 300.0  # for all workers to come
 
     def __post_init__(self) -> None:
-        for part in fields(self):
-            if not 0 < getattr(self, part.name) < float("inf"):
-                raise ConfigError(f"{part.name} is {getattr(self, part.name)}", hint="use a number of seconds above 0")
+        check_range(self, *setting_names(type(self)), above=0, hint="use a number of seconds above 0")
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Limits:

@@ -7,16 +7,15 @@ jax does instead where it can is in its own `sampling`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from ..arrays import Array, namespace
-from ..errors import ConfigError, GlassformerError
-from ..setting import from_settings
+from ..errors import GlassformerError
+from ..setting import check_range, check_types, from_settings
 
 MOST = 1_000_000
 """The largest penalty: any more would leave the range of numbers after a few tokens."""
@@ -46,33 +45,22 @@ class Sampling:
     presence_penalty: float = 0.0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value, is_count = getattr(self, field.name), field.name == "top_k"
-            kinds = (int, np.integer) if is_count else (int, float, np.integer, np.floating)
-            if is_count and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
-                raise ConfigError(f"{field.name} is {value!r}", hint="use a " + "whole " * is_count + "number")
+        check_types(self)
         penalty = f"use a number from -{MOST:,} to {MOST:,} (0: no penalty)"
-        for name, fits, hint in (
-            ("temperature", self.temperature >= 0, "use 0 for the likeliest token, 1 for the model's own distribution"),
-            (
-                "top_k",
-                self.top_k is None or self.top_k >= 1,
-                "use a whole number from 1 on, or None for all tokens",
-            ),
-            ("top_p", 0 < self.top_p <= 1, "use a probability above 0 and up to 1 (1: all tokens)"),
-            ("min_p", 0 <= self.min_p <= 1, "use a share from 0 to 1 (0: all tokens)"),
+        for name, limits, hint in (
+            ("temperature", {"least": 0}, "use 0 for the likeliest token, 1 for the model's own distribution"),
+            ("top_k", {"least": 1}, "use a whole number from 1 on, or None for all tokens"),
+            ("top_p", {"above": 0, "most": 1}, "use a probability above 0 and up to 1 (1: all tokens)"),
+            ("min_p", {"least": 0, "most": 1}, "use a share from 0 to 1 (0: all tokens)"),
             (
                 "repetition_penalty",
-                1 / MOST <= self.repetition_penalty <= MOST,
-                f"use a positive factor up to {MOST:,} (1: no penalty)",
+                {"least": 1 / MOST, "most": MOST},
+                f"use a factor up to {MOST:,} (1: no penalty)",
             ),
-            ("frequency_penalty", abs(self.frequency_penalty) <= MOST, penalty),
-            ("presence_penalty", abs(self.presence_penalty) <= MOST, penalty),
+            ("frequency_penalty", {"least": -MOST, "most": MOST}, penalty),
+            ("presence_penalty", {"least": -MOST, "most": MOST}, penalty),
         ):
-            if not fits:
-                raise ConfigError(f"{name} is {getattr(self, name)}", hint=hint)
+            check_range(self, name, **limits, hint=hint)
 
     @classmethod
     def of(cls, settings: dict[str, Any]) -> Self:

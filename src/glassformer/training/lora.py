@@ -24,7 +24,7 @@ from ..arrays import Array, Tree, cast
 from ..errors import ConfigError, did_you_mean
 from ..layers import Spec
 from ..models import Model
-from ..setting import from_settings
+from ..setting import check_range, check_types, from_settings
 from ..tree import flatten, named_leaves, rebuilt, tree_map, unflatten
 from .optimizer import single
 
@@ -47,14 +47,11 @@ class LoRA:
     targets: tuple[str, ...] = QUERY_AND_VALUE
 
     def __post_init__(self) -> None:
-        targets: Any = self.targets
-        rank, alpha = self.rank, self.alpha
-        if type(rank) is not int or rank < 1:
-            raise ConfigError(f"the rank of LoRA is {rank!r}", hint="use a whole number of at least 1, such as 8")
-        if type(alpha) not in (int, float) or not 0 < alpha < math.inf:
-            raise ConfigError(f"alpha of LoRA is {alpha!r}", hint="use a positive number, such as twice the rank")
-        if not isinstance(targets, tuple) or not targets or not all(isinstance(target, str) for target in targets):
-            raise ConfigError(f"the targets of LoRA are {targets!r}", hint='name some, such as ["*attention.query.w"]')
+        check_types(self, " of LoRA")
+        check_range(self, "rank", least=1, of=" of LoRA")
+        check_range(self, "alpha", above=0, of=" of LoRA")
+        if not self.targets:
+            raise ConfigError("LoRA has no targets", hint='name some, such as ["*attention.query.w"]')
 
     @property
     def scale(self) -> float:

@@ -9,14 +9,14 @@ under the dotted name of its parameter, so it can be saved and restored by name.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from ..arrays import Array, Tree, cast, namespace, widen
-from ..errors import ConfigError, ShapeError
+from ..errors import ShapeError
 from ..tree import flatten, library, named_leaves, rebuilt, unflatten, zeros_like
 
 Predicate: TypeAlias = Callable[[str, Array], bool]
@@ -156,20 +156,3 @@ def check_gradients(grads: dict[str, Array], params: dict[str, Array]) -> None:
             f"there are gradients without a parameter: {', '.join(extra[:4])}",
             hint="pass the gradients that loss_and_grads returned for these parameters",
         )
-
-
-def check_fractions(settings: Any, names: Iterable[str]) -> None:
-    """Refuse settings outside [0, 1)."""
-    for name in names:
-        if not 0 <= getattr(settings, name) < 1:
-            raise ConfigError(
-                f"{name} is {getattr(settings, name)}, expected a number from 0 up to but not including 1",
-                hint=f"{name} says how much of the past is kept: 0 forgets at once, 0.99 keeps about 100 steps",
-            )
-
-
-def check_not_negative(settings: Any, names: Iterable[str]) -> None:
-    """Refuse settings below zero, and those that are not numbers."""
-    for name in names:
-        if not 0 <= getattr(settings, name) < float("inf"):
-            raise ConfigError(f"{name} is {getattr(settings, name)}", hint="use zero or a positive number")

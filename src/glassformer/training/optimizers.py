@@ -13,9 +13,11 @@ import numpy as np
 from .. import ops, registry
 from ..arrays import Array, Tree, cast, namespace, widen
 from ..errors import ConfigError
-from ..setting import check_known, from_settings
+from ..setting import check_known, check_range, from_settings
 from ..tree import library, tree_map
-from .optimizer import Memory, Optimizer, Predicate, check_fractions, check_not_negative, is_matrix
+from .optimizer import Memory, Optimizer, Predicate, is_matrix
+
+PAST = "use a number of at least 0 and below 1: 0 forgets the past at once, 0.99 keeps about 100 steps of it"
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,8 @@ class SGD(Optimizer):
     decays: Predicate = is_matrix
 
     def __post_init__(self) -> None:
-        check_fractions(self, ["momentum"])
-        check_not_negative(self, ["weight_decay"])
+        check_range(self, "momentum", least=0, below=1, hint=PAST)
+        check_range(self, "weight_decay", least=0)
         if self.nesterov and not self.momentum:
             raise ConfigError("nesterov needs momentum, which is 0", hint="set momentum, for example to 0.9")
 
@@ -72,8 +74,8 @@ class Adam(Optimizer):
     decays: Predicate = is_matrix
 
     def __post_init__(self) -> None:
-        check_fractions(self, ["beta1", "beta2"])
-        check_not_negative(self, ["eps", "weight_decay"])
+        check_range(self, "beta1", "beta2", least=0, below=1, hint=PAST)
+        check_range(self, "eps", "weight_decay", least=0)
 
     def slots(self, name: str, p: Array) -> tuple[str, ...]:
         return "mean", "square"
@@ -129,8 +131,8 @@ class Lion(Optimizer):
     decays: Predicate = is_matrix
 
     def __post_init__(self) -> None:
-        check_fractions(self, ["beta1", "beta2"])
-        check_not_negative(self, ["weight_decay"])
+        check_range(self, "beta1", "beta2", least=0, below=1, hint=PAST)
+        check_range(self, "weight_decay", least=0)
 
     def slots(self, name: str, p: Array) -> tuple[str, ...]:
         return ("mean",)
@@ -181,8 +183,8 @@ class Muon(Optimizer):
     hidden: Predicate = is_hidden_matrix
 
     def __post_init__(self) -> None:
-        check_fractions(self, ["momentum"])
-        check_not_negative(self, ["weight_decay", "rest_lr", "iterations"])
+        check_range(self, "momentum", least=0, below=1, hint=PAST)
+        check_range(self, "weight_decay", "rest_lr", "iterations", least=0)
         self._rest()
 
     def _rest(self) -> AdamW:
@@ -287,7 +289,7 @@ class EMA:
     corrected: bool = True
 
     def __post_init__(self) -> None:
-        check_fractions(self, ["decay"])
+        check_range(self, "decay", least=0, below=1, hint=PAST)
 
     def init(self, params: Tree) -> dict[str, Tree]:
         """Return the state before the first step."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,25 +12,10 @@ import numpy as np
 from .. import registry
 from ..arrays import namespace
 from ..errors import ConfigError
-from ..setting import check_known, from_settings
+from ..setting import check_known, check_range, check_types, from_settings
 from .class_weights import weighted_cross_entropy
 from .optimizer import Optimizer
 from .optimizers import OPTIMIZERS, make_optimizer
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (float, int),
-    "str": (str,),
-    "tuple[str, ...]": (tuple,),
-    "tuple[float, ...]": (tuple,),
-}
-_WORDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "a name",
-    "tuple[str, ...]": "a list of names",
-    "tuple[float, ...]": "a list of numbers",
-}
 
 AFTER = 0.1
 """The share of the peak learning rate at which a run goes on behind the end of a schedule that came down to nothing."""
@@ -112,24 +97,15 @@ class Recipe:
     shards: int | None = None
 
     def __post_init__(self) -> None:
-        self._check_types()
+        check_types(self)
         counts = ("steps", "batch", "accumulate", "decay_steps", "eval_every", "save_every", "patience", "shards")
-        for name in counts:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value!r}", hint=f"use a whole number of at least 1 for {name}")
-        if self.seed < 0:
-            raise ConfigError(f"the seed is {self.seed}", hint="use a seed of zero or more")
+        check_range(self, *counts, least=1)
+        check_range(self, "lr", "seed", "clip", least=0)
+        check_range(self, "label_smoothing", "ema", least=0, below=1)
         if self.accumulate > self.batch:
             raise ConfigError(
                 f"a batch of {self.batch} cannot be split into {self.accumulate} microbatches", hint="use fewer"
             )
-        if self.clip is not None and not self.clip >= 0:
-            raise ConfigError(f"clip is {self.clip}", hint="use a positive number, or 0 to never clip")
-        if not 0 <= self.label_smoothing < 1:
-            raise ConfigError(f"label_smoothing is {self.label_smoothing}", hint="use a share from 0 to below 1")
-        if self.ema is not None and not 0 <= self.ema < 1:
-            raise ConfigError(f"ema is {self.ema}", hint="use a decay from 0 to below 1, such as 0.999")
         check_known("keep is", self.keep, KEEP)
         check_known("there is no loss", self.loss, registry.known("loss"))
         for name in ("label_smoothing", "class_weights"):
@@ -139,16 +115,6 @@ class Recipe:
             raise ConfigError(f"class_weights are {self.class_weights}", hint="use numbers of at least 0, one above it")
         self.build_optimizer()
         self.build_schedule()
-
-    def _check_types(self) -> None:
-        for field in fields(self):
-            value, wanted = getattr(self, field.name), str(field.type).removesuffix(" | None")
-            if value is None and str(field.type).endswith("| None"):
-                continue
-            of = _TYPES[wanted[6:].removesuffix(", ...]")] if isinstance(value, tuple) else ()
-            strange = isinstance(value, tuple) and not all(isinstance(one, of) for one in value)
-            if not isinstance(value, _TYPES[wanted]) or isinstance(value, bool) or strange:
-                raise ConfigError(f"{field.name} is {value!r}", hint=f"{field.name} takes {_WORDS[wanted]}")
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
@@ -275,12 +241,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         check_known("there is no schedule", self.kind, registry.known("schedule"))
-        if not 0 <= self.peak < float("inf"):
-            raise ConfigError(f"the peak learning rate is {self.peak}", hint="use zero or a positive number")
-        if self.warmup < 0:
-            raise ConfigError(f"warmup is {self.warmup} steps", hint="use zero or more")
-        if not 0 <= self.floor <= 1:
-            raise ConfigError(f"floor is {self.floor}", hint="it is a fraction of the peak, from 0 to 1")
+        check_range(self, "peak", "warmup", least=0)
+        check_range(self, "floor", least=0, most=1, hint="it is a fraction of the peak, from 0 to 1")
         if self.kind in ("cosine", "linear"):
             self._check_total()
 
