@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "glassformer"
 # Low to high. A unit imports itself and units on lower levels; units that share a level do not know each other.
 LEVELS = [
     {"errors"},
-    {"arguments", "arrays", "setting", "files", "registry", "blas"},
+    {"arguments", "arrays", "setting", "files", "registry", "reporting", "blas"},
     {"tree", "quantized", "execution", "precision", "sources"},
     {"dispatch", "config", "text"},
     {"ops"},

@@ -297,8 +297,9 @@ class TrainedModel:
     def evaluate(self, data: Any = None, **options: Any) -> Any:
         """Measure the model: its loss, and its accuracy where there is one right answer.
 
-        data      as for `gf.train`, and its held-out part is measured; arrays, a Batch or a Dataset are measured as a
-                  whole. None: the held-out data of the task that the model learned
+        data      as for `gf.train`, and its held-out part is measured, of a long text a sample, whose standard error is
+                  `.error`; arrays, a Batch or a Dataset, such as `model.task.held_out`, are measured as a whole.
+                  None: the held-out data of the task that the model learned
         options   of the task
 
         >>> import glassformer as gf

@@ -95,7 +95,7 @@ REFUSED = [
     ("pairs", "a.jsonl", changed(5, '{"messages": "hi"}', CHAT), "a.jsonl, line 5: a conversation holds 'hi'"),
     ("pairs", "a.jsonl", changed(5, '{"messages": [{"role": "user"}]}', CHAT), "a.jsonl, line 5: a conversation"),
     ("text", "a.txt", "", "a.txt holds no text"),
-    ("text", "a.txt", "ab", "too few to train on"),
+    ("text", "a.txt", "ab", "too short"),
     ("text", "a.txt", PROSE.encode("latin1"), "a.txt, line 1, offset 2: not UTF-8: byte 0xfc"),
     ("text", "a.md", PROSE + "\0", "a.md, line 81, .*a zero byte"),
     ("text", "a.jsonl", '{"n": 1, "m": 2}\n', "none is known for a text"),

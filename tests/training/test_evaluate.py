@@ -40,6 +40,17 @@ def test_the_loss_is_the_mean_over_every_target(task, tmp_path):
         assert result.accuracy is None
 
 
+def test_of_a_long_text_the_same_random_windows_are_measured_and_their_error_is_told(tmp_path):
+    session = tiny_session("text", tmp_path / "run")
+    data = Windows(np.random.default_rng(0).integers(0, session.model.config.vocab, 4000), 8)
+    found, again = (evaluate(session.model, session.state.params, data, most=1600) for _ in range(2))
+    whole = evaluate(session.model, session.state.params, data)
+    assert found == again
+    assert (found.targets, found.examples, whole.targets, whole.error) == (1600, 200, 3999, None)
+    assert 0 < abs(found.loss - whole.loss) < 4 * found.error < 0.2
+    assert evaluate(session.model, session.state.params, data, most=3999) == whole
+
+
 def test_the_accuracy_of_a_classifier_counts_likeliest_classes(tmp_path):
     session = tiny_session("majority", tmp_path / "run")
     data = session.task.held_out

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..config import CONFIGS, EncoderConfig, TransformerConfig
 from ..data import TASKS, Task
 from ..data.array_task import array_task
-from ..data.examples import Dataset
+from ..data.examples import Dataset, Windows
 from ..data.tables import is_rows, suited_task
 from ..data.tasks.classify import LONGEST, labeled_examples
 from ..errors import ConfigError, DataError, did_you_mean
@@ -117,8 +119,10 @@ def evaluated(model: TrainedModel, data: Any, options: dict[str, Any]) -> Evalua
     if task is None:
         hint = "pass some: model.evaluate(data); a pickled model keeps data that has a name, or is of arrays"
         raise ConfigError("this model has no data of its own", hint=hint)
-    pair = None if model.loss == "cross_entropy" else find("loss", model.loss)
-    return evaluate(model.model, model.params, task.held_out, metric=task.metric, groups=task.groups, pair=pair)
+    settings: dict[str, Any] = {"metric": task.metric, "groups": task.groups}
+    settings["pair"] = None if model.loss == "cross_entropy" else find("loss", model.loss)
+    settings["most"] = Recipe.eval_tokens if data is None or named_data(data) is not None else None
+    return evaluate(model.model, model.params, task.held_out, **settings)
 
 
 def is_table_of(model: TrainedModel, data: Any) -> bool:
@@ -137,7 +141,11 @@ def file_parts(model: TrainedModel, data: Any) -> tuple[str, list[Dataset], tupl
         found = labeled_examples(data, model.lexicon, model.labels, longest=longest, **columns)
         return "classes", [found[0]], found[1]
     task = task_for(name, model.title, model, {**options, "data": data})
-    return task.metric, [part for part in (task.train, task.validation, task.held_out) if part is not None], ()
+    parts = [part for part in (task.train, task.validation, task.held_out) if part is not None]
+    texts = [part for part in parts if isinstance(part, Windows)]
+    if texts == parts:  # one long text, which may be measured by a sample
+        parts = [Windows(np.concatenate([one.tokens for one in texts]), texts[0].context)]
+    return task.metric, parts, ()
 
 
 def _evaluation_task(model: TrainedModel, data: Any, options: dict[str, Any]) -> Task:

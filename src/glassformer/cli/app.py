@@ -88,7 +88,7 @@ EXAMPLES = {
 COMMANDS = {
     "demo": "Train a classifier, a language model and a date translator, and write a page to look into them.",
     "train": "Train a model on a task. Ctrl-C saves it, and --resume continues bit for bit.",
-    "eval": "Measure a trained model on all of its held-out data.",
+    "eval": "Measure a trained model on its held-out data, or on another file.",
     "tasks": "List the tasks to train on.",
     "settings": "List every setting of a task, a preset, the recipe or sampling: default, choices, meaning.",
     "runs": "List the runs in a folder, newest first: task, settings that differ, steps, losses, time.",

@@ -37,16 +37,22 @@ Confusion = Sequence[Sequence[int]]
 @click.argument("run", type=PATH, help="A folder that `glassformer train` or `gf.save` wrote.")
 @click.option("--checkpoint", default=BEST, help="Which parameters of a run: best or latest.")
 @click.option("--data", type=PATH, help="Measure on all of another file of the same kind instead.")
+@click.option("--all", "every", is_flag=True, help="Of a long text, measure all windows (default: a random sample).")
 @engine_option
 @json_option
-def evaluate(run: Path, checkpoint: str, data: Path | None, engine: str | None, json: bool) -> None:
-    """Measure a trained model on all of its held-out data, or on another file.
+def evaluate(run: Path, checkpoint: str, data: Path | None, every: bool, engine: str | None, json: bool) -> None:
+    """Measure a trained model on its held-out data, or on another file.
+
+    Of a text with more held-out tokens than the setting eval_tokens, a random sample is measured, which is always the
+    same one; behind ± stands the standard error of its loss.
 
     A classifier is shown class by class: precision is the share of right answers among those that name the class,
     recall the share of its examples that are found, and F1 their harmonic mean.
     """
     with waiting(f"measuring {run}"):
         trained, recipe, execution = _trained(run, checkpoint, data)
+        recipe = recipe or Recipe()
+        recipe = replace(recipe, eval_tokens=None if every else recipe.eval_tokens)
         result = measure(trained, recipe, execution, data=data)
     name = trained.origin["name"] if trained.origin else getattr(trained.task, "name", "")
     labels = trained.labels or tuple(map(str, range(len(result.confusion))))
@@ -55,15 +61,22 @@ def evaluate(run: Path, checkpoint: str, data: Path | None, engine: str | None, 
         fields |= {"parameters": count(trained.params), **({} if data is None else {"data": str(data)})}
         figures = {"val_loss": result.loss, "accuracy": result.accuracy, "examples": result.examples}
         fields |= {**figures, "targets": result.targets, "groups": result.groups}
+        fields |= {} if result.error is None else {"standard_error": result.error}
         print_json({**fields, **(_class_fields(labels, result.confusion) if result.confusion else {})})
         return
     right = "" if result.accuracy is None else f", {result.accuracy:.2%} right"
-    print(f"{name}: loss {result.loss:.4f}{right} ({result.examples:,} examples, {result.targets:,} targets)")
+    print(f"{name}: {_loss(result)}{right} ({result.examples:,} examples, {result.targets:,} targets)")
+    if result.error is not None:
+        log("this is a random sample of the text; --all measures all of it")
     if result.groups and set(result.groups) - set(labels):  # classes follow
         groups = sorted(result.groups.items(), key=lambda item: item[1])
         print_table(("group", ">right"), [(name, f"{share:.1%}") for name, share in groups])
     if result.confusion:
         _print_classes(labels, result.confusion)
+
+
+def _loss(result: Evaluation) -> str:
+    return f"loss {result.loss:.4f}" + ("" if result.error is None else f" ± {result.error:.4f}")
 
 
 def _class_fields(labels: Sequence[str], confusion: Confusion) -> dict[str, Any]:
@@ -96,7 +109,7 @@ def _print_classes(labels: Sequence[str], confusion: Confusion) -> None:
 
 def measure(
     trained: TrainedModel,
-    recipe: Recipe | None = None,
+    recipe: Recipe,
     execution: Execution | None = None,
     *,
     data: Path | None = None,
@@ -105,7 +118,7 @@ def measure(
     engine, model = dispatch.current(), trained.model
     if engine.library == "jax":
         model = build(model.config, (execution or PLAIN).replace(mesh=MeshShape(), rules=()))
-    trainer = engine.trainer(model, replace(recipe or Recipe(), accumulate=1))
+    trainer = engine.trainer(model, replace(recipe, accumulate=1))
     if data is None:
         task = trained.task
         assert task is not None

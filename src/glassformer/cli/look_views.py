@@ -23,7 +23,7 @@ from ..interpret import (
 from ..interpret.batched import MEMORY, bytes_at_once
 from ..interpret.trace import trace_of
 from ..models.accounting import bytes_text
-from ..progress.display import ShowCount
+from ..reporting import ShowCount
 from ..trained_model import TrainedModel
 from .output import shorten, signed, visible
 

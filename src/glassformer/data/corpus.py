@@ -29,6 +29,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import DataError, GlassformerError
 from ..files import explained, flush, replacing, sha256_of, write_text
+from ..reporting import report
 from ..text.symbols import CharTokenizer
 from ..text.tokenizer import Tokenizer, tokenizer_from_dict
 
@@ -283,8 +284,12 @@ def encode_long(tokenizer: Tokenizer, text: str, *, chunk: int = CHUNK) -> Array
     if len(text) <= chunk:
         return tokenizer.encode(text)
     dtype = _DTYPES["uint16" if tokenizer.size <= 1 << 16 else "uint32"]
-    pieces = cut_between_words((text[at : at + chunk] for at in range(0, len(text), chunk)), most=chunk)
-    return np.concatenate([tokenizer.encode(piece).astype(dtype) for piece in pieces])
+    parts, done = [], 0
+    for piece in cut_between_words((text[at : at + chunk] for at in range(0, len(text), chunk)), most=chunk):
+        report(done, len(text), "characters encoded")
+        parts.append(tokenizer.encode(piece).astype(dtype))
+        done += len(piece)
+    return np.concatenate(parts)
 
 
 def open_tokens(path: str | os.PathLike[str], *, check: bool = True) -> TokenFile:

@@ -4,7 +4,7 @@ Sequences of different lengths are stacked as padded examples, for each architec
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -90,21 +90,23 @@ class Examples:
 class Windows:
     """A long text as windows of `context` tokens, each predicting the token after.
 
-    `tokens` is one-dimensional and may be a memory map: only the windows of a batch are ever read.
+    `tokens` is one-dimensional and may be a memory map: only the windows of a batch are ever read. It may also be a
+    function that returns them, which is called when they are asked for.
     """
 
-    def __init__(self, tokens: Array, context: int) -> None:
-        namespace(tokens)
-        if tokens.ndim != 1:
-            raise ShapeError(f"the text has shape {tuple(tokens.shape)}, expected (tokens,)", hint="join its parts")
-        if len(tokens) < 2:
-            raise DataError(
-                f"the text has {len(tokens)} tokens, and learning what follows takes 2", hint="use a longer text"
-            )
+    def __init__(self, tokens: Array | Callable[[], Array], context: int) -> None:
         if context < 1:
             raise ConfigError(f"context is {context}", hint="use a context of at least 1")
-        self.tokens = tokens
         self.context = context
+        if callable(tokens):
+            self._tokens = tokens
+        else:
+            self.tokens = _checked_text(tokens)
+
+    @functools.cached_property
+    def tokens(self) -> Array:
+        """The ids, (T,)."""
+        return _checked_text(self._tokens())
 
     def __len__(self) -> int:
         """How many windows a pass over the whole text reads."""
@@ -133,6 +135,13 @@ class Windows:
         spans = np.stack([self.tokens[start : start + width + 1] for start in starts.tolist()]).astype(np.int64)
         return Batch(np.ascontiguousarray(spans[:, :-1]), np.ascontiguousarray(spans[:, 1:]))
 
+    def sample(self, count: int) -> Examples:
+        """Return full windows drawn at random, no two alike; always the same ones, so that losses can be compared."""
+        most = self.count // self.context
+        places = np.random.default_rng(0).choice(most, size=min(count, most), replace=False) * self.context
+        spans = np.stack([self.tokens[at : at + self.context + 1] for at in places.tolist()]).astype(np.int64)
+        return Examples(Batch(spans[:, :-1].copy(), spans[:, 1:].copy()))
+
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield all windows side by side: every token but the first is the target exactly once.
 
@@ -148,6 +157,17 @@ class Windows:
             targets = np.concatenate([span[1:], np.full(missing, IGNORE)]).reshape(rows, T)
             mask = (np.arange(rows * T) < len(span) - 1).reshape(rows, T)
             yield trim(Batch(tokens, targets, mask))
+
+
+def _checked_text(tokens: Array) -> Array:
+    namespace(tokens)
+    if tokens.ndim != 1:
+        raise ShapeError(f"the text has shape {tuple(tokens.shape)}, expected (tokens,)", hint="join its parts")
+    if len(tokens) < 2:
+        raise DataError(
+            f"the text has {len(tokens)} tokens, and learning what follows takes 2", hint="use a longer text"
+        )
+    return tokens
 
 
 def trim(batch: Batch) -> Batch:

@@ -17,7 +17,9 @@ from rich.text import Text
 from .. import dispatch
 from ..cluster.collective import process, processes
 from ..errors import ConfigError
+from ..reporting import ShowCount, reported_to
 from ..runs.session import Session
+from ..training.evaluate import sample_size
 from ..training.loop import StepRecord
 from . import is_notebook, log, plural
 from .screen import Screen, duration, meaning_of
@@ -31,9 +33,6 @@ PER_SECOND = 4
 """How often the panel is drawn per second; each time takes a few milliseconds."""
 PRE = '<pre style="line-height: normal; overflow-x: auto">{code}</pre>'
 
-ShowCount = Callable[[int, int, str], None]
-"""Shows how many are done, of how many, and a note."""
-
 
 @contextlib.contextmanager
 def display(session: Session, clock: Stopwatch, *, console: Console | None = None) -> Iterator[Show]:
@@ -42,7 +41,9 @@ def display(session: Session, clock: Stopwatch, *, console: Console | None = Non
     if process():
         yield lambda record: None  # only the first of several processes prints
         return
-    meaning = meaning_of(session.run.recipe, session.run.config, validates=session.task.validation is not None)
+    recipe, task = session.run.recipe, session.task
+    sampled = sample_size(task.validation or task.held_out, recipe.eval_tokens)
+    meaning = meaning_of(recipe, session.run.config, validates=task.validation is not None, sampled=sampled)
     screen = Screen(session.task.name, meaning, clock, session.run.engine, session.run.metrics())
     begun: Callable[[str], None]
     if is_notebook():
@@ -126,7 +127,8 @@ def _notebook_pane(screen: Screen) -> Callable[[bool], None]:
 def waiting(text: str, *, compiles: bool = True) -> Iterator[ShowCount]:
     """Show what is being done if it takes a moment: a bar on a terminal, lines in a pipe.
 
-    Yields a function that shows how much is done and how long the rest will take, time in compilers not counted.
+    Yields a function that shows how much is done and how long the rest will take, time in compilers not counted;
+    `reporting.report` calls it too.
     compiles   False where nothing is computed, so that no engine need be loaded
     """
     console, clock = Console(stderr=True), Stopwatch()
@@ -159,7 +161,8 @@ def waiting(text: str, *, compiles: bool = True) -> Iterator[ShowCount]:
         stack.callback(timer.cancel)
         if engine is not None:
             stack.enter_context(timing_compilers(clock, engine, lambda said: None if on_terminal else log(said)))
-        yield count
+        with reported_to(count):
+            yield count
 
 
 class _State(ProgressColumn):

@@ -156,13 +156,17 @@ class Screen:
         return Text(" " * (LABELS + 1) + begin, style="dim", no_wrap=True).append_text(legend).append(end)
 
 
-def meaning_of(recipe: Recipe, config: TransformerConfig, *, validates: bool) -> str:
-    """Say what both losses average over: they may differ widely for good reasons."""
+def meaning_of(recipe: Recipe, config: TransformerConfig, *, validates: bool, sampled: int | None = None) -> str:
+    """Say what both losses average over: they may differ widely for good reasons.
+
+    validates   whether there is validation data; sampled: how many windows of a long text are measured
+    """
     taken = f"training loss: the mean of the last {RECENT} steps, each on its own batch"
     with_it = ["dropout"] if config.dropout or config.weight_dropout or config.input_dropout else []
     with_it += ["smoothed targets"] if recipe.label_smoothing else []
     taken += f", with {' and '.join(with_it)}" if with_it else ""
-    measured = f"validation loss: on all of the {'validation' if validates else 'held-out'} data"
+    part = "all" if sampled is None else f"{sampled:,} random windows"
+    measured = f"validation loss: on {part} of the {'validation' if validates else 'held-out'} data"
     measured += f", without {' or '.join(with_it)}" if with_it else ""
     return f"{taken}; {measured}{', by averaged weights' if recipe.ema else ''}"
 

@@ -34,10 +34,10 @@ class Stopwatch:
         self.count(record.step)
 
     def count(self, done: int) -> None:
-        """Take in how much is done, and estimate how long the rest will take."""
-        self.done, now = done, self.seconds - self.compiling
-        if self._counted is None:
-            self._counted = done, now
+        """Take in how much is done, and estimate how long the rest will take; a lower count begins other work."""
+        before, self.done, now = self.done, done, self.seconds - self.compiling
+        if self._counted is None or done < before:
+            self._counted, self._left = (done, now), None
         elif done > self._counted[0]:
             self._left = (now - self._counted[1]) / (done - self._counted[0]) * (self.total - done), now
 

@@ -30,7 +30,10 @@ from .settings import (
     with_defaults,
 )
 
-RECIPE = {"steps": 200, "batch": 4, "lr": 5e-5, "warmup": 10, "weight_decay": 0.01, "beta2": None, "eval_every": 50}
+RECIPE = {
+    "steps": 200, "batch": 4, "lr": 5e-5, "warmup": 10, "weight_decay": 0.01, "beta2": None, "eval_every": 50,
+    "eval_tokens": 1 << 14,
+}  # fmt: skip
 """How fine-tuning differs from training anew: a trained model needs few and careful steps."""
 LORA_LR = 5e-4
 """Adapters start at nothing and take larger steps than the weights beside them could."""

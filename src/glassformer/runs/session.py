@@ -217,7 +217,7 @@ class Session:
         return state._replace(params=final_params(state, self.run.recipe), optimizer={}, ema=None, scaling=None)
 
     def evaluate(self, params: Tree) -> Evaluation:
-        """Evaluate parameters on all of the validation data, or the held-out data where there is none."""
+        """Evaluate parameters on the validation data, or the held-out data where there is none."""
         if self.task.validation is None:
             return self.test(params)
         with self.watch.busy("evaluating"):
@@ -234,7 +234,7 @@ class Session:
         return replace(found, learned=accuracy)
 
     def test(self, params: Tree) -> Evaluation:
-        """Evaluate parameters on all of the held-out data."""
+        """Evaluate parameters on the held-out data; on a sample of a long text."""
         task = self.task
         with self.watch.busy("evaluating"):
             return self.trainer.evaluate(params, task.held_out, metric=task.metric, groups=task.groups)

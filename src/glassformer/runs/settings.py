@@ -37,6 +37,7 @@ ALIASES = {
     "context": ("block_size", "seq_len", "seq_length", "max_length", "max_position_embeddings", "n_ctx", "n_positions"),
     "decay_steps": ("lr_decay_iters",),
     "eval_every": ("eval_interval", "eval_steps"),
+    "eval_tokens": ("eval_iters", "eval_batches", "limit_val_batches"),
     "feed_forward": ("d_ff", "dff", "ffn_dim", "intermediate_size", "n_inner", "dim_feedforward"),
     "floor": ("min_lr",),
     "heads": ("n_head", "nhead", "num_attention_heads"),

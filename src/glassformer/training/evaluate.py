@@ -1,4 +1,4 @@
-"""How good a model is on all of the held-out data."""
+"""How good a model is on held-out data: on all of it, or on a sample of a long text."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +9,11 @@ import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree, namespace
-from ..data.examples import Dataset, count_targets
+from ..data.examples import Dataset, Windows, count_targets
 from ..models import Batch, Model
 from ..models.accounting import rows_at_once
 from ..ops import IGNORE
+from ..reporting import report
 
 Score: TypeAlias = Callable[[Tree, Batch], tuple[Any, Array]]
 """From parameters and a batch to its loss, and its likeliest classes or which of its answers are right, (B,)."""
@@ -20,13 +21,14 @@ Score: TypeAlias = Callable[[Tree, Batch], tuple[Any, Array]]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model against a whole data set.
+    """A model against a data set.
 
     loss       mean cross-entropy, or the loss that the model was trained with, over every counted target
     accuracy   share of examples that are right: the likeliest class, or every token of the answer (None: not asked)
     groups     accuracy of each group of examples, such as languages
     learned    accuracy after a step of training, on the batch of that step
     confusion  of a classifier: how many examples of each class (rows) are taken for each class (columns)
+    error      standard error of the loss, where it is that of a sample; None: all of the data was measured
     """
 
     loss: float
@@ -36,6 +38,11 @@ class Evaluation:
     groups: dict[str, float] = field(default_factory=dict)
     learned: float | None = None
     confusion: tuple[tuple[int, ...], ...] = ()
+    error: float | None = None
+
+
+PARTS = 16
+"""A sample is measured in at least this many parts, whose losses say how uncertain their mean is."""
 
 
 class ClassFigures(NamedTuple):
@@ -84,35 +91,51 @@ def evaluate(
     groups: Sequence[str] = (),
     scored: Score | None = None,
     pair: tuple[Callable[..., Any], ...] | None = None,
+    most: int | None = None,
 ) -> Evaluation:
-    """Measure a model on all of `data`, dropout off, in batches of as many examples as memory suggests unless given.
+    """Measure a model on `data`, dropout off, in batches of as many examples as memory suggests unless given.
 
     A greedily written answer is right exactly when the model, reading the right answer, ranks every next token of it
     first; so one forward pass decides about it. `scored` tells the loss of a batch and which examples are right, in
-    the place of the model's own forward pass, and `pair` is a loss in the place of cross-entropy.
+    the place of the model's own forward pass, and `pair` is a loss in the place of cross-entropy. Of a text with more
+    than `most` targets, windows drawn at random are measured.
     """
     found = partial(score, model, pair) if scored is None else scored
-    total, targets = 0.0, 0
+    size = rows_at_once(model.config, data.longest) if batch is None else batch
+    sampled = sample_size(data, most)
+    if sampled is not None:
+        assert isinstance(data, Windows)
+        data, size = data.sample(sampled), min(size, sampled // PARTS)
+    losses: list[tuple[float, int]] = []
     marks: list[Any] = []
     classes: list[Any] = []
     examples = 0
-    for rows in data.batches(rows_at_once(model.config, data.longest) if batch is None else batch):
+    for rows in data.batches(size):
+        report(examples, len(data), "examples")
         loss, answers = found(params, rows)
-        counted = count_targets(rows)
-        total += float(loss) * counted
-        targets += counted
+        losses.append((float(loss), count_targets(rows)))
         examples += len(rows.tokens)
         if metric != "none":
             true = np.asarray(rows.targets)
             marks.append(answers if true.ndim > 1 else (answers == true) | (true == IGNORE))
             classes += [] if true.ndim > 1 else [np.stack([true, answers])[:, true != IGNORE]]
-    loss = total / max(targets, 1)
+    targets = sum(counted for _, counted in losses)
+    loss = sum(each * counted for each, counted in losses) / max(targets, 1)
     if metric == "none":
-        return Evaluation(loss, targets, examples)
+        spread = None if sampled is None else float(np.std([each for each, _ in losses], ddof=1))
+        return Evaluation(loss, targets, examples, error=spread and spread / len(losses) ** 0.5)
     right = np.concatenate(marks)
     by_group = {name: float(right[np.asarray(groups) == name].mean()) for name in dict.fromkeys(groups)}
     confusion = _counted(np.concatenate(classes, axis=1), model.config.classes or 0) if classes else ()
     return Evaluation(loss, targets, examples, float(right.mean()), by_group, confusion=confusion)
+
+
+def sample_size(data: Dataset, most: int | None) -> int | None:
+    """Return how many windows of a text with more than `most` targets are measured; None: all of the data is."""
+    if most is None or not isinstance(data, Windows) or data.count <= most:
+        return None
+    count = max(most // data.context, PARTS)
+    return count if count < data.count // data.context else None
 
 
 def together(parts: Sequence[Evaluation]) -> Evaluation:

@@ -12,6 +12,7 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..data.examples import Dataset, stack
 from ..models import Encoder
+from ..reporting import report
 
 TOGETHER = 32
 """Texts that are read together, of about the same length."""
@@ -35,6 +36,7 @@ class FrozenEncoder(Encoder):
             texts |= {ids.tobytes(): ids for ids in _texts(rows.tokens, rows.mask)}
         missing = sorted((ids for key, ids in texts.items() if key not in self.vectors), key=len)
         for start in range(0, len(missing), TOGETHER):
+            report(start, len(missing), "texts")
             some = missing[start : start + TOGETHER]
             tokens, mask = stack(some)
             _, saved = super().forward(self.base, tokens, mask=None if mask.all() else mask)

@@ -60,6 +60,7 @@ class Recipe:
     label_smoothing   of cross_entropy: share of the target that is spread over all tokens
     class_weights     of cross_entropy: the weight of each class (empty: all weigh the same)
     eval_every        steps between evaluations
+    eval_tokens       of a long text: held-out tokens that are measured, in windows drawn at random (none: all)
     save_every        steps between checkpoints (none: as eval_every)
     ema               decay of a moving average of the parameters, which is then what counts (none: off)
     patience          stop after this many evaluations without improvement (none: never)
@@ -88,6 +89,7 @@ class Recipe:
     label_smoothing: float = 0.0
     class_weights: tuple[float, ...] = ()
     eval_every: int = 250
+    eval_tokens: int | None = 1 << 17
     save_every: int | None = None
     ema: float | None = None
     patience: int | None = None
@@ -98,8 +100,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_types(self)
-        counts = ("steps", "batch", "accumulate", "decay_steps", "eval_every", "save_every", "patience", "shards")
-        check_range(self, *counts, least=1)
+        check_range(self, "steps", "batch", "accumulate", "decay_steps", "shards", least=1)
+        check_range(self, "eval_every", "eval_tokens", "save_every", "patience", least=1)
         check_range(self, "lr", "seed", "clip", least=0)
         check_range(self, "label_smoothing", "ema", least=0, below=1)
         if self.accumulate > self.batch:

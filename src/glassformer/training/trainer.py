@@ -140,8 +140,9 @@ class Trainer:
         return self.parametrization.effective(trained)
 
     def evaluate(self, params: Tree, data: Dataset, **settings: Any) -> Evaluation:
-        """Measure parameters on all of `data`: see `evaluate`."""
-        return evaluate(self.model, params, data, pair=self.recipe.loss_settings().get("pair"), **settings)
+        """Measure parameters on `data`: see `evaluate`."""
+        settings = {"pair": self.recipe.loss_settings().get("pair"), "most": self.recipe.eval_tokens, **settings}
+        return evaluate(self.model, params, data, **settings)
 
 
 def drops(model: Model) -> bool:

@@ -1,8 +1,9 @@
 """Tasks from files: continue a text, write one more line like those of a list, turn one text into another."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,27 +68,30 @@ def text(
     """
     del seed  # nothing is drawn: the split is by position
     data = "pydoc" if data is None else data
-    known = None if lexicon is None else lexicon.tokenizer
+    of_model = None if lexicon is None else lexicon.tokenizer
     if isinstance(data, str | os.PathLike) and data not in CARRIED and is_token_file(data):
-        read = _token_file(data, tokenizer, tokenizer_size, known)
+        read = _token_file(data, tokenizer, tokenizer_size, of_model)
     else:
-        read = _encoded_text(_text_of(data, text), tokenizer, tokenizer_size, known)
-    train, held_out, known, notes = read
+        read = _encoded_text(_text_of(data, text), tokenizer, tokenizer_size, of_model)
+    known = read.tokenizer
     start = [] if lexicon is None or lexicon.start_id is None else [lexicon.start_id]
-    about = _about_ids(train, held_out, known, context, own=lexicon is None)
+    if len(read.held_out) < 2:
+        fact = f"the text is too short: its last tenth, which is held out, has {len(read.held_out)} tokens, not 2 or more"
+        raise DataError(fact, hint="use a longer text")
+    about = preview.tokenizer_line(known, own=lexicon is None), read.split.format(f"{context:,} tokens at a time")
     return Task(
         name="text",
         architecture="decoder",
         tokenizer=known,
-        train=Windows(train, context),
-        held_out=Windows(held_out, context),
+        train=Windows(read.train, context),
+        held_out=Windows(read.held_out, context),
         settings={"vocab": known.size, "context": context, "width": 128, "heads": 4, "layers": 4, **WRITER},
         recipe=recipe(steps=2000, batch=12, lr=3e-3, beta2=0.99, warmup=100, eval_every=250),
         metric="none",
         encode_input=lambda typed: Batch(np.array([*start, *known.encode(require_text(typed))], dtype=np.int64)[None]),
         decode_answer=known.decode,
-        prompts=(known.decode(np.asarray(held_out[:12])),),
-        notes=(*notes, *about),
+        prompts=(known.decode(np.asarray(read.held_out[:12])),),
+        notes=(*read.notes, *about, *read.examples),
     )
 
 
@@ -241,21 +245,22 @@ def _texts_of(table: Table, column: str | None) -> list[str]:
     )
 
 
-def _about_ids(train: Array, held_out: Array, known: Tokenizer, context: int, *, own: bool) -> tuple[str, ...]:
-    """Return the lines about the tokens of a text; refuse one that is too short."""
-    if min(len(train), len(held_out)) < 2:
-        total = len(train) + len(held_out)
-        fact = f"the text has {total} tokens, too few to train on and to hold out a tenth"
-        raise DataError(fact, hint="use a longer text")
-    shown = [known.decode(np.asarray(ids[:40])) for ids in (train, train[len(train) // 2 :], held_out)]
-    split = f"split: {len(train):,} tokens to train on, {context:,} at a time; the last {len(held_out):,} held out"
-    return preview.tokenizer_line(known, own=own), split, *preview.examples([one] for one in shown)
+class _Ids(NamedTuple):
+    """The ids to train on, or what encodes them, those held out, the tokenizer, and lines about the text.
+
+    split   the line about the two parts, with {} for how much is read at a time; examples follow
+    """
+
+    train: Array | Callable[[], Array]
+    held_out: Array
+    tokenizer: Tokenizer
+    notes: tuple[str, ...]
+    split: str
+    examples: tuple[str, ...]
 
 
-def _token_file(
-    data: str | os.PathLike[str], family: str, size: int | None, known: Tokenizer | None
-) -> tuple[Array, Array, Tokenizer, tuple[str, ...]]:
-    """Return the ids to train on and those held out of a token file, its tokenizer and a line about it."""
+def _token_file(data: str | os.PathLike[str], family: str, size: int | None, known: Tokenizer | None) -> _Ids:
+    """Return what a token file holds."""
     if size is not None or family != "auto":
         what = "tokenizer" if size is None else "tokenizer_size"
         raise ConfigError(f"{what} is set, but {data} is encoded already", hint=f"leave {what} out, or pass the text")
@@ -266,20 +271,23 @@ def _token_file(
             hint="pass the text itself, or encode it with the model's tokenizer",
         )
     cut = int(len(ids) * TRAIN_SHARE)
-    return ids[:cut], ids[cut:], own, (f"{shown_path(data)}: {len(ids):,} tokens",)
+    split = f"split: {cut:,} tokens to train on, {{}}; the last {len(ids) - cut:,} held out"
+    shown = [own.decode(np.asarray(ids[at : at + 40])) for at in (0, cut // 2, cut)]
+    notes = (f"{shown_path(data)}: {len(ids):,} tokens",)
+    return _Ids(ids[:cut], ids[cut:], own, notes, split, preview.examples([one] for one in shown))
 
 
-def _encoded_text(
-    found: Found, family: str, size: int | None, known: Tokenizer | None
-) -> tuple[Array, Array, Tokenizer, tuple[str, ...]]:
-    """Return the ids to train on and those held out of a text, the tokenizer and what was found."""
+def _encoded_text(found: Found, family: str, size: int | None, known: Tokenizer | None) -> _Ids:
+    """Return the ids of a text; those to train on are encoded when they are asked for, which evaluations never do."""
     # Cut the text first, so that nothing of its held-out part shapes the vocabulary that is learned.
-    place = int(len(found.content) * TRAIN_SHARE)
-    parts = found.content[:place], found.content[place:]
+    text, cut = found.content, int(len(found.content) * TRAIN_SHARE)
+    parts = text[:cut], text[cut:]
     if known is None:
         known = fit_tokenizer(family, parts[:1], parts[1:], size=size)
-    train, held_out = (encode_long(known, part) for part in parts)
-    return train, held_out, known, found.notes
+    split = f"split: {cut:,} characters to train on, {{}}; the last {len(text) - cut:,} held out"
+    shown = preview.examples([text[at : at + 40]] for at in (0, cut // 2, cut))
+    train = partial(encode_long, known, parts[0])
+    return _Ids(train, encode_long(known, parts[1]), known, found.notes, split, shown)
 
 
 # --- lines and pairs -------------------------------------------------------------------------------------------------

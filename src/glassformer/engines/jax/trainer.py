@@ -232,14 +232,15 @@ class JaxTrainer(Trainer):
         return tree_map(lambda own, old, new: own if own is old else new, params, base, pinned)
 
     def evaluate(self, params: Tree, data: Dataset, **settings: Any) -> Evaluation:
-        """Measure parameters on all of `data`, as `evaluate` does, on the devices; they are put there if need be."""
+        """Measure parameters on `data`, as `evaluate` does, on the devices; they are put there if need be."""
         rows = -(-rows_at_once(self.model.config, data.longest) // self.placement.replicas) * self.placement.replicas
 
         def fetched(params: Tree, batch: Batch) -> tuple[Array, Array]:
             loss, right = fetch(self._compiled_score(params, self.placement.padded(batch, rows, data.longest)))
             return loss, right[: len(batch.tokens)]
 
-        return evaluate(self.model, self.put_params(params), data, batch=rows, scored=fetched, **settings)
+        settings = {"batch": rows, "scored": fetched, "most": self.recipe.eval_tokens, **settings}
+        return evaluate(self.model, self.put_params(params), data, **settings)
 
     def _score(self, params: Tree, batch: Batch) -> tuple[Array, Array]:
         with self._traced():

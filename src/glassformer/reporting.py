@@ -1,0 +1,27 @@
+"""How far long work is: those who do it count, and what shows it to people asks to be told."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+ShowCount = Callable[[int, int, str], None]
+"""Shows how many are done, of how many, and what they are."""
+
+_show: ContextVar[ShowCount | None] = ContextVar("show", default=None)
+
+
+def report(done: int, total: int, what: str) -> None:
+    """Tell how many are done, of how many, and what they are, if anything shows it."""
+    show = _show.get()
+    if show is not None:
+        show(done, total, what)
+
+
+@contextmanager
+def reported_to(show: ShowCount) -> Iterator[None]:
+    """Let `report` call this function inside a `with` block."""
+    token = _show.set(show)
+    try:
+        yield
+    finally:
+        _show.reset(token)
