@@ -76,7 +76,7 @@ def text(
     known = read.tokenizer
     start = [] if lexicon is None or lexicon.start_id is None else [lexicon.start_id]
     if len(read.held_out) < 2:
-        fact = f"the text is too short: its last tenth, which is held out, has {len(read.held_out)} tokens, not 2 or more"
+        fact = "the text is too short: its last tenth, which is held out, has fewer than two tokens"
         raise DataError(fact, hint="use a longer text")
     about = preview.tokenizer_line(known, own=lexicon is None), read.split.format(f"{context:,} tokens at a time")
     return Task(
