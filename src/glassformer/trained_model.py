@@ -297,9 +297,8 @@ class TrainedModel:
     def evaluate(self, data: Any = None, **options: Any) -> Any:
         """Measure the model: its loss, and its accuracy where there is one right answer.
 
-        data      as for `gf.train`, and its held-out part is measured, of a long text a sample, whose standard error is
-                  `.error`; arrays, a Batch or a Dataset, such as `model.task.held_out`, are measured as a whole.
-                  None: the held-out data of the task that the model learned
+        data      as for `gf.train`, and its held-out part is measured (None: that of its own task), of a long text a
+                  sample with the standard error `.error`; arrays and Datasets, as `model.task.held_out`, as a whole
         options   of the task
 
         >>> import glassformer as gf
