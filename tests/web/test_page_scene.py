@@ -150,9 +150,9 @@ def test_values_gradients_and_what_a_change_did_stand_side_by_side(page, server)
     assert "before the changes" in page.locator("#view").inner_text()
     strip = page.locator("#strip")
     page.get_by_role("button", name="Take all back").click()
-    expect(strip).not_to_contain_text("zero blocks.0.attention")
+    expect(strip).not_to_contain_text("block 0, attention: off")
     page.keyboard.press("Control+z")
-    expect(strip).to_contain_text("zero blocks.0.attention")
+    expect(strip).to_contain_text("block 0, attention: off")
 
 
 def test_a_block_of_a_decoder_lists_its_parts_in_the_order_of_the_computation(page, server):

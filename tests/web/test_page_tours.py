@@ -101,7 +101,7 @@ def test_a_tour_is_left_and_gone_on_with_and_changes_of_ones_own_come_back(page,
     page.reload()  # the address keeps where one is
     page.wait_for_selector("#tour .tour-top:has-text('step 2 of')")
     page.click("#tour button:has-text('Leave the tour')")
-    page.wait_for_selector("#strip:has-text('zero blocks.0.attention.output.x')")
+    page.wait_for_selector("#strip:has-text('block 0, attention, head')")
     assert told(page)["changes"] == own
     page.click("[data-tour=softmax] button:has-text('Go on at step 2')")
     page.wait_for_selector("#tour .tour-top:has-text('step 2 of')")

@@ -94,11 +94,8 @@ function lengthShare(numbers) {
 
 function pointMap(point, asked, page) {
   const tensor = page.run.values.find((one) => one.name === point.name);
-  const map = heat({ ...tensor, state: asked, what: "gradient", ...page.labelsFor(tensor), title: `∂ ${page.run.of.title} / ∂ ${point.name}`, size: 420,
+  return heat({ ...tensor, state: asked, what: "gradient", ...page.labelsFor(tensor), title: `∂ ${page.run.of.title} / ∂ ${point.name}`, size: 420,
     onpick: (index) => openCard({ name: point.name, index, gradient: true }) });
-  // A few long rows are drawn higher than wide, so that one can tell the tokens apart.
-  map.ready.then(() => { const canvas = map.querySelector("canvas"); if (canvas.offsetHeight < canvas.height * 12) canvas.style.height = `${Math.min(420, canvas.height * 12)}px`; });
-  return map;
 }
 
 // --- flow -----------------------------------------------------------------------------------------------------------

@@ -77,6 +77,14 @@ export function visible(label) {
   return label === "" ? "∅" : label.replaceAll("\n", "↵").replaceAll("\t", "⇥").replace(/^ | $/g, "␣");
 }
 
+// Names along an axis of cells: one at each cell, upright where it is wider than its cell; for small cells, that of the axis.
+export function axisNames(place, names, cell, isAcross, axis = "") {
+  const words = cell < 11 ? [] : (names ?? []).map(visible);
+  const isUpright = isAcross ? words.some((word) => word.length * 8 > cell) : !words.length;
+  Object.assign(place, { className: `names${isAcross ? " across" : ""}${isUpright ? " upright" : ""}`, ariaHidden: "true" });
+  fill(place, words.length ? words.map((word) => make("span", { style: { [isAcross ? "width" : "height"]: `${cell}px` } }, word.length > 9 ? `${word.slice(0, 8)}…` : word)) : make("span", {}, axis));
+}
+
 let fading = null;
 export function tell(text) {
   const status = document.getElementById("status");

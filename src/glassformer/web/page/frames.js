@@ -1,6 +1,6 @@
 // One frame of a training: who looks at whom, what the model says, how large weights and gradients are, what each head does.
 
-import { cellAt, fill, make, short, visible, whole } from "./dom.js";
+import { axisNames, cellAt, fill, make, short, visible, whole } from "./dom.js";
 import { ask } from "./server.js";
 import { colored, isDark, onTheme, paintCells } from "./color.js";
 import { look } from "./state.js";
@@ -41,8 +41,8 @@ export function framePanels(onpick) {
 
 function frameMap(place) {
   const canvas = make("canvas", { role: "img", width: 1, height: 1, class: "grid" });
-  const rows = make("div", { class: "names", "aria-hidden": "true" });
-  const columns = make("div", { class: "names across", "aria-hidden": "true" });
+  const rows = make("div");
+  const columns = make("div");
   const grid = make("div", { class: "named" }, make("span"), columns, rows, canvas);
   const choosers = make("div", { class: "row" });
   const under = make("p", { class: "quiet mono" });
@@ -80,17 +80,8 @@ function frameGrid(canvas, found, rows, columns) {
   const cell = Math.max(6, Math.min(28, 320 / Math.max(height, width)));
   Object.assign(canvas.style, { width: `${width * cell}px`, height: `${height * cell}px` });
   canvas.dataset.dark = isDark();
-  frameNames(rows, found.rows, cell, "height");
-  frameNames(columns, found.columns, cell, "width");
-}
-
-// Tokens beside the cells, where there is room for letters.
-function frameNames(place, names, cell, side) {
-  fill(place, cell < 13 ? [] : names.map((name) => {
-    const one = make("span", {}, visible(name));
-    one.style[side] = `${cell}px`;
-    return one;
-  }));
+  axisNames(rows, found.rows, cell, false, "query");
+  axisNames(columns, found.columns, cell, true, "key");
 }
 
 function frameCell(canvas, found, event) {

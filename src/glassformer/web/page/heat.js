@@ -1,7 +1,7 @@
 // A tensor as a heat map: a rectangle of its last two axes, at the resolution of the screen.
 // Point at a cell to read it, click it to open its card; with the keyboard: arrows, then Enter.
 
-import { ARROWS, cellAt, exact, fill, make, short, visible, whole } from "./dom.js";
+import { ARROWS, axisNames, cellAt, exact, fill, make, short, visible, whole } from "./dom.js";
 import { isDark, paintCells } from "./color.js";
 import { tile } from "./server.js";
 import { runState } from "./state.js";
@@ -20,8 +20,10 @@ export function heat(settings) {
   const mark = make("div", { class: "cursor", hidden: true });
   const caption = make("figcaption");
   const under = make("div", { class: "under", "aria-live": "polite" });
-  const figure = make("figure", { class: "heat" }, settings.quiet ? null : caption, make("div", { class: "cells" }, canvas, mark), settings.quiet ? null : under);
-  const own = { ...settings, canvas, mark, caption, under, cursor: [0, 0], found: null };
+  const sides = [make("div"), make("div")]; // what stands beside the rows and above the columns
+  const cells = make("div", { class: "cells" }, canvas, mark);
+  const figure = make("figure", { class: "heat" }, settings.quiet ? cells : [caption, make("div", { class: "named" }, make("span"), sides[1], sides[0], cells), under]);
+  const own = { ...settings, canvas, mark, caption, under, sides, cursor: [0, 0], found: null };
   const leave = () => { mark.hidden = true; fill(under); };
   canvas.redraw = () => own.found && draw(own);
   figure.ready = load(own, figure);
@@ -49,6 +51,10 @@ function draw(own) {
   paintCells(own.canvas, cells, facts.size, top, signed, (own.what ?? "").startsWith("gradient") ? "gradient" : "value");
   const size = sizeOf(own, height, width);
   Object.assign(own.canvas.style, { width: `${size[1]}px`, height: `${size[0]}px` });
+  [facts.rows, facts.columns].forEach((part, axis) => {
+    const names = facts.step[axis] === 1 ? [own.rowLabels, own.columnLabels][axis]?.slice(...part) : undefined;
+    axisNames(own.sides[axis], names, size[axis] / facts.size[axis], axis === 1, facts.shape.length + axis > 1 ? own.axes?.at(axis - 2) : undefined);
+  });
   own.canvas.dataset.dark = isDark();
   own.canvas.setAttribute("aria-label", describe(own, facts));
   const cutOff = top < fullColor({ least: facts.here.least, most: facts.here.most }) ? make("span", {}, `full color from ${short(top)}`) : null;
@@ -62,11 +68,11 @@ function fullColor(stats) {
   return usual > 0 ? Math.min(largest, usual) : largest;
 }
 
-// Cells are squares where that fits; few rows are high enough to be hit.
+// Cells are squares where that fits; rows are high enough for a word where that fits.
 function sizeOf(own, height, width) {
-  const side = own.size ?? Math.max(200, Math.min(360, innerWidth - 110));
+  const side = own.size ?? Math.max(200, Math.min(360, innerWidth - 150));
   const across = Math.max(side / CELLS, Math.min(26, side / width));
-  const down = Math.max(Math.min(across, side / height), Math.min(16, side / 2 / height));
+  const down = Math.min(Math.max(across, 16), side / height);
   return [Math.max(height * down, 22), Math.max(width * across, 22)];
 }
 

@@ -22,17 +22,18 @@ function lensPercent(p) {
 
 function drawLens(place, page) {
   const title = make("h2", {}, "Lens");
+  const answer = page.info.classes ? "class" : "token";
   if (page.info.vectors) {
     fill(place, title, make("p", {}, "This model has no head to read the stream with: it returns vectors, not predictions."),
-      make("p", { class: "quiet" }, "Open a decoder, an encoder-decoder or a classifier; the map and the attention of this one can be looked at as usual."));
+      make("p", { class: "quiet" }, "Open a decoder, an encoder-decoder or a classifier to use the lens. The scene shows what this model computes."));
     return;
   }
   const own = { page, set: lensSettings(page), table: make("div", { class: "scroll lens-scroll", tabindex: "0", role: "region", "aria-label": "What each layer would say" }),
     said: make("p", { class: "lens-said", "aria-live": "polite" }), progress: make("div", { class: "lens-progress" }), parts: make("section", { class: "stack tight" }), found: null };
   own.redo = (parts) => { look("lens", parts); page.redraw(); };
-  fill(place, title, make("p", { class: "quiet" }, "The residual stream has the same width after every block, so the head can read it anywhere: each cell is the token the model would predict if it stopped there."),
+  fill(place, title, make("p", { class: "quiet" }, `The residual stream has the same width after every block, so the head can read it anywhere: each cell is the ${answer} that the model would predict if it stopped there.`),
     lensChoosers(own), own.progress, own.said, own.table, own.parts);
-  fill(own.said, `${own.set.token === null ? "" : "Each cell shows the rank and the probability of the token you follow. "}Point at a cell for its five likeliest tokens${kept ? "." : "; click it to follow the first."}`);
+  fill(own.said, `${own.set.token === null ? "" : `Each cell shows the rank and the probability of the ${answer} you follow. `}Point at a cell for its likeliest ${answer === "class" ? "classes" : "tokens"}${kept ? "." : "; click it to follow the first."}`);
   lensAsk(own);
   lensAttribution(own.parts, page, own.set);
 }
@@ -54,7 +55,7 @@ function lensChoosers(own) {
     make("label", {}, classes ? "Follow a class" : "Follow a token (its text, or #id)", token),
     set.token === null ? null : button("Follow none", () => own.redo({ token: null }), live),
     make("datalist", { id: "lens-tokens" }, (page.run.next ?? []).map((one) => make("option", { value: `#${one.id}` }, one.label))),
-    make("label", { class: "lens-check" }, between, "between attention and feed-forward, too"),
+    make("label", { class: "lens-check" }, between, "also between attention and feed-forward"),
     classes || set.size <= LENS_WIDTHS[0] ? null : lensWindow(own));
 }
 

@@ -29,7 +29,8 @@ function partsChoosers(page, set, redo) {
     return make("label", {}, title, input);
   };
   const position = make("input", { type: "number", min: "0", max: String(page.run.tokens.length - 1), value: String(set.position ?? page.run.tokens.length - 1), ...live, onchange: () => redo({ position: Number(position.value) || 0 }) });
-  return make("div", { class: "row" }, make("p", { class: "quiet" }, set.token === null ? "The likeliest one is taken apart, unless one is followed above." : "The one that is followed above is taken apart."),
+  const which = page.info.classes ? "class" : "token";
+  return make("div", { class: "row" }, make("p", { class: "quiet wide" }, set.token === null ? `The logit of the likeliest ${which}; follow another one above.` : `The logit of the ${which} that is followed above.`),
     field("minus the logit of", "against", set.against, "nothing"), page.info.classes ? null : make("label", {}, "at position", position));
 }
 
@@ -55,7 +56,7 @@ function partsShown(found, page) {
   const rest = order.slice(shown.length);
   if (rest.length) shown.push({ label: `${rest.length} others together`, value: rest.reduce((sum, part) => sum + part.value, 0), quiet: true });
   return [
-    make("p", {}, `All parts sum to ${what}${found.position === null ? "" : ` at position ${found.position}`}: `, make("b", { class: "mono" }, short(found.value, 6)), ". Counted is the direct way to the head, the roots of norms held as they were."),
+    make("p", {}, `All parts sum to ${what}${found.position === null ? "" : ` at position ${found.position}`}: `, make("b", { class: "mono" }, short(found.value, 6)), ". Each part counts by its direct path to the logit; the scale of every norm is held fixed."),
     make("div", { class: "lens-bars" }, partBars("By kind", kinds), partBars(all ? "All parts" : "The largest parts", shown)),
     order.length > BARS ? make("div", { class: "row" }, button(all ? "Show the largest" : `Show all ${order.length} parts`, () => { look("lens", { all: !all }); page.redraw(); })) : null,
   ];
@@ -78,7 +79,8 @@ function partBars(title, bars) {
 function partName(part) {
   if (part.kind === "head") return `layer ${part.layer} ${part.name.includes("cross") ? "cross-attention head" : "head"} ${part.head}`;
   if (part.kind === "feed_forward") return `layer ${part.layer} feed-forward`;
-  return part.name;
+  const [, layer, of, bias] = /^(?:\w+\.)?blocks\.(\d+)\.(\w+)\.\w+\.(b)$/.exec(part.name) ?? [];
+  return bias ? `layer ${layer} ${of.replace("_", "-")} bias` : part.name;
 }
 
 // A head can be looked at among the maps of attention.

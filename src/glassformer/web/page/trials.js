@@ -40,12 +40,16 @@ export function oneChange(word, name, where = {}, value = 0, other = "") {
   return { word, name, where, value, other };
 }
 
-// A change in words: a token as “f” → “j” at 4.
+const SWITCHED = /^(?:(encoder|decoder)\.)?blocks\.(\d+)\.(attention|cross_attention|feed_forward)(\.output\.x)?$/;
+
+// A change in words: a token as “f” → “j” at 4, a head as block 0, attention, head 1: off.
 export function changeInWords(one) {
   const at = one.where?.position;
   const [was, is] = [page.run?.[`${one.name}_before`]?.[at], page.run?.[one.name]?.[at]];
   if (one.word === "put" && was && is) return `“${visible(was.label)}” → “${visible(is.label)}” at ${at}`;
   const where = Object.entries(one.where ?? {}).map(([axis, number]) => `${axis} ${number}`).join(", ");
+  const part = one.word === "zero" && SWITCHED.exec(one.name);
+  if (part && (part[4] ? where.startsWith("head") : !where)) return `${part[1] ? `${part[1]} ` : ""}block ${part[2]}, ${part[3].replace("_", "-")}${where ? `, ${where}` : ""}: off`;
   const number = ["put", "scale", "add", "steer", "put_gradient", "scale_gradient"].includes(one.word) ? ` ${one.value}` : "";
   const other = one.other ? ` from ${JSON.stringify(one.other)}` : "";
   return `${one.word.replace("_", " ")}${number} ${one.name}${where ? ` (${where})` : ""}${other}`;
