@@ -60,9 +60,18 @@ def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, bro
     one.wait_for_function(f"() => document.querySelectorAll('figure .under').length === {len(wanted)}")
     assert one.locator("#text").is_disabled()
     assert one.locator("#target select").is_disabled()
-    one.locator("figure canvas").first.click(position={"x": 3, "y": 3})  # no card of it was opened before
-    one.wait_for_selector("#card .value")
-    assert "not in the file" in one.locator("#card").inner_text()
+    assert one.locator("#card").is_hidden()
+    for name in ("embedding", "attend.weights", "attention", "feed_forward.down.x"):  # no card was opened before
+        one.get_by_role("button", name="Forward", exact=True).click()
+        rest(one)
+        one.locator(f".scene-station canvas[data-name$='{name}']").first.click(position={"x": 3, "y": 3})
+        one.wait_for_selector(f"#card h2:has-text('{name}[')")
+        assert one.locator("#card math mi").count() > 0
+        assert one.locator("#card math mn").all_inner_texts()[0] != "–"
+        assert one.locator("#card summary:has-text('forward: ops/')").count() == 1
+        for row in one.locator("#card .numbers td").all_inner_texts():
+            assert row != "–"
+    assert one.locator("#card button:has-text('Prove')").count() == 0
     if architecture == "encoder":
         open_tab(one, "attention")
         assert one.get_by_role("button", name="Switch this head off").is_disabled()

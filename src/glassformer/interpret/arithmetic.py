@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ops import ACTIVATIONS
+from .typeset import Text
 
 SHOWN = 3
 """How many terms of a long sum are written out."""
@@ -39,7 +40,7 @@ OPERATORS: dict[type, tuple[str, int, Callable[[Any, Any], Any]]] = {
     ast.Mult: (" · ", 2, lambda a, b: a * b),
     ast.Div: (" / ", 2, lambda a, b: a / b),
 }
-POWERS = {2: "²", 3: "³"}
+TEXT = Text()
 
 
 @cache
@@ -144,60 +145,69 @@ class Writer(NamedTuple):
 
     texts: Mapping[str, str]
     values: Mapping[str, Any] | None = None
+    script: Text = TEXT
 
     def write(self, node: Any, place: int | None = None, above: int = 0) -> str:
         """Write a part of a line, of several numbers the one at `place`; `above` is how strongly its context binds."""
+        script = self.script
         if isinstance(node, ast.Constant):
-            return str(node.value)
+            return script.number(str(node.value))
         if isinstance(node, ast.Name | ast.Subscript):
             return self._operand(key_of(node), place, above)
         if isinstance(node, ast.UnaryOp):
-            return f"−{self.write(node.operand, place, 2)}"
+            return script.sign("−") + self.write(node.operand, place, 2)
         if isinstance(node, ast.Call):
             return self._call(node, place, above)
         if isinstance(node.op, ast.Pow):
-            return self.write(node.left, place, 3) + POWERS[node.right.value]
+            return script.power(self.write(node.left, place, 3), node.right.value)
         sign, strength, _ = OPERATORS[type(node.op)]
+        if isinstance(node.op, ast.Div) and script.fractions:
+            return script.divide(self.write(node.left, place), self.write(node.right, place))
         loose = strength if strength > 1 else 0  # a sum may begin with a minus
-        tight = strength + isinstance(node.op, ast.Sub | ast.Div)
-        text = f"{self.write(node.left, place, loose)}{sign}{self.write(node.right, place, tight)}"
-        return f"({text})" if strength < above else text
+        left = self.write(node.left, place, loose)
+        right = self.write(node.right, place, strength + isinstance(node.op, ast.Sub | ast.Div))
+        text = script.divide(left, right) if isinstance(node.op, ast.Div) else f"{left}{script.sign(sign)}{right}"
+        return script.group(text) if strength < above else text
 
     def _operand(self, key: str, place: int | None, above: int) -> str:
         if key not in self.texts:
-            return "π" if key == "pi" else key
+            return self.script.symbol("π" if key == "pi" else key)
         if self.values is None or (np.ndim(self.values[key]) and place is None):
-            return self.texts[key]
+            return self.script.symbol(self.texts[key])
         value = self.values[key]
-        number = float(value if np.ndim(value) == 0 else value[place])
-        return f"({shown(number)})" if number < 0 and above else shown(number)
+        return self._number(float(value if np.ndim(value) == 0 else value[place]), above)
+
+    def _number(self, number: float, above: int = 0) -> str:
+        text = self.script.number(shown(number))
+        return self.script.group(text) if number < 0 and above else text
 
     def _call(self, node: Any, place: int | None, above: int) -> str:
-        name, inner = node.func.id, node.args[0]
+        name, inner, script = node.func.id, node.args[0], self.script
         if name == "positive":
-            return f"[{self.write(inner, place)} > 0]"
+            return script.group(f"{self.write(inner, place)}{script.sign(' > ')}{script.number('0')}", "[]")
         if name not in RUNNING:
             way, _, own = name.partition("_")
             sign = SIGNS.get(name, f"{own}{'′' if way == 'slope' else ''}" if own else name)
-            return f"{sign}({', '.join(self.write(one, place) for one in node.args)})"
+            inside = self._replace(script=script.in_line()) if name == "sqrt" else self
+            return script.call(sign, [inside.write(one, place) for one in node.args])
         if self.values is None:
-            letters = ",".join(one.id for one in node.args[1:])
-            if name != "sum":
-                return f"{name}_{letters}({self.write(inner)})"
-            text = f"Σ_{letters} {self.write(inner, above=2)}"
-            return f"({text})" if above >= 2 else text
+            text = script.over(
+                name, ",".join(one.id for one in node.args[1:]), self.write(inner, above=2 * (name == "sum"))
+            )
+            return script.group(text) if name == "sum" and above >= 2 else text
         terms = np.atleast_1d(computed(inner, self.values))
         if name == "max":
-            return shown(float(np.max(terms)))
+            return self._number(float(np.max(terms)))
         text = self._terms(inner, terms)
         if name == "mean":
-            return f"({text}) / {terms.size}"
-        return f"({text})" if above > 1 and terms.size > 1 else text
+            return script.divide(text if script.fractions else f"({text})", script.number(str(terms.size)))
+        return script.group(text) if above > 1 and terms.size > 1 else text
 
     def _terms(self, inner: Any, terms: Any) -> str:
         """Write the largest terms of a sum, and how many there are besides."""
         if terms.size == 0:
-            return "0"
+            return self.script.number("0")
+        plus = self.script.sign(" + ")
         largest = np.argsort(-np.abs(terms), kind="stable")[:SHOWN]
-        text = " + ".join(self.write(inner, int(place), 1) for place in largest)
-        return text if terms.size <= SHOWN else f"{text} + … + {terms.size - SHOWN} more"
+        parts = [self.write(inner, int(place), 1) for place in largest]
+        return plus.join(parts if terms.size <= SHOWN else [*parts, self.script.more(terms.size - SHOWN)])

@@ -139,13 +139,15 @@ def evaluate(card: Card) -> float:
 def _formula(made: Formula | None, most: int) -> dict[str, Any]:
     """Return a formula as plain data."""
     if made is None:
-        return {"formula": None, "evaluated": None, "terms": [], "inputs": []}
+        return {"formula": None, "math": None, "evaluated": None, "terms": [], "inputs": []}
     terms, count = made.terms(most), made.link_count()
     rest = made.total() - math.fsum(term.value for term in terms) if made.size > len(terms) else 0.0
     links = list(made.links()) if count <= 2 * most else links_of(terms)
     return {
         "formula": made.text,
         "filled": made.filled,
+        "math": made.mathml,
+        "filled_math": made.filled_mathml,
         "combine": made.combine,
         "evaluated": _plain(made.number()),
         "terms": _plain(terms),

@@ -3,6 +3,7 @@
     made = Formula("y[n,t,j]", "sum(x * w, k) + b", {"x": …, "w": …, "b": …})
     made.text        y[n,t,j] = Σ_k x[n,t,k] · w[k,j] + b[j]
     made.filled      0.31 = 0.52 · 1.3 + 0.4 · (−0.2) + … + 126 more + 0.01
+    made.mathml      the same, typeset
     made.number()    0.3099…, from the numbers alone
 
 The line is the only source of all three, so what is read is what is computed; `arithmetic.py` is its language.
@@ -23,6 +24,7 @@ from ..arrays import Array
 from .arithmetic import (
     RUNNING,
     SHOWN,
+    TEXT,
     Writer,
     addends,
     computed,
@@ -34,6 +36,7 @@ from .arithmetic import (
     runs,
     shown,
 )
+from .typeset import BLANK, MathML, Text, equation
 
 Index = tuple[Any, ...]
 """The place of an entry in an array; of several, arrays of numbers that run together where the entries differ."""
@@ -161,8 +164,26 @@ class Formula:
         """The line with its numbers, of long sums the largest terms."""
         return f"{shown(self.number())} = {self._written(parsed(self.expression), self.values)}"
 
-    def _written(self, node: Any, values: Mapping[str, Any] | None = None) -> str:
-        return Writer({name: operand.text for name, operand in self.operands.items()}, values).write(node)
+    @property
+    def mathml(self) -> str:
+        """The line with its letters, typeset."""
+        sides = [MathML().symbol(side) for side in self.result.split(" = ")]
+        return equation(*sides, self._written(parsed(self.expression), script=MathML()))
+
+    @property
+    def filled_mathml(self) -> str:
+        """The line with its numbers, typeset."""
+        script = MathML()
+        line = self._written(parsed(self.expression), self.values, script)
+        return equation(script.number(shown(self.number())), line)
+
+    def blank_mathml(self, blanks: tuple[str, ...]) -> str:
+        """The line, typeset, with empty places for its result and for the operands that are written as `blanks`."""
+        line = self._written(parsed(self.expression), script=MathML(blanks))
+        return equation(BLANK.format("result"), line)
+
+    def _written(self, node: Any, values: Mapping[str, Any] | None = None, script: Text = TEXT) -> str:
+        return Writer({name: operand.text for name, operand in self.operands.items()}, values, script).write(node)
 
     @property
     def combine(self) -> str:
@@ -264,7 +285,7 @@ def fill(line: str, find: Symbols, index: Index, letters: Letters | None = None,
         return given(result, expression, 0.0, source)
     top, known = parsed(expression), letters or {}
     own = {one.id: part for one, part in zip(_parts(parsed(result)), index, strict=False) if isinstance(one, ast.Name)}
-    numbers = {**own, **_running(top, find, known), **known}
+    numbers = {**own, **running(top, find, known), **known}
     also: list[Link] = []
     operands = {key_of(one): _read(one, find, numbers, also) for one in operands_in(top) if key_of(one) != "pi"}
     several = {letter: part for letter, part in numbers.items() if np.ndim(part)}
@@ -283,7 +304,7 @@ def _parts(node: Any) -> list[Any]:
     return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
 
 
-def _running(top: Any, find: Symbols, known: Letters) -> dict[str, Array]:
+def running(top: Any, find: Symbols, known: Letters) -> dict[str, Array]:
     """Return all numbers that the letters of each sum take together."""
     found: dict[str, Array] = {}
     node: Any

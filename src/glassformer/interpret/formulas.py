@@ -48,27 +48,27 @@ def _looked_up(step: Step, index: Index) -> tuple[int, Letters]:
     return int(not places[0].size), dict(zip(letters, places, strict=True))
 
 
-def _key_head(step: Step, index: Index) -> tuple[int, Letters]:
+def key_head(step: Step, index: Index) -> tuple[int, Letters]:
     """The head of keys or values that serves a head of queries."""
-    size = _group_size(step)
+    size = group_size(step)
     return int(size == 1), {"g": index[1] // size}
 
 
 def _query_heads(step: Step, index: Index) -> tuple[int, Letters]:
     """All heads of queries that share a head of keys or values, with all queries of each."""
-    size = _group_size(step)
+    size = group_size(step)
     if size == 1:
         return 1, {}
     h, t = np.indices((size, step.output.shape[-2])).reshape(2, -1)
     return 0, {"h": h + index[1] * size, "t": t}
 
 
-def _group_size(step: Step) -> int:
+def group_size(step: Step) -> int:
     shared = step.inputs["k" if step.rule == "scores" else "v"]
     return int(step.output.shape[-3] // shared.shape[-3])
 
 
-def _visible(step: Step, index: Index) -> tuple[int, Letters]:
+def visible_keys(step: Step, index: Index) -> tuple[int, Letters]:
     """The keys that a query may see."""
     scores, mask = step.inputs["scores"], step.settings.get("mask")
     allowed = np.isfinite(scores[index[:-1]])
@@ -77,7 +77,7 @@ def _visible(step: Step, index: Index) -> tuple[int, Letters]:
     return int(not allowed[index[-1]]), {"u": np.flatnonzero(allowed)}
 
 
-def _pair(step: Step, index: Index) -> tuple[int, Letters]:
+def rotated_pair(step: Step, index: Index) -> tuple[int, Letters]:
     """The two channels of a pair, and its number."""
     channel, half = index[-1], step.output.shape[-1] // 2
     if step.settings.get("pairing", "halves") == "halves":
@@ -87,7 +87,7 @@ def _pair(step: Step, index: Index) -> tuple[int, Letters]:
     return channel % 2, {"a": 2 * number, "b": 2 * number + 1, "p": number}
 
 
-def _before_move(step: Step, index: Index) -> tuple[int, Letters]:
+def moved_letters(step: Step, index: Index) -> tuple[int, Letters]:
     return 0, dict(zip("nti" if step.rule == "split_heads" else "nhtc", moved_back(step, index), strict=True))
 
 
@@ -95,7 +95,7 @@ def _after_move(step: Step, index: Index) -> tuple[int, Letters]:
     return 0, dict(zip("nhtc" if step.rule == "split_heads" else "nti", moved(step, index), strict=True))
 
 
-def _first_or_not(step: Step, index: Index) -> tuple[int, Letters]:
+def starts_with(step: Step, index: Index) -> tuple[int, Letters]:
     return int(index[1] != 0), {}
 
 
@@ -180,37 +180,39 @@ TABLE: dict[str, dict[str, Line]] = {
         "y": _shared(
             "scores[n,h,t,s] = sum(q[n,h,t,c] * k[n,g,s,c] * scale, c){ + bias[n,h,t,s]}",
             "attention_scores(",
-            _key_head,
+            key_head,
         ),
-        "q": _shared("dq[n,h,t,c] = sum(dscores[n,h,t,s] * k[n,g,s,c] * scale, s)", "dq =", _key_head),
+        "q": _shared("dq[n,h,t,c] = sum(dscores[n,h,t,s] * k[n,g,s,c] * scale, s)", "dq =", key_head),
         "k": _shared("dk[n,g,s,c] = sum(dscores[n,h,t,s] * q[n,h,t,c] * scale, h, t)", "dk =", _query_heads),
         "bias": Line("dbias[n,h,t,s] = unbroadcast(dscores[n,h,t,s])", "dbias ="),
     },
     "softmax": {
-        "y": Line(f"weights[*,s] = {SOFTMAX.format('scores', 's')}", "y = e /", _visible, f"weights[*,s] = {HIDDEN}"),
+        "y": Line(
+            f"weights[*,s] = {SOFTMAX.format('scores', 's')}", "y = e /", visible_keys, f"weights[*,s] = {HIDDEN}"
+        ),
         "scores": Line(
             "dscores[*,s] = weights[*,s] * (dweights[*,s] - sum(dweights[*,u] * weights[*,u], u))",
             "return y * (dy",
-            _visible,
+            visible_keys,
             f"dscores[*,s] = {HIDDEN}",
         ),
     },
     "mix": {
-        "y": _shared(f"y[n,h,t,c] = sum(weights[n,h,t,s] * v[n,g,s,c]{KEPT}, s)", "@ v", _key_head),
-        "weights": _shared(f"dweights[n,h,t,s] = sum(dy[n,h,t,c] * v[n,g,s,c]{KEPT}, c)", "dweights =", _key_head),
+        "y": _shared(f"y[n,h,t,c] = sum(weights[n,h,t,s] * v[n,g,s,c]{KEPT}, s)", "@ v", key_head),
+        "weights": _shared(f"dweights[n,h,t,s] = sum(dy[n,h,t,c] * v[n,g,s,c]{KEPT}, c)", "dweights =", key_head),
         "v": _shared(f"dv[n,g,s,c] = sum(weights[n,h,t,s] * dy[n,h,t,c]{KEPT}, h, t)", "dv =", _query_heads),
     },
     "rotary": {
         "y": Line(
             "y[*,a] = x[*,a] * cos[*,p] - x[*,b] * sin[*,p]",
             "_rotate(x",
-            _pair,
+            rotated_pair,
             "y[*,b] = x[*,b] * cos[*,p] + x[*,a] * sin[*,p]",
         ),
         "x": Line(
             "dx[*,a] = dy[*,a] * cos[*,p] + dy[*,b] * sin[*,p]",
             "_rotate(dy",
-            _pair,
+            rotated_pair,
             "dx[*,b] = dy[*,b] * cos[*,p] - dy[*,a] * sin[*,p]",
         ),
     },
@@ -229,11 +231,11 @@ TABLE: dict[str, dict[str, Line]] = {
         "h": Line("dh[*,j] = unbroadcast(dy[*,j])", "dy"),
     },
     "split_heads": {
-        "y": Line("heads[n,h,t,c] = x[n,t,i]", choose=_before_move),
+        "y": Line("heads[n,h,t,c] = x[n,t,i]", choose=moved_letters),
         "x": Line("dx[n,t,i] = dheads[n,h,t,c]", choose=_after_move),
     },
     "merge_heads": {
-        "y": Line("merged[n,t,i] = x[n,h,t,c]", choose=_before_move),
+        "y": Line("merged[n,t,i] = x[n,h,t,c]", choose=moved_letters),
         "x": Line("dx[n,h,t,c] = dmerged[n,t,i]", choose=_after_move),
     },
     "copy": {"y": Line("y[*,j] = x[*,j]", "+x"), "x": Line("dx[*,j] = dy[*,j]", "+dy")},
@@ -244,11 +246,11 @@ TABLE: dict[str, dict[str, Line]] = {
     "take_first": {
         "y": Line("pooled[n,j] = x[n,0,j]", "x[..., 0, :]"),
         "x": Line(
-            "dx[n,0,j] = dpooled[n,j]", "return", _first_or_not, "dx[n,t,j] = 0, for only the first position is read"
+            "dx[n,0,j] = dpooled[n,j]", "return", starts_with, "dx[n,t,j] = 0, for only the first position is read"
         ),
     },
     "prepend": {
-        "y": Line("y[n,0,j] = first[j]", "concatenate(", _first_or_not, "y[n,t,j] = x[n,t-1,j]"),
+        "y": Line("y[n,0,j] = first[j]", "concatenate(", starts_with, "y[n,t,j] = x[n,t-1,j]"),
         "first": Line("dfirst[j] = sum(dy[n,0,j], n)"),
         "x": Line("dx[n,t,j] = dy[n,t+1,j]"),
     },

@@ -238,12 +238,13 @@ def export_page(
         "first": state["model"],
         "prompt": None,
         "told": told,
+        "whats": whats,
         "views": views if training is None else ("training", *views),
     }
     if training is not None:
         _keep_training(kept, training)
     first = [{"word": "open", "question": {"model": own["model"]}} for own in states]
-    first += [{"word": "run", "question": {"state": own}} for own in states]
+    first += [one for own in states for one in _scene_questions(own, whats)]
     questions = [*first, *asked]
     for number, one in enumerate(questions):
         show(number, len(questions), "answering the views' questions")
@@ -341,13 +342,17 @@ def _tiles(explorer: Explorer, state: dict[str, Any], what: str, cells: int) -> 
 def opening_questions(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what views ask before anything is clicked."""
     about: list[tuple[str, dict[str, Any]]] = [
-        ("scene", {"state": state}),
-        *(("lengths", {"state": state, "what": what}) for what in ("value", "gradient")),
         ("attention", {"state": state}),
         ("backward", {"state": state}),
         ("optimizers", {}),
     ]
     return [{"word": word, "question": question} for word, question in about] + _lens_questions(explorer, state, {})
+
+
+def _scene_questions(state: dict[str, Any], whats: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return what the scene asks, forward and backward, and the formulas of its cards."""
+    asked = [{"word": word, "question": {"state": state}} for word in ("run", "scene", "formulas")]
+    return asked + [{"word": "lengths", "question": {"state": state, "what": what}} for what in whats]
 
 
 def _lens_questions(explorer: Explorer, state: dict[str, Any], lens: dict[str, Any]) -> list[dict[str, Any]]:

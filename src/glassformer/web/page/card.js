@@ -1,9 +1,10 @@
 // The card of a number: what it is, how it was made, where it goes, and a proof of its gradient.
 
-import { button, exact, fill, make, short, tell, visible, whole } from "./dom.js";
-import { kept, live } from "./kept.js";
+import { cardFromFile } from "./card_file.js";
+import { button, exact, fill, formula, make, short, tell, visible, whole } from "./dom.js";
+import { kept } from "./kept.js";
 import { page } from "./page.js";
-import { ask, tile } from "./server.js";
+import { ask } from "./server.js";
 import { look, runState } from "./state.js";
 
 const cardPlace = () => document.getElementById("card");
@@ -28,7 +29,7 @@ export async function openCard(one, { back = false, quiet = false, wait = false 
   if (!cardPlace().firstChild) fill(cardPlace(), make("p", { class: "quiet" }, "…"));
   try {
     const question = { state: runState(), name: one.name, index: one.index, gradient: one.gradient === true, ...(wait ? { wait } : {}) };
-    const found = await ask("card", question, asking.signal).catch((error) => (kept ? cardInFile(one) : Promise.reject(error)));
+    const found = await ask("card", question, asking.signal).catch((error) => (kept ? cardFromFile(one) : Promise.reject(error)));
     const [top, focused] = [cardPlace().scrollTop, cardPlace().contains(document.activeElement)];
     fill(cardPlace(), drawCard(found, one));
     cardPlace().scrollTop = wait ? top : 0;
@@ -39,17 +40,6 @@ export async function openCard(one, { back = false, quiet = false, wait = false 
     if (error.name === "AbortError") return;
     fill(cardPlace(), cardTools(), make("p", { class: "bad" }, error.message));
   }
-}
-
-// In a file, a card that was not opened before it was saved has the numbers of the tiles.
-async function cardInFile({ name, index, gradient = false }) {
-  const tensor = [...page.run.values, ...page.run.parameters].find((one) => one.name === name);
-  const [row, column] = [0, 0, ...index].slice(-2);
-  const read = async (what) => (await tile({ state: runState(), what, name, at: index.slice(0, -2), rows: [row, row + 1], columns: [column, column + 1] })).cells[0];
-  const slope = await read("gradient").catch(() => null);
-  const value = gradient ? slope : await read("value");
-  return { name, index, axes: tensor.axes, kind: gradient ? "gradient" : "value", value, gradient: slope, later: "",
-    note: "The formula, the source and the proof of this number are not in the file: open the model with `glassformer explore` to see them." };
 }
 
 export function closeCard() {
@@ -80,14 +70,13 @@ function cardTools() {
 }
 
 function drawCard(card, one) {
-  const at = `${card.name}[${card.index.join(", ")}]`;
   const same = card.also?.length ? make("p", { class: "quiet" }, "also known as ", card.also.map((name, n) => [n ? ", " : "", make("code", {}, name)]).flat()) : null;
   return [
     cardTools(),
-    make("h2", { tabindex: "-1" }, card.kind === "gradient" ? `∂ / ∂ ${at}` : at),
+    make("h2", { tabindex: "-1" }, `${card.kind === "gradient" ? "∂ / ∂ " : ""}${card.name}`, make("wbr"), make("span", { class: "nowrap" }, `[${card.index.join(", ")}]`)),
     make("p", { class: "quiet" }, `${card.kind}: ${cardPosition(card)}`), cardInTokens(card),
     make("p", { class: "value" }, exact(card.value)), same,
-    cardFormula(card), cardReaders(card), cardTerms(card), cardGradient(card, one), cardExtras.map((extra) => extra(card, one)),
+    cardFormula(card), cardNumbers(card), cardReaders(card), cardTerms(card), cardGradient(card, one), kept ? null : cardExtras.map((extra) => extra(card, one)),
     cardLinks("Made from", card.inputs, card.more_inputs), cardFeeds(card), cardSource(card),
   ].flat();
 }
@@ -113,22 +102,30 @@ function cardInTokens(card) {
 }
 
 function cardFormula(card) {
-  if (!card.formula) return make("section", {}, make("p", { class: "quiet" }, card.note || "This number was given, not computed."));
-  return make("section", {}, make("h3", {}, card.op ? `By ${card.op}` : "Formula"), make("div", { class: "formula" }, card.formula),
-    card.filled ? make("div", { class: "formula" }, card.filled) : null,
-    card.note ? make("p", { class: "quiet" }, card.note) : null,
-    card.evaluated !== null && card.evaluated !== undefined ? make("p", { class: "quiet" }, "recomputed from the numbers above: ", make("code", {}, exact(card.evaluated))) : null);
+  if (!card.math) return make("section", {}, make("p", { class: "quiet" }, card.note || "This number was given, not computed."));
+  const lines = card.readers?.length ? [] : [card.math, card.filled_math].filter(Boolean).map(formula); // of several readers, each has its own line below
+  return make("section", {}, make("h3", {}, card.op ? `By ${card.op}` : "Formula"), lines, card.note ? make("p", { class: "quiet" }, card.note) : null,
+    card.evaluated !== null && card.evaluated !== undefined ? make("p", { class: "quiet" }, `recomputed from the numbers ${lines.length ? "above" : "below"}: `, make("code", {}, exact(card.evaluated))) : null);
 }
 
 // Of a gradient: what each reader of the value sends back.
 function cardReaders(card) {
   if (!card.readers?.length) return null;
-  return make("section", {}, make("h3", {}, "Sent back by"), make("table", {}, make("tbody", {}, card.readers.map((reader) =>
-    make("tr", {}, make("td", {}, reader.label, make("div", { class: "quiet mono" }, reader.formula)), make("td", { class: "number mono" }, short(reader.evaluated, 6)))))));
+  return make("section", {}, make("h3", {}, "Sent back by"), card.readers.map((reader) =>
+    make("div", {}, make("p", { class: "row" }, make("span", { class: "grow" }, reader.label), make("code", {}, short(reader.evaluated, 6))), formula(reader.math))));
+}
+
+// In a file: the numbers under the letters that run.
+function cardNumbers({ numbers }) {
+  if (!numbers?.rows.length) return null;
+  const cell = ({ value, link }) => make("td", { class: "number mono" }, value === null ? "–" : link ? button(short(value, 6), () => openCard(link), { class: "link" }) : short(value, 6));
+  return make("section", {}, make("h3", {}, "Numbers"), numbers.note ? make("p", { class: "quiet" }, numbers.note) : null, make("div", { class: "scroll numbers", tabindex: "0", role: "group", "aria-label": "Numbers" },
+    make("table", {}, make("thead", {}, make("tr", {}, numbers.head.map((word) => make("th", { scope: "col", class: "number" }, word)))),
+      make("tbody", {}, numbers.rows.map(([at, ...cells]) => make("tr", {}, make("td", { class: "number" }, String(at)), cells.map(cell)))))));
 }
 
 function cardTerms(card) {
-  if (!card.terms?.length) return null;
+  if (!card.terms?.length || card.readers?.length) return null;
   const largest = [...card.terms].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, 12);
   const rows = largest.map((term) => make("tr", {}, make("td", { class: "mono" }, term.label), make("td", { class: "number mono" }, short(term.value, 6))));
   const shown = card.terms.length + card.more;
@@ -140,14 +137,14 @@ function cardGradient(card, one) {
   const part = make("section", {}, make("h3", {}, "Gradient"));
   if (card.gradient === null || card.gradient === undefined) {
     part.append(make("p", { class: "quiet", role: "status" }, card.later === "soon" ? "The backward pass is running …" : card.reason || "No gradient reaches it."));
-    if (card.later === "asked") part.append(button("Compute it", () => openCard(one, { back: true, wait: true }), live));
+    if (card.later === "asked" && !kept) part.append(button("Compute it", () => openCard(one, { back: true, wait: true })));
     return part;
   }
   const said = make("p", { class: "quiet", role: "status" });
   part.append(make("p", { class: "mono" }, exact(card.gradient)),
     make("div", { class: "row" },
-      one.gradient ? button("See the value", () => openCard({ ...one, gradient: false })) : button("How it was computed", () => openCard({ ...one, gradient: true })),
-      button("Prove it", () => cardProof(one, said), live)), said);
+      one.gradient ? button("See the value", () => openCard({ ...one, gradient: false })) : card.isInFile ? null : button("How it was computed", () => openCard({ ...one, gradient: true })),
+      kept ? null : button("Prove it", () => cardProof(one, said))), said);
   return part;
 }
 

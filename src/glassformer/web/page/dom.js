@@ -21,6 +21,12 @@ export function fill(element, ...inside) {
   return element;
 }
 
+// A formula that Python has typeset, as MathML; a long one scrolls in its own box.
+export function formula(math) {
+  const own = document.importNode(new DOMParser().parseFromString(math, "application/xml").documentElement, true);
+  return make("div", { class: "formula", tabindex: "0", role: "group", "aria-label": "formula" }, own);
+}
+
 // Append many elements some at a time, so that the page answers in between: parts are made when it is their turn.
 const AT_ONCE = 128;
 export function appendInTurns(element, parts, makePart, from = 0) {

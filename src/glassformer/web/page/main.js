@@ -31,7 +31,7 @@ let running = null; // the latest refresh
 async function start() {
   const found = await ask("models");
   offers = found.models;
-  page.views = VIEWS;
+  Object.assign(page, { views: VIEWS, whats: found.whats });
   if (found.views) VIEWS.splice(0, VIEWS.length, ...VIEWS.filter((view) => found.views.includes(view.id) || view.id === "share"));
   const first = { model: found.first ?? offers[0]?.key ?? "", text: found.prompt ?? "", view: found.first || offers.length ? "scene" : "training" };
   const isRead = readAddress({ ...first, ...found.told });

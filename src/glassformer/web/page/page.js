@@ -4,6 +4,7 @@ export const page = {
   info: null, // of the model: architecture, facts, words
   run: null, // of the state: tokens, values, parameters, loss, next
   hasChanges: false,
+  whats: undefined, // in a file, the kinds of numbers that it has of every tensor
   redraw: () => {}, // draw the view again
   reload: () => {}, // ask for the models at hand again
   labelsFor, // how the rows and columns of a tensor are called

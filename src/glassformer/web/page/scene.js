@@ -75,8 +75,8 @@ function known() {
 function tools(shown) {
   const choose = (title, id, says) => button(title, () => setScene({ shown: id }), { "aria-pressed": String(id === shown), title: says });
   return make("div", { class: "row scene-tools" }, make("div", { class: "row", role: "group", "aria-label": "What is shown" },
-    choose("Forward", "values", "the values, from the tokens to the answer"), choose("Backward", "gradients", "the gradients, from the loss to the tokens"),
-    choose("Both", "both", "each strip: the value above, its gradient below"), page.hasChanges ? choose("What changed", "change", "the values minus those before the changes") : null),
+    choose("Forward", "values", "the values, from the tokens to the answer"),
+    page.whats?.includes("gradient") === false ? null : [choose("Backward", "gradients", "the gradients, from the loss to the tokens"), choose("Both", "both", "each strip: the value above, its gradient below")], page.hasChanges ? choose("What changed", "change", "the values minus those before the changes") : null),
   make("span", { class: "scene-legend", "aria-hidden": "true" }, legend(shown)));
 }
 

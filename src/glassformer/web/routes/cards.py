@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import ConfigError
 from ...interpret.cards import Cards
 from ...interpret.run import EVERYTHING
+from ...interpret.templates import Templates
 from ..explorer import RunSession
 from ..memory_budget import check_free, proof_bytes, tidied
 from ..router import route
@@ -28,6 +30,14 @@ def card(
         cards = cards_of(session, gradient=gradient or wait)
         later = "" if not cards.why_not else "soon" if session.run.keeps == EVERYTHING else "asked"
         return {**cards.card(name, index, gradient=gradient).to_dict(), "later": later}
+
+
+@route("formulas")
+def formulas(session: RunSession) -> dict[str, Any]:
+    """Return the formulas of all values, with letters in the place of an index: a file fills in numbers it has."""
+    if session.run.keeps != EVERYTHING:
+        raise ConfigError("formulas of a text this long are not kept in a file", hint="take a shorter text")
+    return session.once("formulas", lambda: Templates(cards_of(session, gradient=False)).to_dict())
 
 
 @route("proof")
