@@ -67,6 +67,11 @@ def kernels_of(*modules: ModuleType) -> list[Kernel]:
     return [value.kernel for value in values if hasattr(value, "kernel")]
 
 
+def later(module: str, name: str) -> Callable[..., Any]:
+    """Return a method that calls a function, whose module it imports when it is first called."""
+    return lambda self, *arguments, **settings: getattr(importlib.import_module(module), name)(*arguments, **settings)
+
+
 class Engine:
     """Who executes: kernels, what trains and what reads, where arrays live. Engines are values and never change.
 

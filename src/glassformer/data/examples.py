@@ -182,10 +182,18 @@ def count_targets(batch: Batch) -> int:
     return 0 if batch.targets is None else int(np.sum(np.asarray(batch.targets) != IGNORE))
 
 
-def stack(sequences: Sequence[Array], *, pad: int = 0) -> tuple[Array, Array]:
-    """Return the sequences as rows of one array, padded at the end, and the mask of what is real."""
-    lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
-    mask = np.arange(max(lengths, default=0)) < lengths[:, None]
+def stack(
+    sequences: Sequence[Array], *, pad: int = 0, left: bool = False, rows: int = 0, size: int = 0
+) -> tuple[Array, Array]:
+    """Return the sequences as rows of one array, padded at the end, and the mask of what is real.
+
+    left         pad before them
+    rows, size   add empty rows up to this many, and padding up to this length
+    """
+    lengths = np.zeros((max(rows, len(sequences)), 1), dtype=np.int64)
+    lengths[: len(sequences), 0] = [len(sequence) for sequence in sequences]
+    places = np.arange(max(size, lengths.max(initial=0)))
+    mask = places >= len(places) - lengths if left else places < lengths
     ids = np.full(mask.shape, pad, dtype=np.int64)
     if len(sequences):
         ids[mask] = np.concatenate(sequences)

@@ -11,9 +11,8 @@ arrays, JAX computes it whatever the engine; given NumPy arrays under the engine
 import importlib
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from ..dispatch import Engine
+from ..dispatch import Engine, later
 from ..errors import ConfigError, did_you_mean
 
 ENGINES = ("cpu", "numpy", "jax")
@@ -30,25 +29,10 @@ class Reference(Engine):
     name = "numpy"
     replaces_methods = False
 
-    def trainer(self, *arguments: Any, **settings: Any) -> Any:
-        from ..training.trainer import Trainer
-
-        return Trainer(*arguments, **settings)
-
-    def reader(self, *arguments: Any, **settings: Any) -> Any:
-        from ..generation.reader import CachedReader
-
-        return CachedReader(*arguments, **settings)
-
-    def check_storage(self, weights: str) -> None:
-        from ..generation.storage import check_storage
-
-        check_storage(weights)
-
-    def stored(self, params: Any, weights: str) -> Any:
-        from ..generation.storage import stored
-
-        return stored(params, weights)
+    trainer = later("glassformer.training.trainer", "Trainer")
+    reader = later("glassformer.generation.reader", "CachedReader")
+    check_storage = later("glassformer.generation.storage", "check_storage")
+    stored = later("glassformer.generation.storage", "stored")
 
 
 REFERENCE = Reference()

@@ -19,7 +19,7 @@ from ..setting import texts_of
 from ..text import PublishedTokenizer
 from ..trained_model import END, TrainedModel
 from .sampling import Sampling, likeliest, log_softmax, only_known
-from .texts import generate
+from .texts import collected, generate
 from .writer import generate_steps
 
 TEMPERATURE = 0.7
@@ -102,10 +102,8 @@ def _written(
     )
     found = []
     for row in range(len(batches)):
-        own = [step for step in steps if step.ids[row] >= 0]
-        ids = [int(step.ids[row]) for step in own]
-        logs = [float(step.log_probabilities[row]) for step in own if step.log_probabilities is not None]
-        kept = ids[:-1] if ids and ids[-1] in stop_ids else ids
+        ids, logs = (said := collected(steps, row)).ids, list(said.log_probabilities or ())
+        kept = ids[:-1] if ids[-1] in stop_ids else ids
         found.append((np.array(kept, dtype=np.int64), logs))
     return found
 
@@ -141,7 +139,12 @@ def classify(model: TrainedModel, inputs: Any) -> Any:
         raise LengthError(fact, hint="pass a text, token ids, or a list of either")
     single = isinstance(inputs, str) or (np.ndim(inputs[0]) == 0 and not isinstance(inputs[0], str))
     logits = class_logits(model, [Batch(_ids(model, one)[None]) for one in ([inputs] if single else inputs)])
-    found = [_classified(model, row) for row in np.asarray(ops.softmax(logits)[0])]
+    names = model.labels or tuple(map(str, range(logits.shape[-1])))
+    found = []
+    for row in np.asarray(ops.softmax(logits)[0]):
+        index = int(np.argmax(row))
+        shares = dict(zip(names, row.tolist(), strict=True))
+        found.append(Classification(names[index], index, float(row[index]), shares))
     return found[0] if single else found
 
 
@@ -176,13 +179,6 @@ def _ids(model: TrainedModel, given: Any) -> Array:
         )
     check_length(ids.size, model.config.context, what="the input")
     return ids
-
-
-def _classified(model: TrainedModel, probabilities: Array) -> Classification:
-    labels = model.labels or tuple(map(str, range(len(probabilities))))
-    index = int(np.argmax(probabilities))
-    named = {label: float(share) for label, share in zip(labels, probabilities, strict=True)}
-    return Classification(labels[index], index, float(probabilities[index]), named)
 
 
 class Choice(NamedTuple):

@@ -20,6 +20,7 @@ import numpy as np
 from .. import dispatch
 from ..arrays import Array, Tree, check_ids, check_length
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
+from ..data.examples import stack
 from ..errors import ConfigError, LengthError, ShapeError
 from ..models import Batch, Decoder, EncoderDecoder, Model
 from ..setting import check_count
@@ -96,13 +97,14 @@ class CachedReader(Reader):
             self.cache = model.new_cache()
         else:
             assert sources is not None
-            source, mask = padded(sources)
-            self.cache = model.new_cache(params, source, source_mask=mask)
-        tokens, mask = padded(prompts, left=True)
+            source, mask = stack(sources)
+            self.cache = model.new_cache(params, source, source_mask=None if mask.all() else mask)
+        tokens, mask = stack(prompts, left=True)
+        masks = None if mask.all() else mask
         positions = np.maximum(np.arange(tokens.shape[1]) - (tokens.shape[1] - self.lengths[:, None]), 0)
         for start in range(0, tokens.shape[1], chunk):
             part = slice(start, start + chunk)
-            self._read(tokens[:, part], None if mask is None else mask[:, part], positions[:, part])
+            self._read(tokens[:, part], None if masks is None else masks[:, part], positions[:, part])
 
     def read(self, ids: Array) -> None:
         self._read(ids[:, None], None, self.lengths[:, None])
@@ -249,23 +251,6 @@ def checked(
     if sources is None:
         return read, None
     return read, [_checked_ids(ids, config.source_size, config.context, "the source") for ids in sources]
-
-
-def padded(rows: Rows, *, left: bool = False) -> tuple[Array, Array | None]:
-    """Stack rows of ids, padded with zeros on the right or the left, (R, T); the mask (None: all) marks real tokens."""
-    tokens, mask = filled(rows, len(rows), max(len(row) for row in rows), left=left)
-    return tokens, None if mask.all() else mask
-
-
-def filled(sequences: Rows, rows: int, size: int, *, left: bool = False) -> tuple[Array, Array]:
-    """Return ids as (rows, size), padded with zeros on the right or the left and with empty rows; and their mask."""
-    lengths = np.zeros((rows, 1), np.int64)
-    lengths[: len(sequences), 0] = [len(ids) for ids in sequences]
-    places = np.arange(size)
-    mask = places >= size - lengths if left else places < lengths
-    tokens: Array = np.zeros(mask.shape, dtype=np.int64)
-    tokens[mask] = np.concatenate(sequences)
-    return tokens, mask
 
 
 def _checked_ids(ids: Sequence[int] | Array, vocab: int, context: int, what: str) -> Array:

@@ -73,7 +73,7 @@ class Stream(Iterator[str]):
         if piece := text.finish():
             pieces.append(piece)
             yield piece
-        self.generation = _collected(done, 0, "".join(pieces), text.room)
+        self.generation = collected(done, 0, "".join(pieces), text.room)
         self.at_end(self.generation)
 
 
@@ -253,7 +253,7 @@ def _draw(
 ) -> list[list[Generation]]:
     texts = [_text(model, read, stops) for read in reads for _ in range(n)]
     steps = list(_steps(model, reads, sources, texts, n=n, **settings))
-    drawn = [_collected(steps, row, text.finish(), text.room) for row, text in enumerate(texts)]
+    drawn = [collected(steps, row, text.finish(), text.room) for row, text in enumerate(texts)]
     return [drawn[first : first + n] for first in range(0, len(drawn), n)]
 
 
@@ -319,7 +319,7 @@ class _Text:
         return self.take()
 
 
-def _collected(steps: list[Step], row: int, text: str, room: int) -> Generation:
+def collected(steps: list[Step], row: int, text: str = "", room: int = 0) -> Generation:
     """Gather what the steps hold about one sequence, of which the context has room for `room` tokens."""
     own = [step for step in steps if step.ids[row] >= 0]
     finish = own[-1].finish[row]

@@ -5,7 +5,6 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
 
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..execution import PLAIN, Execution
@@ -102,7 +101,7 @@ def costs(
         dtype=dtype,
         parts=parts,
         parameters=parameters,
-        estimate=12 * _depth(config) * config.width**2,
+        estimate=12 * (config.layers + getattr(config, "encoder_depth", 0)) * config.width**2,
         batch=batch,
         length=length,
         flops_forward=flops,
@@ -132,7 +131,9 @@ def flops_per_token(config: TransformerConfig, length: int) -> int:
     window or a stride lets it see.
     """
     specs = named_leaves(build(config).specs())
-    products = sum(2 * math.prod(spec.shape) for name, spec in specs if _is_matrix(name, spec))
+    # Tables that are only looked up enter no matrix product.
+    matrices = [spec.shape for name, spec in specs if len(spec.shape) == 2 and not name.endswith("table")]
+    products = sum(2 * math.prod(shape) for shape in matrices)
     if config.tied_head and not (isinstance(config, EncoderConfig) and config.head != "tokens"):
         products += 2 * config.vocab * config.width
     causal = not isinstance(config, EncoderConfig)
@@ -153,11 +154,6 @@ def kv_cache_bytes(config: TransformerConfig, batch: int, length: int, itemsize:
     return 2 * config.layers * config.key_heads * config.channels * kept * batch * itemsize
 
 
-def _is_matrix(name: str, spec: Any) -> bool:
-    """Whether a parameter enters a matrix product, as tables that are only looked up do not."""
-    return len(spec.shape) == 2 and not name.endswith("table")
-
-
 def _part(name: str) -> str:
     steps = [step for step in name.split(".") if not step.isdigit()]
     outside = 2 if steps[0] in ("embedding", "source_embedding") else 1
@@ -171,10 +167,6 @@ def _keys_seen(config: TransformerConfig, length: int, *, causal: bool) -> int:
     if config.stride is None:
         return within
     return min(within, both(config.stride) + (within - 1) // config.stride)  # its neighbors, and every stride-th beyond
-
-
-def _depth(config: TransformerConfig) -> int:
-    return config.layers + (config.encoder_depth if isinstance(config, EncoderDecoderConfig) else 0)
 
 
 # --- as people read it ------------------------------------------------------------------------------------------------

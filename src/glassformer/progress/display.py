@@ -141,15 +141,17 @@ def waiting(text: str, *, compiles: bool = True) -> Iterator[ShowCount]:
     words = TextColumn("{task.description}", markup=False)
     bars = Progress(words, BarColumn(bar_width=24), TimeElapsedColumn(), state, console=console, transient=True)
     bar = bars.add_task(text, total=None)
-    lines = _counted_lines(text, clock)
+    logged = time.monotonic()
 
     def count(done: int, total: int, note: str) -> None:
+        nonlocal logged
         clock.total, state.note = total, note
         clock.count(done)
         if on_terminal:
             bars.update(bar, completed=done, total=total)
-        else:
-            lines(note)
+        elif time.monotonic() - logged > PATIENCE:
+            logged = time.monotonic()
+            log(f"{text}: {counted(clock, note)}")
 
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: bars.stop() if bars.live.is_started else None)
@@ -185,18 +187,6 @@ def counted(clock: Stopwatch, note: str) -> str:
     """Say how much is done, and how long the rest will take."""
     left = "" if clock.remaining is None else f", {duration(clock.remaining)} left"
     return f"{clock.done:,} of {clock.total:,} {note}{left}"
-
-
-def _counted_lines(text: str, clock: Stopwatch) -> Callable[[str], None]:
-    logged = time.monotonic()
-
-    def report(note: str) -> None:
-        nonlocal logged
-        if time.monotonic() - logged > PATIENCE:
-            logged = time.monotonic()
-            log(f"{text}: {counted(clock, note)}")
-
-    return report
 
 
 def require_tensorboard(*, wanted: bool) -> None:

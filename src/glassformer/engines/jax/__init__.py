@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dispatch import Engine, Kernel, Kernels, kernels_of
+from ...dispatch import Engine, Kernel, Kernels, kernels_of, later
 
 
 class Jax(Engine):
@@ -46,25 +46,10 @@ class Jax(Engine):
         self.tables[array_type] = ChainMap({kernel.name: kernel}, found)  # type: ignore[assignment]
         return self.tables[array_type]
 
-    def trainer(self, *arguments: Any, **settings: Any) -> Any:
-        from .trainer import JaxTrainer
-
-        return JaxTrainer(*arguments, **settings)
-
-    def reader(self, *arguments: Any, **settings: Any) -> Any:
-        from .reader import JaxReader
-
-        return JaxReader(*arguments, **settings)
-
-    def check_storage(self, weights: str) -> None:
-        from .reader import check_device_storage
-
-        check_device_storage(weights)
-
-    def stored(self, params: Any, weights: str) -> Any:
-        from .reader import placed
-
-        return placed(params, weights)
+    trainer = later(f"{__name__}.trainer", "JaxTrainer")
+    reader = later(f"{__name__}.reader", "JaxReader")
+    check_storage = later(f"{__name__}.reader", "check_device_storage")
+    stored = later(f"{__name__}.reader", "placed")
 
 
 ENGINE = Jax()

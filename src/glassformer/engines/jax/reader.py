@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...arrays import Array, Tree, is_integer
+from ...data.examples import stack
 from ...errors import ConfigError
-from ...generation.reader import CHUNK, Rows, Writing, filled
+from ...generation.reader import CHUNK, Rows, Writing
 from ...generation.sampling import check_finite
 from ...generation.storage import STORAGES
 from ...models import Decoder, EncoderDecoder, Model
@@ -78,13 +79,13 @@ class JaxReader:
         length = max(len(prompt) for prompt in prompts) - 1
         size = min(rounded(length, LEAST), model.config.context) if length else 0
         size = size if size <= chunk else -(-length // chunk) * chunk
-        tokens, mask = filled([prompt[:-1] for prompt in prompts], rows, size, left=True)
+        tokens, mask = stack([prompt[:-1] for prompt in prompts], rows=rows, size=size, left=True)
         capacity = rounded(size + room, LEAST)
         remembered: Remembered = (None, None)
         if sources is not None:  # padded on the right; rows without one read nothing but padding
             assert isinstance(model, EncoderDecoder)
             longest = min(rounded(max(map(len, sources)), LEAST), model.config.context)
-            remembered = compiled.remember(model, self.params, *filled(sources, rows, longest))
+            remembered = compiled.remember(model, self.params, *stack(sources, rows=rows, size=longest))
         self.state = compiled.new_state(model, self.params, (~mask).sum(axis=1), capacity, remembered)
         for start in range(0, size, chunk):
             self.state = compiled.prefill(model, self.params, self.state, tokens[:, start : start + chunk])

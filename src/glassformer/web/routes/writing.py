@@ -12,14 +12,15 @@ import numpy as np
 
 from ...arrays import Array, check_ids, check_length
 from ...config import EncoderConfig
-from ...errors import ChatError, ConfigError, LengthError
+from ...errors import ConfigError
 from ...generation.answer import predict_masks
+from ...generation.conversation import Conversation
 from ...generation.sampling import Sampling, Stage, choose, likeliest, only_known, stages
 from ...generation.texts import CONTEXT_OF_TEXT, encode_prompts
 from ...interpret.reading import answers as answers_apart
 from ...interpret.reading import known_task, labels_of
 from ...text import PublishedTokenizer, StreamDecoder, Tokenizer, pieces_of, printable
-from ...text.chat import encode_chat, render_chat
+from ...text.chat import render_chat
 from ...trained_model import END
 from ...weights.sentence import embed, similarities
 from ..explorer import Explorer, Opened
@@ -162,21 +163,9 @@ def _writer(explorer: Explorer, place: Place, opened: Opened, size: int) -> Writ
 
 def _conversation(opened: Opened, chat: Chat) -> tuple[Ids, frozenset[int]]:
     """Return the ids of a conversation up to the beginning of the next answer, and the tokens that end one."""
-    model = opened.model
-    tokenizer = model.tokenizer
-    if model.chat_template is None or not isinstance(tokenizer, PublishedTokenizer):
-        raise ConfigError(f"{model.title} was not made for conversations", hint="let it continue a text")
-    if not chat:
-        raise ChatError("the conversation has no messages", hint="say something first")
-    ids = _plain(encode_chat(tokenizer, [asdict(one) for one in chat], template=model.chat_template))
-    context = model.config.context
-    if len(ids) > context:
-        raise LengthError(
-            f"the conversation has {len(ids):,} tokens, but this model reads at most {context:,}",
-            hint="leave out its oldest turns, or say it in fewer words",
-        )
-    ending = tokenizer.role_id("eos")
-    return ids, frozenset({*model.end_ids, *(() if ending is None else (ending,))})
+    conversation = Conversation(opened.model)
+    ids = conversation.encoded([asdict(one) for one in chat or ()])
+    return _plain(ids), frozenset(conversation.end_ids)
 
 
 def _plain(ids: Array) -> Ids:
