@@ -28,6 +28,9 @@
     return layers.get(one);
   };
 
+  // Slanted text does not fill its box.
+  const isTurned = (one) => { const { b } = new DOMMatrix(getComputedStyle(one).transform); return Math.abs(b) > 0.01; };
+
   const texts = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
@@ -42,7 +45,7 @@
       const isAway = seen.right - seen.left < 1 || seen.bottom - seen.top < 1;
       if (!seen.scrolls && (box.right - seen.right > 2 || seen.left - box.left > 2 || isAway) && !own.closest("[title]")) found.push(`cut: ${say(node.data)} in ${place(own)}`);
       if (!seen.scrolls && (box.right > innerWidth + 1 || box.left < -1)) found.push(`off the page: ${say(node.data)} in ${place(own)}`);
-      if (!isAway && style.opacity !== "0") texts.push({ node, own, layer: layerOf(own), box: seen, size: box });
+      if (!isAway && style.opacity !== "0" && !isTurned(own)) texts.push({ node, own, layer: layerOf(own), box: seen, size: box });
     }
   }
   for (const box of document.querySelectorAll("input, select, textarea")) {

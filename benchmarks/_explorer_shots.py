@@ -9,12 +9,15 @@ trained once, into shots/runs.
 """
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+import playwright.sync_api
 
 from explorer import Served, chromium
 
@@ -99,10 +102,11 @@ def _photograph(page: Any, asked: Any, name: str) -> None:
 
 
 def _rest(page: Any) -> None:
-    """Wait until a page is at rest, and stays so: what comes into sight asks for more."""
+    """Wait until a page is at rest, and stays so: what comes into sight asks for more. Long work is shown as it is."""
     for _ in range(2):
         page.wait_for_timeout(300)
-        page.wait_for_function(f"() => !({BUSY})")
+        with contextlib.suppress(playwright.sync_api.TimeoutError):
+            page.wait_for_function(f"() => !({BUSY})", timeout=60_000)
 
 
 if __name__ == "__main__":

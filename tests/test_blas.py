@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import glassformer as gf
 from glassformer import blas
-from glassformer.blas import one_blas_thread
+from glassformer.blas import one_blas_thread, one_thread_if_busy
 from glassformer.engines.cpu.cores import cores
 from glassformer.errors import ConfigError
 
@@ -37,6 +37,14 @@ def test_blas_has_one_thread_inside_and_as_many_as_before_afterwards():
     assert set(blas_threads()) == {2}
     with pytest.raises(ZeroDivisionError), one_blas_thread():
         1 / 0  # noqa: B018
+    assert set(blas_threads()) == {2}
+
+
+@pytest.mark.parametrize(("load", "expected"), [(0.5, 2), (1e6, 1)])
+def test_beside_other_jobs_blas_has_one_thread(load, expected, monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load), raising=False)
+    with one_thread_if_busy():
+        assert set(blas_threads()) == {expected}
     assert set(blas_threads()) == {2}
 
 

@@ -4,6 +4,7 @@ BLAS has one number of threads for the whole process. The first block to open no
 the last to close puts it back, in any order and from any thread.
 """
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -89,6 +90,12 @@ class one_blas_thread:  # noqa: N801 - used like a function, and faster than one
 
     def __exit__(self, *_: object) -> None:
         _close(ref(self))
+
+
+def one_thread_if_busy() -> contextlib.AbstractContextManager[None]:
+    """Return a context: one BLAS thread if the machine has more to run than cores, otherwise as many as before."""
+    busy = hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1)
+    return one_blas_thread() if busy else contextlib.nullcontext()
 
 
 def _close(block: "ref[one_blas_thread]") -> None:

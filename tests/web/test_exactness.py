@@ -12,12 +12,13 @@ from browser import TASKS, TEXTS, tiny_explorer
 from glassformer.errors import ConfigError, GlassformerError
 from glassformer.interpret import Logit, Where, gradients
 from glassformer.interpret import changes as made
+from glassformer.interpret.scene import lengths, scene
 from glassformer.interpret.where import axes_of
 from glassformer.tree import flatten
 from glassformer.web.state import BACKWARD, WITH_NUMBER, WITH_OTHER, WORDS
 
-COUNT = 70
-"""Changes for each architecture, one to four in each state: more than 200 in all."""
+CELLS, CHANGES = 40, 70
+"""Cells and changes for each architecture; `benchmarks/explorer.py --only exact` tries more."""
 OTHERS = {"encoder": "02122010", "decoder": "for y in", "encoder-decoder": "4. März 2002"}
 
 ROUTES = {"encoder-decoder": "2001-03"}
@@ -37,8 +38,8 @@ class Page:
         answer = self.line.getresponse()
         return answer.status, answer.read()
 
-    def tile(self, state, what, name, at):
-        status, body = self.post("tile", {"state": state, "what": what, "name": name, "at": at})
+    def tile(self, state, what, name, at, **part):
+        status, body = self.post("tile", {"state": state, "what": what, "name": name, "at": at, **part})
         assert status == 200, body
         (length,) = struct.unpack_from("<I", body)
         facts = json.loads(body[4 : 4 + length])
@@ -106,16 +107,16 @@ def rerun(sent, run, other):
         return error
 
 
-@pytest.mark.parametrize("architecture", TASKS)
-def test_random_changes_equal_a_rerun(page, architecture):
-    rng = np.random.default_rng(15)
+def compare_changes(page, architecture, count, seed=15):
+    """Make changes by the page and in Python, one to four at a time, and compare what comes of them."""
+    rng = np.random.default_rng(seed)
     opened = tiny_explorer(architecture).opened(architecture)
     answer = ROUTES.get(architecture)  # of equal length, so that values can be taken from each other
     watched = [opened.watch(text[architecture], answer) for text in (TEXTS, OTHERS)]
     run, names = watched[0], list(flatten(opened.params))
     start = {"model": architecture, "text": TEXTS[architecture], "answer": answer, "of": SENT_TARGET}
     used: list[str] = []
-    while len(used) < COUNT:
+    while len(used) < count:
         sent = [draw_change(rng, run, OTHERS[architecture]) for _ in range(rng.integers(1, 5))]
         state = {**start, "changes": sent}
         found = rerun(sent, *watched)
@@ -128,8 +129,52 @@ def test_random_changes_equal_a_rerun(page, architecture):
         check(page, state, "value", parameter, flatten(changed.params).__getitem__)
         check(page, state, "gradient", [name for name in chosen if name in back], back.__getitem__)
         check(page, state, "gradient", parameter, flatten(back.params).__getitem__)
+        check_lengths(page, state, changed, back)
         used += [one["word"] for one in sent]
-    assert set(used) == set(WORDS)
+    return used
+
+
+def check_lengths(page, state, run, back):
+    """Compare the widths of the scene's ribbons, of values and of gradients."""
+    for what, arrays in (("value", run), ("gradient", back)):
+        status, body = page.post("ask/lengths", {"state": state, "what": what})
+        assert status == 200, body
+        for name, sent in json.loads(body).items():
+            expected = [None if not np.isfinite(one) else one for one in lengths(arrays[name])]
+            assert sent == expected, (what, name, state)
+
+
+def compare_cells(page, architecture, count, seed=16):
+    """Ask for single entries of what the scene shows and of all else, values and gradients, by tile and by card."""
+    rng = np.random.default_rng(seed)
+    run = tiny_explorer(architecture).opened(architecture).watch(TEXTS[architecture], None)
+    back, state = gradients(run, TARGET), {"model": architecture, "text": TEXTS[architecture], "of": SENT_TARGET}
+    parts = scene(run)
+    drawn = [one.name for part in parts for one in [*part.start, *part.end]]
+    drawn += [one.name for part in parts for block in part.blocks for one in block.stations]
+    for number in range(count):
+        name = str(rng.choice(drawn if number % 2 else list(run)))
+        what = "gradient" if name in back and rng.random() < 0.5 else "value"
+        array = (back if what == "gradient" else run)[name]
+        index = [int(rng.integers(size)) for size in array.shape]
+        *at, row, column = [0, *index] if array.ndim == 1 else index
+        asked = {"rows": [row, row + 1], "columns": [column, column + 1]}
+        cell = page.tile(state, what, name, at, **asked)
+        assert cell.tobytes() == np.float64(array[tuple(index)]).tobytes(), (what, name, index)
+        if number % 10 == 0:
+            status, body = page.post("ask/card", {"state": state, "name": name, "index": index, "wait": True})
+            assert status == 200, body
+            assert json.loads(body)["value"] == run[name][tuple(index)], (name, index)
+
+
+@pytest.mark.parametrize("architecture", TASKS)
+def test_random_changes_equal_a_rerun(page, architecture):
+    assert set(compare_changes(page, architecture, CHANGES)) == set(WORDS)
+
+
+@pytest.mark.parametrize("architecture", TASKS)
+def test_random_cells_equal_those_in_python(page, architecture):
+    compare_cells(page, architecture, CELLS)
 
 
 def test_what_is_neither_true_nor_false_cannot_be_steered(page):

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ..blas import one_thread_if_busy
 from ..errors import ConfigError, GlassformerError
 
 Work = Callable[["Job"], Any]
@@ -49,7 +50,8 @@ class Job:
 
     def _work(self, work: Work) -> None:
         try:
-            self.result = work(self)
+            with one_thread_if_busy():
+                self.result = work(self)
         except StoppedError:
             self.error = {"error": "stopped", "hint": None}
         except GlassformerError as error:

@@ -39,6 +39,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..blas import one_thread_if_busy
 from ..errors import ConfigError, GlassformerError
 from ..weights.registry import cache_folder
 from .explorer import Explorer
@@ -214,7 +215,8 @@ async def _aside(function: Callable[..., Any], *args: Any) -> Any:
 
     def work() -> None:
         try:
-            told = partial(tell, done.set_result, function(*args))
+            with one_thread_if_busy():
+                told = partial(tell, done.set_result, function(*args))
         except Exception as error:
             told = partial(tell, done.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the loop is closed: the request is gone
