@@ -41,8 +41,8 @@ SAVING = ("--disable-gpu", "--disable-site-isolation-trials", "--renderer-proces
 
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 BLANK = "about:blank"
-EXPERIMENTS = ("lens", "attention", "change", "backward")
-VIEWS = ("scene", "attention", "lens", "change", "backward", "training", "writing", "tours", "share")
+EXPERIMENTS = ("lens", "change", "backward")
+VIEWS = ("scene", "lens", "change", "backward", "training", "writing", "tours", "share")
 GO_ON = """(address) => {
   document.activeElement.blur();
   history.replaceState(null, "", address);

@@ -53,7 +53,7 @@ def test_what_is_served_can_be_changed(browser, numpy_engine):
         rest(page)
         assert page.locator("#strip .token").count() == 1
         assert page.locator("#text").count() == 0
-        for view in ("attention", "lens", "change", "backward", "writing", "share"):
+        for view in ("lens", "change", "backward", "writing", "share"):
             open_tab(page, view)
             rest(page)
             assert page.locator(f"#view [data-view={view}]").count() == 1

@@ -5,7 +5,9 @@ import pytest
 from playwright.sync_api import expect
 
 from browser import NARROW, TEXTS, check_access, rest, state, told, visit
+from glassformer.interpret.reading import token_id
 from glassformer.tree import flatten
+from glassformer.web.router import ask
 from glassformer.web.routes import tiles
 from glassformer.web.state import read_state
 
@@ -80,19 +82,117 @@ def test_blocks_heads_and_directions_are_chosen_in_the_picture_and_back_returns(
 def test_a_head_is_switched_off_in_place_and_the_answer_says_what_it_did(page, server, explorer):
     opened(page, server, "decoder")
     page.get_by_role("button", name="What happens without head 0?").click()
-    page.wait_for_function("() => document.querySelector('.scene-story')?.textContent.startsWith('With the changes')")
+    page.wait_for_selector(".scene-story:has-text('Without head 0 of block 0, “')")
     change = {"word": "zero", "name": "blocks.0.attention.output.x", "where": {"head": 0}, "value": 0, "other": ""}
     assert told(page)["changes"] == [change]
     session = explorer.session(read_state(state("decoder", changes=[change])))
     assert not np.array_equal(session.run["logits"], session.plain["logits"])
     page.get_by_role("button", name="What changed").click()
     rest(page)
+    rows = ask(explorer, "outcome", {"state": state("decoder", changes=[change])})["rows"]
+    assert page.locator(".scene-answer .odds").count() == 7
+    for said, row in zip(page.locator(".scene-answer .odds").all_inner_texts()[:6], rows, strict=False):
+        assert [float(one.strip(" %")) for one in said.split("→")] == pytest.approx(
+            [100 * row["before"], 100 * row["after"]], abs=0.06
+        )
     page.get_by_role("button", name="Switch head 0 on again").click()
     page.wait_for_function("() => document.querySelector('.scene-story')?.textContent.startsWith('The likeliest')")
 
 
+WEIGHTS = "blocks.0.attention.attend.weights"
+
+
+def large(page, server, architecture="decoder", name=WEIGHTS, **more):
+    """Open a head in full; return its map of weights."""
+    opened(page, server, architecture, look={"scene": {"zoom": name}}, **more)
+    page.wait_for_selector(".scene-head .heat canvas[data-painted]")
+    rest(page)
+    return page.locator(".scene-head .heat canvas").nth(2)
+
+
+def test_a_head_in_full_shows_products_scores_and_weights_with_words(page, server, explorer):
+    weights = large(page, server)
+    assert page.locator(".scene-head .heat").count() == 3
+    assert page.locator(".scene-head h3").inner_text().startswith("Block 0, head 0: ")
+    weights.focus()
+    page.keyboard.press("ArrowRight")
+    assert "it may not" in page.locator(".scene-cell").inner_text()
+    page.keyboard.press("Enter")
+    page.click("button:has-text('Allow')")
+    page.wait_for_selector("#strip:has-text('allowed to look at')")
+    assert [(one["word"], one["name"]) for one in told(page)["changes"]] == [("put", "blocks.0.attention.attend.mask")]
+    cross = "decoder.blocks.1.cross_attention.attend.weights"
+    large(page, server, "encoder-decoder", cross)
+    shown = ask(explorer, "run", {"state": state("encoder-decoder")})
+    for side, part in ((":not(.across)", "tokens"), (".across", "source")):
+        assert page.locator(f".scene-head .heat >> nth=2 >> .names{side} span").count() == len(shown[part])
+
+
+def test_a_weight_is_dragged_or_typed_and_its_row_still_sums_to_one(page, server, explorer):
+    weights = large(page, server)
+    weights.scroll_into_view_if_needed()
+    box = weights.bounding_box()
+    each = box["height"] / 8
+    page.mouse.move(box["x"] + 1.5 * each, box["y"] + 3.5 * each)  # of the third row, the first key
+    page.mouse.down()
+    page.mouse.move(box["x"] + 1.5 * each, box["y"] + 3.5 * each - 40, steps=4)
+    assert "let go to run the model with it" in page.locator(".scene-cell").inner_text()
+    page.mouse.up()
+    page.wait_for_selector("#strip:has-text('with weight')")
+    rest(page)
+    assert page.locator("#card").is_hidden()
+    field = page.get_by_label("Weight", exact=True)
+    field.fill("0.9")
+    field.press("Enter")
+    page.wait_for_selector("#strip:has-text('with weight 0.9')")
+    changes = told(page)["changes"]
+    assert [one["word"] for one in changes] == ["scale", "put"]
+    row = explorer.session(read_state(state("decoder", changes=changes))).run[WEIGHTS][0, 0, 3]
+    assert row[1] == 0.9
+    assert row.sum() == pytest.approx(1, rel=1e-12)
+    rest(page)
+    assert page.evaluate("document.activeElement.dataset.key") == "weight"
+    assert page.locator(".scene-story").inner_text().startswith("With weight 0.9 from")
+
+
+def test_another_token_is_typed_at_its_lane_and_the_loss_asks_for_it(page, server, explorer):
+    opened(page, server, "decoder")
+    page.locator(".scene-token").nth(4).click()
+    field = page.get_by_label("In the place of")
+    field.fill("y")
+    field.press("Enter")
+    page.wait_for_selector("#strip .token")
+    number = token_id(explorer.opened("decoder").model, "y")
+    sent = [(one["name"], one["where"]["position"], one["value"]) for one in told(page)["changes"]]
+    assert sent == [("tokens", 4, number), ("targets", 3, number)]
+    rest(page)
+    assert page.locator(".scene-token.put").all_inner_texts() == ["y"]
+    assert page.locator(".scene-story").inner_text().startswith("With “y” in the place of “x” at 4, ")
+
+
+def test_a_neuron_is_scaled_and_a_weight_edited_on_their_cards(page, server):
+    opened(page, server, "decoder")
+    click_cell(page, "blocks.0.feed_forward.down.x", 2, 3, (8, 16))
+    page.get_by_label("Neuron 3 at all positions, times").fill("2")
+    page.get_by_role("button", name="Scale it").click()
+    page.wait_for_selector("#strip:has-text('with neuron 3 of block 0 times 2')")
+    rest(page)
+    page.get_by_role("button", name="query", exact=True).click()
+    page.locator(".scene-detail summary").click()
+    rest(page)
+    page.locator(".scene-detail details canvas").first.click(position={"x": 3, "y": 3})
+    page.wait_for_function(CARD_OF, arg="blocks.0.attention.query.w[")
+    page.get_by_label("Another number in its place").fill("0.75")
+    page.get_by_role("button", name="Put it there").click()
+    page.wait_for_selector("#strip:has-text('with blocks.0.attention.query.w (row 0, feature 0) = 0.75')")
+    words = [(one["word"], one["where"], one["value"]) for one in told(page)["changes"]]
+    assert words == [("scale", {"feature": 3}, 2), ("put", {"row": 0, "feature": 0}, 0.75)]
+
+
 def test_the_picture_is_accessible_and_fits_a_phone(page, server):
-    opened(page, server, "encoder-decoder")
+    large(page, server, "encoder-decoder", "decoder.blocks.0.cross_attention.attend.weights")
+    page.locator(".scene-token").first.click()
+    page.locator(".scene-cards summary").last.click()
     check_access(page)
     page.set_viewport_size(NARROW)
     assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
@@ -147,12 +247,12 @@ def test_values_gradients_and_what_a_change_did_stand_side_by_side(page, server)
     for name, count in (("Forward", 1), ("Backward", 1), ("Both", 2), ("What changed", 3)):
         page.get_by_role("button", name=name, exact=True).click()
         expect(heats).to_have_count(count)
-    assert "before the changes" in page.locator("#view").inner_text()
+    assert "hatched: before" in page.locator("#view").inner_text()
     strip = page.locator("#strip")
     page.get_by_role("button", name="Take all back").click()
-    expect(strip).not_to_contain_text("block 0, attention: off")
+    expect(strip).not_to_contain_text("without the attention of block 0")
     page.keyboard.press("Control+z")
-    expect(strip).to_contain_text("block 0, attention: off")
+    expect(strip).to_contain_text("without the attention of block 0")
 
 
 def test_a_block_of_a_decoder_lists_its_parts_in_the_order_of_the_computation(page, server):

@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from browser import TASKS, TEXTS, Troubles, check_access, open_tab, rest, state, visit
+from browser import TASKS, TEXTS, Troubles, check_access, rest, state, visit
 from glassformer.web.page_export import page_state, standalone_page
 from glassformer.web.router import ask, load_routes
 
@@ -73,8 +73,8 @@ def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, bro
             assert row != "–"
     assert one.locator("#card button:has-text('Prove')").count() == 0
     if architecture == "encoder":
-        open_tab(one, "attention")
-        assert one.get_by_role("button", name="Switch this head off").is_disabled()
+        assert one.get_by_role("button", name="What happens without head").is_disabled()
+        one.click("#tab-experiments")
         controls = "button, input, select, textarea"
         for tab, offered in {"lens": "input", "change": controls, "writing": controls}.items():
             one.click(f"#tab-{tab}")
@@ -137,16 +137,17 @@ def test_a_file_of_several_models_opens_each_of_them(browser, explorer, tmp_path
     other = ask(explorer, "open", {"model": "decoder"})["example"]
     states = [page_state("encoder", TEXTS["encoder"]), page_state("decoder", other)]
     path = tmp_path / "several.html"
-    path.write_text(standalone_page(explorer, states[0], others=states[1:], view="attention"), encoding="utf-8")
+    look = {"scene": {"zoom": "blocks.0.attention.attend.weights"}}
+    path.write_text(standalone_page(explorer, states[0], others=states[1:], look=look), encoding="utf-8")
     troubles = Troubles()
     one = browser.new_page()
     troubles.watch(one, path.as_uri())
     one.goto(path.as_uri())
-    one.wait_for_selector("[data-view=attention] canvas")
+    one.wait_for_selector(".scene-head canvas")
     one.locator("#model").select_option("decoder")
     one.wait_for_function("(text) => document.querySelector('#text')?.value === text", arg=other)
     rest(one)
-    assert one.locator("[data-view=attention] canvas").count() > 0
+    assert one.locator(".scene-head canvas").count() > 0
     assert one.locator("#view .bad:visible, #status p").count() == 0
     assert troubles == []
     one.close()

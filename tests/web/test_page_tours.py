@@ -77,7 +77,7 @@ def test_nothing_is_shown_before_an_answer_and_a_right_one_is_praised(page, serv
     assert page.locator("#view [data-view=tours]").count() == 1
     assert page.locator("#tour button:has-text('Next')").is_disabled()
     answer(page)
-    page.wait_for_selector("#view [data-view=attention]")
+    page.wait_for_selector("#view .scene-head")
     page.click("#tour button:has-text('Next')")
     page.wait_for_selector("#tour .tour-top:has-text('step 2 of')")
     page.fill("#tour input", "1")
@@ -87,7 +87,7 @@ def test_nothing_is_shown_before_an_answer_and_a_right_one_is_praised(page, serv
     page.wait_for_selector("#tour .tour-top:has-text('step 3 of')")
     page.click("#tour button:has-text('they all grow')")
     page.wait_for_selector("#tour .tour-why:has-text('Not quite: nothing.')")
-    page.wait_for_selector("#strip:has-text('add 5 blocks.0.attention.attend.scores')")
+    page.wait_for_selector("#strip:has-text('with 5 added to blocks.0.attention.attend.scores')")
 
 
 def test_a_tour_is_left_and_gone_on_with_and_changes_of_ones_own_come_back(page, server):
@@ -101,7 +101,7 @@ def test_a_tour_is_left_and_gone_on_with_and_changes_of_ones_own_come_back(page,
     page.reload()  # the address keeps where one is
     page.wait_for_selector("#tour .tour-top:has-text('step 2 of')")
     page.click("#tour button:has-text('Leave the tour')")
-    page.wait_for_selector("#strip:has-text('block 0, attention, head')")
+    page.wait_for_selector("#strip:has-text('without head 1 of block 0')")
     assert told(page)["changes"] == own
     page.click("[data-tour=softmax] button:has-text('Go on at step 2')")
     page.wait_for_selector("#tour .tour-top:has-text('step 2 of')")

@@ -3,6 +3,7 @@
     scene(run)            the stacks of the model, each from its embedding through its blocks to its end
     growth(run)           how much each sublayer adds to the stream
     lengths(array)        ‖·‖ of the vector at each position: how wide the residual stream is drawn
+    moved(before, after)  how far a change moves what the model returns
 
 A picture shows one block open and the others closed, so a block has a list of stations of its own.
 """
@@ -11,7 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import ops
 from ..arrays import Array
+from ..dispatch import use_engine
 from .names import VECTORS
 from .run import Run
 from .stream import ATTENTIONS, points, stacks, sublayers
@@ -40,12 +43,14 @@ class Station(NamedTuple):
     name    of the value, to be read and changed
     part    the sublayer that it belongs to: attention, cross_attention or feed_forward; empty outside of them
     rows    whose tokens stand at its rows: tokens or source; empty where it has one row
+    layers  the layers whose parameters it is made with
     """
 
     kind: str
     name: str
     part: str
     rows: str
+    layers: list[str]
 
 
 class Block(NamedTuple):
@@ -89,6 +94,29 @@ def lengths(array: Array) -> list[float]:
     return np.linalg.norm(np.asarray(array, dtype=np.float64)[0], axis=-1).tolist()
 
 
+def moved(before: Run, after: Run) -> float:
+    """Return ‖after − before‖ / ‖before‖ of what the model returns."""
+    was, now = (np.asarray(run.logits, dtype=np.float64) for run in (before, after))
+    size = float(np.linalg.norm(was))
+    return float(np.linalg.norm(now - was)) / size if size else 0.0
+
+
+def fallen_most(before: Run, after: Run) -> int:
+    """Return the position where the token that was the likeliest lost most of its probability."""
+    with use_engine("numpy"):
+        was, now = (ops.softmax(np.asarray(run.logits[0], dtype=np.float64))[0] for run in (before, after))
+    best = was.argmax(axis=-1)[:, None]
+    return int(np.argmax(np.take_along_axis(was - now, best, axis=-1)))
+
+
+def _station(kind: str, name: str, part: str, rows: str) -> Station:
+    """Return a station with the layers whose parameters it is made with."""
+    base = name.removesuffix(".down.x")
+    known = {"adds": [f"{name}.output", f"{name}.down"], "hidden": [f"{base}.gate", f"{base}.up"]}
+    without = ("weights", "mixture", "stream")
+    return Station(kind, name, part, rows, [] if kind in without else known.get(kind, [name]))
+
+
 def _stack(run: Run, stack: str, prefix: str) -> StackScene:
     of_source = len(stacks(run)) == 2 and stack == "encoder"
     rows = "source" if of_source else "tokens"
@@ -105,15 +133,15 @@ def _stack(run: Run, stack: str, prefix: str) -> StackScene:
         for one in parts:
             stations += _sublayer(run, one.name, one.kind, rows)
             if every:
-                stations.append(Station("stream", next(behind), "", rows))
+                stations.append(Station("stream", next(behind), "", rows, []))
         if not every or not parts:
-            stations.append(Station("stream", name, "", rows))
+            stations.append(Station("stream", name, "", rows, []))
         blocks.append(Block(name, stations))
     first = "source_embedding" if of_source else "embedding"
     around = prefix.removesuffix("blocks")
     ends = [("norm", f"{around}final_norm"), ("pool", "pool"), ("vectors", VECTORS)]
-    end = [Station(kind, name, "", "" if kind == "pool" else rows) for kind, name in ends if name in run]
-    return StackScene(stack, rows, [Station("embedding", first, "", rows)], blocks, end if not of_source else end[:1])
+    end = [_station(kind, name, "", "" if kind == "pool" else rows) for kind, name in ends if name in run]
+    return StackScene(stack, rows, [_station("embedding", first, "", rows)], blocks, end if not of_source else end[:1])
 
 
 def _sublayer(run: Run, name: str, kind: str, rows: str) -> list[Station]:
@@ -127,4 +155,4 @@ def _sublayer(run: Run, name: str, kind: str, rows: str) -> list[Station]:
     else:
         found += [("hidden", f"{name}.down.x", rows)]
     found += [("adds", name, rows)]
-    return [Station(what, own, kind, whose) for what, own, whose in found if own in run]
+    return [_station(what, own, kind, whose) for what, own, whose in found if own in run]

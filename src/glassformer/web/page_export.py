@@ -136,7 +136,7 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-VIEWS = ("scene", "attention", "lens", "backward")
+VIEWS = ("scene", "lens", "backward")
 """The views of a file that is made without a browser."""
 CELLS = (128, 64, 32, 16, 8)
 """Cells of a tile along one side: the first with which everything fits."""
@@ -342,7 +342,6 @@ def _tiles(explorer: Explorer, state: dict[str, Any], what: str, cells: int) -> 
 def opening_questions(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what views ask before anything is clicked."""
     about: list[tuple[str, dict[str, Any]]] = [
-        ("attention", {"state": state}),
         ("backward", {"state": state}),
         ("optimizers", {}),
     ]
@@ -351,7 +350,7 @@ def opening_questions(explorer: Explorer, state: dict[str, Any]) -> list[dict[st
 
 def _scene_questions(state: dict[str, Any], whats: tuple[str, ...]) -> list[dict[str, Any]]:
     """Return what the scene asks, forward and backward, and the formulas of its cards."""
-    asked = [{"word": word, "question": {"state": state}} for word in ("run", "scene", "formulas")]
+    asked = [{"word": word, "question": {"state": state}} for word in ("run", "scene", "attention", "formulas")]
     return asked + [{"word": "lengths", "question": {"state": state, "what": what}} for what in whats]
 
 
@@ -372,7 +371,7 @@ def _places(explorer: Explorer, state: dict[str, Any]) -> dict[str, int]:
 
 
 def _heads(kept: ExportedAnswers, state: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what the view of attention asks when another head is chosen."""
+    """Return what the scene asks when another head is chosen."""
     found = kept.answers.get(key_of("attention", {"state": state}, kept.state), {"kinds": []})
     asked: list[dict[str, Any]] = []
     for kind in found["kinds"]:

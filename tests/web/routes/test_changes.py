@@ -54,14 +54,23 @@ def test_a_second_text_is_shown_as_it_is_read(explorer):
 def test_the_outcome_has_both_probabilities(explorer, architecture):
     off = ask(explorer, "switches", {"state": state(architecture)})["rows"][0]["parts"][0]["off"]
     asked = state(architecture, changes=off)
-    found = ask(explorer, "outcome", {"state": asked})
+    found = ask(explorer, "outcome", {"state": asked, "position": -1})
     seen = explorer.session(read_state(asked))
     row = (0,) if architecture == "encoder" else (0, -1)
     before, after = (ops.softmax(run.logits[row])[0] for run in (seen.plain, seen.run))
     for one in found["rows"]:
         assert (one["before"], one["after"]) == (before[one["id"]], after[one["id"]])
-    assert found["rows"][0]["rank_after"] == 1
+    assert found["moved"] > 0
     assert {int(np.argmax(before)), int(np.argmax(after))} <= {one["id"] for one in found["rows"]}
+
+
+def test_of_an_answer_the_position_is_the_one_that_lost_most(explorer):
+    off = [{"word": "zero", "name": "decoder.blocks.0.cross_attention"}]
+    asked = state("encoder-decoder", changes=off)
+    seen = explorer.session(read_state(asked))
+    before, after = (ops.softmax(run.logits)[0][0] for run in (seen.plain, seen.run))
+    lost = [before[n, before[n].argmax()] - after[n, before[n].argmax()] for n in range(len(before))]
+    assert ask(explorer, "outcome", {"state": asked})["position"] == int(np.argmax(lost))
 
 
 def test_another_position_has_its_own_outcome(explorer):

@@ -41,30 +41,31 @@ function paint(bytes, place, number, top, signed, family = "value") {
   bytes[place + 3] = 255;
 }
 
-// Paint numbers on a canvas, one pixel for each.
-export function paintCells(canvas, cells, [height, width], top, signed, family = "value") {
+// Paint numbers on a canvas, one pixel for each; `strength` says how opaque each one is.
+export function paintCells(canvas, cells, [height, width], top, signed, family = "value", strength = null) {
   const bytes = new Uint8ClampedArray(height * width * 4);
-  cells.forEach((number, n) => paint(bytes, n * 4, number, top, signed, family));
+  cells.forEach((number, n) => {
+    paint(bytes, n * 4, number, top, signed, family);
+    if (strength) bytes[n * 4 + 3] = 255 * strength(n);
+  });
   Object.assign(canvas, { width, height });
   canvas.getContext("2d").putImageData(new ImageData(bytes, width, height), 0, 0);
 }
 
-export function cssColor(number, top, signed = true) {
+function bytesOf(number, top, signed, family) {
   const bytes = new Uint8ClampedArray(4);
-  paint(bytes, 0, number, top, signed);
-  return `rgb(${bytes[0]}, ${bytes[1]}, ${bytes[2]})`;
+  paint(bytes, 0, number, top, signed, family);
+  return bytes;
 }
 
-// The style of what stands on that color.
+// The style of what stands on the color of a number.
 export function colored(number, top, signed = true) {
-  return { background: cssColor(number, top, signed), color: inkOn(number, top, signed) };
+  return { background: `rgb(${bytesOf(number, top, signed).slice(0, 3).join(", ")})`, color: inkOn(number, top, signed) };
 }
 
 // Ink that is read on that color: of black and white the one with more contrast, which is enough for any color.
-export function inkOn(number, top, signed = true) {
-  const bytes = new Uint8ClampedArray(4);
-  paint(bytes, 0, number, top, signed);
+export function inkOn(number, top, signed = true, family = "value") {
   const linear = (byte) => (byte <= 10 ? byte / 3294 : ((byte / 255 + 0.055) / 1.055) ** 2.4);
-  const light = 0.2126 * linear(bytes[0]) + 0.7152 * linear(bytes[1]) + 0.0722 * linear(bytes[2]);
-  return light > 0.179 ? "#000000" : "#ffffff";
+  const [red, green, blue] = bytesOf(number, top, signed, family);
+  return 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue) > 0.179 ? "#000000" : "#ffffff";
 }

@@ -3,7 +3,8 @@
 import { button, fill, make, short, visible } from "./dom.js";
 import { live } from "./kept.js";
 import { work } from "./server.js";
-import { change, look, runState } from "./state.js";
+import { headInScene } from "./scene_stack.js";
+import { change, look, runState, state } from "./state.js";
 
 const BARS = 16; // parts with a bar of their own; the others are one bar together
 const PART_KINDS = { embedding: "embeddings", head: "heads", feed_forward: "feed-forward", bias: "biases" };
@@ -83,9 +84,9 @@ function partName(part) {
   return bias ? `layer ${layer} ${of.replace("_", "-")} bias` : part.name;
 }
 
-// A head can be looked at among the maps of attention.
+// A head can be looked at in the scene.
 function partLink(part, page) {
   if (part.kind !== "head") return null;
   const kind = part.name.includes("cross") ? "cross" : page.info.architecture === "encoder" ? "encoder" : "decoder";
-  return () => { look("attention", { kind, layer: part.layer, head: part.head, what: "value" }); change({ view: "attention" }, { undoable: false }); };
+  return () => change({ view: "scene", look: { ...state().look, ...headInScene(kind, part.name.replace(/\.output.*$/, ""), part.layer, part.head) } }, { undoable: false });
 }

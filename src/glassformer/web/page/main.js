@@ -6,7 +6,6 @@ import { ask } from "./server.js";
 import { canRedo, canUndo, change, onState, readAddress, redo, runState, state, takeBack, undo } from "./state.js";
 import { closeCard, redrawCard } from "./card.js";
 import { page } from "./page.js";
-import { attentionView } from "./attention.js";
 import { backwardView } from "./backward.js";
 import { changeView } from "./change_view.js";
 import { lensView } from "./lens.js";
@@ -19,8 +18,8 @@ import { drawTour, toursView } from "./tours.js";
 import { changeInWords } from "./trials.js";
 
 // {id, title, draw(place, page)}: four places, of which Experiments has several views; the guide and sharing stand beside them.
-const VIEWS = [sceneView, lensView, attentionView, changeView, backwardView, trainingView, writingView, toursView, shareView];
-const EXPERIMENTS = ["lens", "attention", "change", "backward"];
+const VIEWS = [sceneView, lensView, changeView, backwardView, trainingView, writingView, toursView, shareView];
+const EXPERIMENTS = ["lens", "change", "backward"];
 const BESIDE = ["tours", "share"];
 const $ = (id) => document.getElementById(id);
 const BAD_ADDRESS = "This address could not be read: it may have been cut short. The page starts from the beginning.";

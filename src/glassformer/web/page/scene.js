@@ -7,42 +7,51 @@ import { heat } from "./heat.js";
 import { kept, live } from "./kept.js";
 import { page } from "./page.js";
 import { sceneStory } from "./scene_answers.js";
+import { headPanel } from "./scene_head.js";
 import { setScene, StackPicture } from "./scene_stack.js";
 import { ask } from "./server.js";
-import { change, look, runState } from "./state.js";
+import { change, look, runState, state } from "./state.js";
 import { everyTensor } from "./tensors.js";
 
 export const sceneView = { id: "scene", title: "Scene", draw };
 
 const SHOWN = { values: ["value"], gradients: ["gradient"], both: ["value", "gradient"], change: ["change"] };
+let zoomed = null; // what stood large in the picture before
 let drawn = null; // the scene on the page: it stays until the next one is painted
 
 function draw(place) {
   const box = make("section", { class: "scene", "aria-label": "The scene" });
-  const before = drawn?.isConnected && drawn.dataset.model === page.opened.replace(/@\d+$/, "") ? [...drawn.childNodes] : null;
+  const before = drawn?.isConnected && drawn.dataset.model === page.opened.replace(/@\d+$/, "") ? drawn : null;
   box.dataset.model = page.opened.replace(/@\d+$/, "");
-  if (before) box.append(...before);
+  const focused = before?.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  const scrolled = [...(before?.querySelectorAll(".scene-scroll") ?? [])].map((one) => one.scrollLeft);
+  if (before) box.append(...before.childNodes);
   drawn = box;
   place.append(welcome(), box, everyTensor(page));
-  ask("scene", { state: runState() }).then((found) => drawFound(box, found, Boolean(before)))
+  Promise.all([ask("scene", { state: runState() }), state().changes.length ? ask("outcome", { state: runState() }) : null])
+    .then(([found, outcome]) => drawFound(box, found, outcome, before && { focused, scrolled }))
     .catch((error) => fill(box, make("p", { class: "bad" }, error.message)));
 }
 
-async function drawFound(box, found, wait) {
+async function drawFound(box, found, outcome, before) {
   const settings = look("scene");
   const shown = settings.shown in SHOWN && (settings.shown !== "change" || page.hasChanges) ? settings.shown : "values";
   const whats = SHOWN[shown];
   const wide = Math.max(320, box.clientWidth || innerWidth - 40);
-  const parts = found.parts.map((part, n) => new StackPicture(part, { page, found, whats, wide, isLast: n === found.parts.length - 1 }));
+  const parts = found.parts.map((part, n) => new StackPicture(part, { page, found, whats, wide, outcome, fades: outcome !== null && shown === "values", isLast: n === found.parts.length - 1 }));
   for (const one of parts) one.draw();
   const what = whats.at(-1) === "change" ? "value" : whats.at(-1);
   const widened = ask("lengths", { state: runState(), what }).then((lengths) => { for (const one of parts) one.widen(lengths, what); });
-  if (wait) await Promise.all([widened, ...parts.flatMap((one) => one.loads)]);
+  if (before) await Promise.all([widened, ...parts.flatMap((one) => one.loads)]);
   if (drawn !== box) return;
-  const detail = make("div", { class: "scene-detail" });
-  fill(box, make("p", { class: "scene-story" }, sceneStory(page)), tools(shown), parts.map((one) => one.element), detail);
-  drawDetail(detail, found, whats);
-  await widened;
+  const detail = make("div", { class: "scene-detail stack" });
+  fill(box, make("p", { class: "scene-story" }, sceneStory(page, outcome)), tools(shown, outcome), parts.map((one) => one.element), detail);
+  box.querySelectorAll(".scene-scroll").forEach((one, n) => { one.scrollLeft = before?.scrolled[n] ?? 0; });
+  const ready = drawDetail(detail, found, whats, wide);
+  await Promise.all([widened, ready]);
+  if (before?.focused && document.activeElement === document.body) [...box.querySelectorAll("[data-key]")].find((one) => one.dataset.key === before.focused)?.focus({ preventScroll: true });
+  if (settings.zoom && settings.zoom !== zoomed) detail.scrollIntoView({ block: "nearest" });
+  zoomed = settings.zoom;
 }
 
 let resized = null; // the picture is laid out for a width
@@ -54,12 +63,13 @@ addEventListener("resize", () => {
 // What this page is; on the first visit with a way in for everyone.
 function welcome() {
   if (isKnown()) return "";
+  const weights = page.run.values.find((one) => one.name.endsWith(`${page.run.source ? "decoder.blocks.0.cross_" : "blocks.0."}attention.attend.weights`));
   const way = (title, act, settings) => button(title, () => { known(); act(); }, settings);
   const box = make("div", { class: "box row welcome" },
     make("p", { class: "quiet" }, "This is one run of the model on the text above, from the tokens on the left to its answer on the right. Every strip of color is a vector that it computed."),
     way("I am new to this", () => change({ view: "tours" }, { undoable: false }), { class: "main" }),
     page.run.loss === null && !page.run.next ? null : way("Show me the gradients", () => setScene({ shown: "gradients" })),
-    way("I want to change something", () => change({ view: "change" }, { undoable: false }), live),
+    weights ? way("I want to change something", () => setScene({ zoom: weights.name }), live) : null,
     button("Close", () => { known(); box.remove(); }));
   return box;
 }
@@ -72,12 +82,12 @@ function known() {
   localStorage.setItem("glassformer", "known");
 }
 
-function tools(shown) {
-  const choose = (title, id, says) => button(title, () => setScene({ shown: id }), { "aria-pressed": String(id === shown), title: says });
+function tools(shown, outcome) {
+  const choose = (title, id, says) => button(title, () => setScene({ shown: id }), { "aria-pressed": String(id === shown), title: says, "data-key": id });
   return make("div", { class: "row scene-tools" }, make("div", { class: "row", role: "group", "aria-label": "What is shown" },
     choose("Forward", "values", "the values, from the tokens to the answer"),
     page.whats?.includes("gradient") === false ? null : [choose("Backward", "gradients", "the gradients, from the loss to the tokens"), choose("Both", "both", "each strip: the value above, its gradient below")], page.hasChanges ? choose("What changed", "change", "the values minus those before the changes") : null),
-  make("span", { class: "scene-legend", "aria-hidden": "true" }, legend(shown)));
+  make("span", { class: "scene-legend", "aria-hidden": "true" }, legend(shown), outcome && shown === "values" ? " · pale: as before the changes" : ""));
 }
 
 function legend(shown) {
@@ -85,17 +95,23 @@ function legend(shown) {
   return [shown === "gradients" ? null : swatch("values", "negative", "positive value"), shown === "gradients" || shown === "both" ? swatch("gradients", "negative", "positive gradient") : null, swatch("weights", "no", "most attention")].filter(Boolean).flat();
 }
 
-// The tensor that was chosen, large; every cell opens its card.
-function drawDetail(place, found, whats) {
+// The station that was chosen, large: a head, or a tensor with the weights that made it. Every cell opens its card.
+function drawDetail(place, found, whats, wide) {
   const { zoom } = look("scene");
-  const station = found.parts.flatMap((part) => [...part.start, ...part.blocks.flatMap((block) => block.stations), ...part.end].map((one) => ({ ...one, stack: part.stack }))).find((one) => one.name === zoom);
+  const all = found.parts.flatMap((part) => [...part.start, ...part.blocks.flatMap((block) => block.stations), ...part.end].map((one) => ({ ...one, stack: part.stack })));
+  const station = all.find((one) => one.name === zoom);
   const tensor = station && page.run.values.find((one) => one.name === zoom);
-  if (!tensor) return;
-  const head = look("scene")[station.stack]?.head ?? 0;
-  const at = tensor.shape.length === 4 ? [0, head] : tensor.shape.slice(0, -2).map(() => 0);
-  const where = zoom.split(".").map((word) => word.replaceAll("_", " "));
-  fill(place, make("nav", { class: "scene-crumbs", "aria-label": "Where you are" }, button("Scene", () => setScene({ zoom: null }), { class: "link" }), where.map((word) => make("span", {}, ` › ${/^\d+$/.test(word) ? `block ${word}` : word}`)), tensor.shape.length === 4 ? make("span", {}, ` › head ${head}`) : null),
-    make("p", { class: "quiet" }, `${found.says[station.kind]}.`),
-    make("div", { class: "pair" }, whats.map((what) => heat({ ...tensor, what, at, ...page.labelsFor(tensor), size: Math.min(900, place.clientWidth - 40), title: `${what === "value" ? "" : `${what} of `}${zoom}`,
-      onpick: (index) => openCard({ name: zoom, index, gradient: what === "gradient" }) }))));
+  if (!tensor) return null;
+  const head = Math.min(look("scene")[station.stack]?.head ?? 0, (tensor.shape[1] || 1) - 1);
+  const where = zoom.split(".").map((word) => (/^\d+$/.test(word) ? `block ${word}` : word.replaceAll("_", " ")));
+  const crumbs = make("nav", { class: "scene-crumbs", "aria-label": "Where you are" }, button("Scene", () => setScene({ zoom: null }), { class: "link", "data-key": "crumbs" }), ` › ${where.join(" › ")}${station.kind === "weights" ? ` › head ${head}` : ""}`);
+  fill(place, crumbs, make("p", { class: "quiet" }, `${found.says[station.kind][0].toUpperCase()}${found.says[station.kind].slice(1)}.`));
+  if (station.kind === "weights") { place.append(headPanel({ station, head, layer: Number(/\.(\d+)\./.exec(zoom)[1]), whats, wide })); return place.lastChild.ready; }
+  const large = (one, what, title) => heat({ ...one, what, at: one.shape.slice(0, -2).map(() => 0), ...page.labelsFor(one), large: true, size: Math.min(900, wide - 40), title,
+    onpick: (index) => openCard({ name: one.name, index, gradient: what === "gradient" }) });
+  const made = page.run.parameters.filter((one) => station.layers.some((layer) => one.name.startsWith(`${layer}.`)));
+  place.append(make("div", { class: "pair" }, whats.map((what) => large(tensor, what, `${what === "value" ? "" : `${what} of `}${zoom}`))));
+  if (made.length) place.append(make("details", { open: look("scene").made === true, ontoggle: (event) => { look("scene", { made: event.target.open }); if (event.target.open && event.target.childElementCount === 1) event.target.append(make("div", { class: "pair" }, made.map((one) => whats.map((what) => large(one, what, `${what === "value" ? "" : `${what} of `}${one.name}`))).flat())); } },
+    make("summary", {}, `The weights that made it: ${made.map((one) => one.name).join(", ")}`)));
+  return place.querySelector("figure").ready;
 }

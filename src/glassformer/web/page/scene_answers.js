@@ -1,37 +1,47 @@
-// What the model answers: bars at the end of the scene, and one sentence above it.
+// What the model answers: bars at the end of the scene, and one sentence above it. With changes, both show before and after.
 
 import { percent } from "./bars.js";
 import { make, short, visible } from "./dom.js";
+import { state } from "./state.js";
+import { changesInWords } from "./trials.js";
 
 const BARS = 7;
 
-export function sceneAnswers(page, { x, y, width }) {
+// outcome: how likely tokens are before and after the changes; null without changes.
+export function sceneAnswers(page, outcome, { x, y, width }) {
   const { run } = page;
-  const list = run.next.slice(0, BARS);
-  const top = Math.max(...list.map((one) => one.probability), ...(page.hasChanges ? run.next_before.map((one) => one.probability) : []), 1e-9);
-  const rows = list.map((one) => {
-    const before = page.hasChanges ? run.next_before.find((other) => other.id === one.id)?.probability ?? null : null;
-    return make("div", { class: "scene-answer" }, make("span", { class: "word" }, visible(one.label)), make("span", { class: "odds" }, percent(one.probability)),
-      make("span", { class: "track", "aria-hidden": "true" }, make("i", { style: { width: `${(100 * one.probability) / top}%` } }), before === null ? null : make("b", { title: `before: ${percent(before)}`, style: { left: `${(100 * before) / top}%` } })));
-  });
-  const title = page.info.classes ? "class" : run.source ? "next in the answer" : "next token";
+  const list = outcome?.rows.length ? outcome.rows : run.next.map((one) => ({ ...one, after: one.probability }));
+  const was = mostOf(list, "before");
+  const shown = list.slice(0, BARS).includes(was) ? list.slice(0, BARS) : [...list.slice(0, BARS - 1), was];
+  const top = Math.max(1e-9, ...shown.flatMap((one) => [one.after, one.before ?? 0]));
+  const bar = (kind, share) => make("i", { class: kind, style: { width: `${(100 * share) / top}%` } });
+  const rows = shown.map((one) => make("div", { class: "scene-answer" }, make("span", { class: "word" }, visible(one.label)),
+    make("span", { class: "odds" }, one.before === undefined ? "" : `${percent(one.before)} → `, make("b", {}, percent(one.after))),
+    make("span", { class: one.before === undefined ? "track" : "track both", "aria-hidden": "true" }, one.before === undefined ? null : bar("before", one.before), bar("after", one.after))));
+  const title = page.info.classes ? "class" : outcome && run.source ? `after “${run.tokens.slice(1, outcome.position + 1).map((token) => token.label).join("")}”` : run.source ? "next in the answer" : "next token";
   return make("div", { class: "scene-answers", style: { left: `${x}px`, top: `${y - 28}px`, width: `${width}px` } }, make("h3", {}, title), rows,
-    run.loss === null ? null : make("p", { class: "quiet" }, `loss ${short(run.loss, 4)}`), page.hasChanges ? make("p", { class: "quiet" }, "▏ before the changes") : null);
+    run.loss === null ? null : make("p", { class: "quiet" }, outcome ? `loss ${short(run.loss_before, 4)} → ${short(run.loss, 4)}` : `loss ${short(run.loss, 4)}`),
+    outcome ? make("p", { class: "quiet" }, "hatched: before the changes") : null);
 }
 
+const mostOf = (rows, when) => rows.reduce((most, one) => (one[when] > most[when] ? one : most), rows[0]);
+const quoted = (one) => make("b", {}, `“${visible(one.label)}”`);
+
 // What the model answers, and what the changes did to it.
-export function sceneStory(page) {
+export function sceneStory(page, outcome) {
   const { run, info } = page;
+  if (outcome) return [`${changesInWords(state().changes)}, `, ...changedStory(page, outcome)];
   if (!run.next) return `The model reads ${(run.source ?? run.tokens).length} tokens and returns one vector for each.`;
   const [best] = run.next;
-  if (run.source && !page.hasChanges) return ["The model reads ", make("b", {}, `“${run.source.map((token) => token.label).join("")}”`), " and writes ", make("b", {}, `“${run.tokens.slice(1).map((token) => token.label).join("")}”`), "."];
-  const word = (one) => make("b", {}, `“${visible(one.label)}”`);
-  const kind = info.classes ? "The likeliest class is " : run.source ? "The likeliest next token of the answer is " : "The likeliest next token is ";
-  if (!page.hasChanges) return [kind, word(best), `, with ${percent(best.probability)}.`].flat();
-  const [was] = run.next_before;
-  const now = run.next.find((one) => one.id === was.id);
-  const fell = now ? percent(now.probability) : `below ${percent(run.next.at(-1).probability)}`;
-  const verb = !now || now.probability < was.probability ? "falls" : "rises";
-  const after = best.id === was.id ? "." : [`. The likeliest is now `, word(best), `, with ${percent(best.probability)}.`];
-  return ["With the changes, ", word(was), ` ${verb} from ${percent(was.probability)} to ${fell}`, after].flat();
+  if (run.source) return ["The model reads ", make("b", {}, `“${run.source.map((token) => token.label).join("")}”`), " and writes ", make("b", {}, `“${run.tokens.slice(1).map((token) => token.label).join("")}”`), "."];
+  return [info.classes ? "The likeliest class is " : "The likeliest next token is ", quoted(best), `, with ${percent(best.probability)}.`];
+}
+
+function changedStory({ run }, { rows, moved, position }) {
+  if (!rows.length) return [`what the model returns moves by ${percent(moved)} of its length.`];
+  const [was, now] = [mostOf(rows, "before"), mostOf(rows, "after")];
+  const [from, to] = [percent(was.before), percent(was.after)];
+  const after = run.source ? [" after ", quoted({ label: run.tokens.slice(1, position + 1).map((token) => token.label).join("") })] : [];
+  const move = from === to ? [` stays at ${to}`] : [` ${was.after < was.before ? "falls" : "rises"} from ${from} to ${to}`];
+  return [quoted(was), ...after, ...move, ...(now === was ? ["."] : [". The likeliest is now ", quoted(now), `, with ${percent(now.after)}.`])];
 }

@@ -5,10 +5,12 @@ import { openCard } from "./card.js";
 import { button, exact, fill, make, short, visible, whole } from "./dom.js";
 import { live } from "./kept.js";
 import { sceneAnswers } from "./scene_answers.js";
+import { tokenEditor } from "./scene_edit.js";
 import { drawLines, drawRibbons } from "./scene_flow.js";
 import { hasTwo, lanesOf, layOut, MOST_LANES } from "./scene_layout.js";
 import { loadStrip, stripAt } from "./scene_strip.js";
-import { change, look, state } from "./state.js";
+import { ask } from "./server.js";
+import { change, look, runState, state } from "./state.js";
 import { areMade, oneChange, toggleChanges } from "./trials.js";
 
 const TITLES = { embedding: "embedding", stream: "stream", norm: "norm", query: "query", key: "key", value: "value", weights: "attention", mixture: "mixture", adds: "adds", hidden: "neurons", vectors: "vectors", pool: "pooled" };
@@ -16,12 +18,16 @@ const TITLES = { embedding: "embedding", stream: "stream", norm: "norm", query: 
 // What the address says of the scene; a step that Back should return from is pushed.
 export const setScene = (parts, push = true) => change({ look: { ...state().look, scene: { ...look("scene"), ...parts } } }, { undoable: false, push });
 
-// One stack of the model as a picture.
+// What the address says of the scene when a head stands there large. kind: encoder, decoder or cross; name: of its attention.
+export const headInScene = (kind, name, layer, head, shown = "values") => ({
+  scene: { shown, zoom: `${name}.attend.weights`, cell: undefined, [kind === "cross" ? "decoder" : kind]: { open: layer, head, attention: kind === "cross" ? "cross_attention" : "attention" } },
+});
+const zoomTo = (name) => setScene({ zoom: look("scene").zoom === name ? null : name });
 const openBefore = new Map(); // by stacks, the block that was open in the picture before
 
 export class StackPicture {
-  constructor(part, { page, found, whats, wide, isLast }) {
-    Object.assign(this, { part, page, found, whats, wide, isLast, loads: [], tiles: new Map(), lengths: {}, what: "value" });
+  constructor(part, { page, found, whats, wide, isLast, outcome, fades }) {
+    Object.assign(this, { part, page, found, whats, wide, isLast, outcome, fades, loads: [], tiles: new Map(), lengths: {}, what: "value" });
     this.words = (page.run[part.tokens] ?? []).map((token) => visible(token.label));
     this.element = make("div", { class: "scene-stack", "data-stack": part.stack });
     this.key = part.stack;
@@ -49,7 +55,8 @@ export class StackPicture {
     this.said = make("p", { class: "scene-said", role: "status" });
     const picture = make("div", { class: "scene-picture", style: { width: `${plan.width}px`, height: `${plan.height}px` } },
       this.under, plan.frames.map((frame) => this.frame(frame)), plan.closed.map((one) => this.closed(one)), plan.stations.map((one) => this.station(one)), this.over, this.labels(),
-      plan.answers ? sceneAnswers(page, plan.answers) : null);
+      plan.answers ? sceneAnswers(page, this.outcome, plan.answers) : null);
+    this.picture = picture;
     const traveler = this.traveler();
     if (traveler) picture.append(traveler);
     picture.addEventListener("pointerleave", () => this.light(this.pinned));
@@ -114,7 +121,7 @@ export class StackPicture {
     const place = { ...one, isLane: one.rows === this.part.tokens && !(isCut && ["key", "value"].includes(one.kind)) };
     const canvas = make("canvas", { "data-name": one.name, style: { width: `${one.width}px`, height: `${one.height}px` } });
     const says = this.found.says[one.kind];
-    const title = make("button", { type: "button", class: "scene-title", title: `${says}. Click to see ${one.name} large.`, onclick: () => setScene({ zoom: look("scene").zoom === one.name ? null : one.name }),
+    const title = make("button", { type: "button", class: "scene-title", title: `${says}. Click to see ${one.name} large.`, onclick: () => zoomTo(one.name), "data-key": one.name,
       "aria-pressed": String(look("scene").zoom === one.name) }, one.kind === "weights" ? `head ${this.head}` : one.kind === "stream" ? "⊕ stream" : TITLES[one.kind]);
     this.loads.push(this.load(canvas, place));
     canvas.addEventListener("pointermove", (event) => this.point(event, place, canvas));
@@ -145,19 +152,39 @@ export class StackPicture {
 
   labels() {
     const { plan, words } = this;
-    const every = Math.max(1, Math.ceil(11 / plan.lane));
+    const every = (this.every = Math.max(1, Math.ceil(11 / plan.lane)));
     const rows = words.slice(...plan.lanes).map((word, n) => {
       const lane = plan.lanes[0] + n;
       if (n % every) return null;
       const size = `${Math.min(14, Math.max(9, plan.lane - 2))}px`;
-      const one = button(word, () => this.set({ lane: this.pinned === lane ? null : lane }, false), { class: "scene-token", "aria-pressed": String(this.pinned === lane), title: `position ${lane}: follow this token`,
+      const one = button(word, () => this.pin(lane, one), { class: this.isPut(lane) ? "scene-token put" : "scene-token", "data-lane": lane, "data-key": `${this.key} ${lane}`, "aria-pressed": String(this.pinned === lane), title: `position ${lane}: follow this token, or put another in its place`,
         style: { top: `${plan.top + n * plan.lane}px`, height: `${plan.lane * every}px`, lineHeight: `${plan.lane * every - 2}px`, fontSize: size } });
       one.addEventListener("pointerenter", () => this.light(lane));
       one.addEventListener("focus", () => this.light(lane));
       one.addEventListener("blur", () => this.light(this.pinned));
       return one;
     });
-    return make("div", { class: "scene-tokens", role: "group", "aria-label": `Tokens of the ${this.part.stack}`, style: { width: `${plan.label}px` } }, rows.filter(Boolean));
+    this.tokens = rows.filter(Boolean);
+    return make("div", { class: "scene-tokens", role: "group", "aria-label": `Tokens of the ${this.part.stack}`, style: { width: `${plan.label}px` } }, this.tokens);
+  }
+
+  isPut(lane) {
+    return state().changes.some((one) => one.name === this.part.tokens && one.where?.position === lane);
+  }
+
+  // A token that was clicked is followed, and another one can be put in its place; a second click lets it go.
+  pin(lane, token) {
+    const isOn = this.pinned !== lane;
+    this.pinned = isOn ? lane : null;
+    look("scene", { [this.key]: { ...look("scene")[this.key], lane: this.pinned } });
+    for (const one of this.tokens) one.setAttribute("aria-pressed", String(one === token && isOn));
+    this.light(this.pinned);
+    this.pop?.remove();
+    if (!isOn || live.disabled || this.page.info.reads === false) return;
+    const row = lane - this.plan.lanes[0];
+    const close = () => { this.pop?.remove(); token.focus(); };
+    this.pop = tokenEditor(this.part.tokens, lane, { left: `${this.plan.label + 4}px`, top: `${this.plan.top + (row + 1) * this.plan.lane + 4}px` }, close);
+    this.picture.append(this.pop);
   }
 
   // All heads of the open attention, small.
@@ -167,19 +194,48 @@ export class StackPicture {
     const heads = station.shape[1];
     const off = oneChange("zero", `${station.name.replace(/\.attend\.weights$/, "")}.output.x`, { head: this.head });
     const isOff = areMade([off]);
-    const small = Array.from({ length: heads }, (_, head) => {
-      const canvas = make("canvas", { "aria-hidden": "true" });
-      this.loads.push(this.load(canvas, { ...station, width: 52, height: 52, isLane: true }, { head }));
-      return make("button", { type: "button", class: "scene-card", "aria-pressed": String(head === this.head), "aria-label": `head ${head}`, onclick: () => this.set({ head }) }, canvas, make("span", {}, `head ${head}`));
-    });
+    const small = Array.from({ length: heads }, (_, head) => this.card(station, this.open, head));
+    const kind = station.part === "cross_attention" ? "cross" : this.key;
+    ask("heads", { state: runState(), kind, layer: this.open }).then(({ words }) => small.forEach((one, head) => { one.lastChild.textContent = words[head]; one.title = `head ${head}: ${words[head]}`; })).catch(() => {});
     return make("div", { class: "scene-cards" }, make("div", { class: "scene-hand", role: "group", "aria-label": `Heads of block ${this.open}` }, small),
-      button(isOff ? `Switch head ${this.head} on again` : `What happens without head ${this.head}?`, () => toggleChanges([off]), { ...live, "aria-pressed": String(isOff) }));
+      make("div", { class: "row" }, button(isOff ? `Switch head ${this.head} on again` : `What happens without head ${this.head}?`, () => toggleChanges([off]), { ...live, "aria-pressed": String(isOff), "data-key": `off ${this.key}` }),
+        button(`Head ${this.head} in full`, () => zoomTo(station.name), { "aria-pressed": String(look("scene").zoom === station.name), "data-key": `zoom ${this.key}` })),
+      this.part.blocks.length > 1 ? this.allHeads(station) : null);
+  }
+
+  card(station, layer, head) {
+    const canvas = make("canvas", { "aria-hidden": "true" });
+    const card = make("button", { type: "button", class: "scene-card", "aria-pressed": String(layer === this.open && head === this.head), "aria-label": layer === this.open ? `head ${head}` : `block ${layer}, head ${head}`, "data-key": `${this.key} head ${layer} ${head}`,
+      onclick: () => this.set({ open: layer, head }) }, canvas, make("span", {}, `head ${head}`), make("small", {}, ""));
+    card.load = () => this.load(canvas, { ...station, width: 52, height: 52, isLane: true }, { head });
+    if (layer === this.open) this.loads.push(card.load());
+    return card;
+  }
+
+  // The heads of all blocks, a row for each; a row is asked for when it comes into sight.
+  allHeads(station) {
+    const rows = make("div", { class: "scene-all" });
+    const seen = new IntersectionObserver((entries) => {
+      for (const { isIntersecting, target } of entries) if (isIntersecting) { seen.unobserve(target); for (const card of target.querySelectorAll("button")) card.load(); }
+    });
+    const box = make("details", { open: look("scene").all === true, ontoggle: () => {
+      look("scene", { all: box.open });
+      if (!box.open || rows.firstChild) return;
+      this.part.blocks.forEach((block, layer) => {
+        const own = block.stations.find((one) => one.kind === "weights" && one.part === station.part);
+        if (!own) return;
+        const row = make("div", { class: "row" }, make("span", { class: "scene-at" }, `block ${layer}`), Array.from({ length: own.shape[1] }, (_, head) => this.card(own, layer, head)));
+        rows.append(row);
+        seen.observe(row);
+      });
+    } }, make("summary", {}, "The heads of all blocks"), rows);
+    return box;
   }
 
   async load(canvas, place, { head = this.head } = {}) {
     try {
       const whats = place.kind === "weights" && this.whats.length > 1 ? this.whats.slice(0, 1) : this.whats;
-      const found = await loadStrip(canvas, place, this.plan, whats, { head });
+      const found = await loadStrip(canvas, place, this.plan, whats, { head, fades: this.fades });
       if (!canvas.dataset.name) return;
       this.tiles.set(place.name, found);
       if (place.kind === "weights") await this.lines(place, head);
@@ -206,7 +262,9 @@ export class StackPicture {
   light(lane) {
     const isShown = lane !== null && lane >= this.plan.lanes[0] && lane < this.plan.lanes[1];
     drawLines(this.over, this.plan, this.weights ?? null, isShown ? lane : null);
-    for (const one of this.element.querySelectorAll(".scene-token")) one.classList.toggle("lit", isShown && one.title.startsWith(`position ${lane}:`));
+    if (this.litToken) this.litToken.classList.remove("lit");
+    this.litToken = isShown ? this.tokens[Math.floor((lane - this.plan.lanes[0]) / this.every)] : null;
+    this.litToken?.classList.add("lit");
     if (isShown) fill(this.said, this.reads(lane));
     else fill(this.said, this.hint());
   }

@@ -6,20 +6,23 @@ import { runState } from "./state.js";
 
 const FAMILY = (what) => (what.startsWith("gradient") ? "gradient" : "value");
 
-// Ask for the numbers of a place in the picture. whats: one or two kinds of numbers, such as value and gradient.
-export async function loadStrip(canvas, place, plan, whats, { head = null } = {}) {
+// Ask for the numbers of a place in the picture. whats: one or two kinds of numbers, such as value and gradient; fades: what the changes left alone is pale.
+export async function loadStrip(canvas, place, plan, whats, { head = null, fades = false } = {}) {
   const isMatrix = place.kind === "weights";
   const question = (what) => ({
     state: runState(), what, name: place.name, ...(isMatrix ? { at: [0, head] } : {}), ...(place.isLane && plan.lanes[1] - plan.lanes[0] < plan.count ? { rows: plan.lanes } : {}),
     height: 128, width: isMatrix ? 128 : Math.max(8, Math.min(96, Math.round(place.width))),
   });
-  const found = await Promise.all(whats.map((what) => tile(question(what))));
-  canvas.redraw = () => paintStrip(canvas, place, found, whats, isMatrix);
+  const [moved, ...found] = await Promise.all([fades ? tile(question("change")).catch(() => null) : null, ...whats.map((what) => tile(question(what)))]);
+  canvas.redraw = () => paintStrip(canvas, place, found, whats, isMatrix, moved);
   canvas.redraw();
   return found;
 }
 
-function paintStrip(canvas, place, found, whats, isMatrix) {
+const PALE = 0.16; // how much is left of the color of what did not change
+const MOVED = 0.1; // a change of this share of the full color keeps all of it
+
+function paintStrip(canvas, place, found, whats, isMatrix, moved) {
   const sharp = window.devicePixelRatio || 1;
   Object.assign(canvas, { width: Math.round(place.width * sharp), height: Math.round(place.height * sharp) });
   const pen = canvas.getContext("2d");
@@ -28,7 +31,9 @@ function paintStrip(canvas, place, found, whats, isMatrix) {
   found.forEach(({ facts, cells }, n) => {
     const what = whats[n];
     const plain = isMatrix && what === "value";
-    paintCells(off, cells, facts.size, plain ? Math.max(0.25, ...cells) : usual(cells), !plain, FAMILY(what));
+    const top = plain ? Math.max(0.25, ...cells) : usual(cells);
+    const strength = moved && ((cell) => PALE + (1 - PALE) * Math.min(1, Math.abs(moved.cells[cell]) / (MOVED * top)));
+    paintCells(off, cells, facts.size, top, !plain, FAMILY(what), strength);
     const [rows, columns] = facts.size;
     const each = canvas.height / rows;
     const gap = each / sharp < 7 ? 0 : (isMatrix ? 1 : 3) * sharp;

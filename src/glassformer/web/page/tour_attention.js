@@ -1,8 +1,9 @@
 // A walk: attention.
 
 import { tourAmong, tourHas, tourHead, tourKind, tourLargest, tourNumber, tourQuoted, tourRun, tourShare, tourShort } from "./tour_facts.js";
+import { headInScene } from "./scene_stack.js";
 
-const headInSight = (facts, head = facts.head, layer = facts.layer) => ({ view: "attention", look: { attention: { kind: facts.kind.kind, layer, head, what: "value", first: {} } } });
+const headInSight = (facts, head = facts.head, layer = facts.layer) => ({ view: "scene", look: headInScene(facts.kind.kind, facts.kind.layers[layer], layer, head) });
 const nothingInSight = () => ({ view: "tours" });
 const withoutHead = (facts) => [{ word: "zero", name: `${facts.late.name}.output.x`, where: { head: facts.late.head } }];
 
@@ -43,7 +44,7 @@ export const TOUR_ATTENTION = {
         return { question: "Which token gets most of its attention?",
           choices: keys.map((key) => tourQuoted(f.kind.keys[key], key)),
           right: keys.indexOf(right),
-          why: `It gets the weight ${tourShort(f.late.weights[right])}. Point at tokens in the lines below the maps to see the others.` };
+          why: `It gets the weight ${tourShort(f.late.weights[right])}. Point at tokens in the picture to see the others.` };
       },
       then: (page, f) => headInSight(f, f.late.head, f.late.layer),
     },

@@ -2,8 +2,9 @@
 
 import { tile } from "./server.js";
 import { tourAmong, tourKind, tourLargest, tourOf, tourPlain, tourQuoted, tourRow, tourRun, tourShort } from "./tour_facts.js";
+import { headInScene } from "./scene_stack.js";
 
-const crossInSight = (facts) => ({ view: "attention", look: { attention: { kind: "cross", layer: facts.layer, head: facts.head, what: "value", first: {} } } });
+const crossInSight = (facts) => ({ view: "scene", look: headInScene("cross", facts.name, facts.layer, facts.head) });
 const bareMap = () => ({ view: "tours" });
 const crossOf = (facts) => (facts.plain.loss === null ? tourOf(facts) : { kind: "loss" });
 const cutOff = (facts) => facts.kind.layers.map((name) => ({ word: "zero", name: `${name}.output.x`, where: {} }));

@@ -3,9 +3,10 @@
 import { ask } from "./server.js";
 import { state } from "./state.js";
 import { tourAmong, tourKind, tourLargest, tourPlain, tourQuoted, tourRow, tourShare, tourShort, tourWork } from "./tour_facts.js";
+import { headInScene } from "./scene_stack.js";
 
 const inductionMap = () => ({ view: "tours" });
-const inductionHead = (facts) => ({ view: "attention", look: { attention: { kind: "decoder", layer: facts.best.layer, head: facts.best.head, what: "value", first: {} } } });
+const inductionHead = (facts) => ({ view: "scene", look: headInScene("decoder", `blocks.${facts.best.layer}.attention`, facts.best.layer, facts.best.head) });
 const withoutInduction = (facts) => [{ word: "zero", name: `${facts.kind.layers[facts.best.layer]}.output.x`, where: { head: facts.best.head } }];
 const INDUCTION_NEEDS = { train: "glassformer train induction", match: /induction|smollm2/i };
 
@@ -63,7 +64,7 @@ export const TOUR_INDUCTION = {
       say: () => "To look at what followed an earlier A, a head must find a token whose predecessor is A. But a key is made of the token's own vector. So an earlier head must have written there: before me stood A.",
       ask: (page, f) => ({ question: "Which is the first layer that can hold an induction head?", choices: ["layer 0, the first", "layer 1, the second"], right: 1,
         why: `Layer 0 sees tokens alone. In this model, layer ${f.previous.layer} head ${f.previous.head} looks most at the token before (${tourShort(f.previous.before)}), and layer ${f.best.layer} head ${f.best.head} most at what followed (${tourShort(f.best.score)}; by chance ${tourShort(f.chance)}). ${f.best.score > f.chance ? "" : "That is no more than chance: on this text, no head of this model is an induction head."}` }),
-      then: (page, f) => ({ view: "attention", look: { attention: { kind: "decoder", layer: f.previous.layer, head: f.previous.head, what: "value", first: {} } } }),
+      then: (page, f) => ({ view: "scene", look: headInScene("decoder", `blocks.${f.previous.layer}.attention`, f.previous.layer, f.previous.head) }),
     },
     {
       title: "Where it looks", go: inductionMap,

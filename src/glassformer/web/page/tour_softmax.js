@@ -1,8 +1,9 @@
 // A walk: softmax.
 
 import { tourAmong, tourHead, tourKind, tourLargest, tourOf, tourQuoted, tourRow, tourShort, tourSum, tourPlain } from "./tour_facts.js";
+import { headInScene } from "./scene_stack.js";
 
-const onWeights = (facts, what = "value") => ({ view: "attention", look: { attention: { kind: facts.kind.kind, layer: facts.layer, head: facts.head, what, first: {} } } });
+const onWeights = (facts, what = "value") => ({ view: "scene", look: headInScene(facts.kind.kind, facts.name, facts.layer, facts.head, `${what}s`) });
 const onScores = (facts, word, value) => [{ word, name: `${facts.name}.attend.scores`, where: { head: facts.head, position: facts.query }, value }];
 
 async function weightsWith(facts, changes) {

@@ -1,6 +1,6 @@
 // Changes of the run: tried on the server first, so that one that cannot be made never enters the list.
 
-import { tell, visible } from "./dom.js";
+import { short, tell, visible } from "./dom.js";
 import { page } from "./page.js";
 import { ask } from "./server.js";
 import { change, runState, state } from "./state.js";
@@ -40,17 +40,42 @@ export function oneChange(word, name, where = {}, value = 0, other = "") {
   return { word, name, where, value, other };
 }
 
-const SWITCHED = /^(?:(encoder|decoder)\.)?blocks\.(\d+)\.(attention|cross_attention|feed_forward)(\.output\.x)?$/;
+const PARTS = { attention: "attention", cross_attention: "cross-attention", feed_forward: "feed-forward" };
+const KINDS = {
+  scale: (name, value) => `with ${name} times ${value}`, add: (name, value) => `with ${value} added to ${name}`, steer: (name, value, other) => `with ${name} moved by ${value} toward ${other}`,
+  take: (name, value, other) => `with ${name} from ${other}`, mean: (name, value, other) => `with the mean of ${name} over ${other}`, freeze: (name) => `with ${name} as it was without the other changes`,
+  stop: (name) => `without the gradient through ${name}`, put_gradient: (name, value) => `with the gradient ${value} at ${name}`, scale_gradient: (name, value) => `with the gradient of ${name} times ${value}`,
+  zero: (name) => `without ${name}`, put: (name, value) => `with ${name} = ${value}`,
+};
 
-// A change in words: a token as “f” → “j” at 4, a head as block 0, attention, head 1: off.
+// A change as the beginning of a sentence: “without head 1 of block 0”, “with “j” in the place of “f” at 4”.
 export function changeInWords(one) {
-  const at = one.where?.position;
+  const { position: at, key, head } = one.where ?? {};
   const [was, is] = [page.run?.[`${one.name}_before`]?.[at], page.run?.[one.name]?.[at]];
-  if (one.word === "put" && was && is) return `“${visible(was.label)}” → “${visible(is.label)}” at ${at}`;
-  const where = Object.entries(one.where ?? {}).map(([axis, number]) => `${axis} ${number}`).join(", ");
-  const part = one.word === "zero" && SWITCHED.exec(one.name);
-  if (part && (part[4] ? where.startsWith("head") : !where)) return `${part[1] ? `${part[1]} ` : ""}block ${part[2]}, ${part[3].replace("_", "-")}${where ? `, ${where}` : ""}: off`;
-  const number = ["put", "scale", "add", "steer", "put_gradient", "scale_gradient"].includes(one.word) ? ` ${one.value}` : "";
-  const other = one.other ? ` from ${JSON.stringify(one.other)}` : "";
-  return `${one.word.replace("_", " ")}${number} ${one.name}${where ? ` (${where})` : ""}${other}`;
+  if (one.word === "put" && was && is) return `with “${visible(is.label)}” in the place of “${visible(was.label)}” at ${at}`;
+  const inside = /^(?:(encoder|decoder)\.)?blocks\.(\d+)\.(attention|cross_attention|feed_forward)(?:\.(.+))?$/.exec(one.name);
+  const place = inside ? `block ${inside[2]}${inside[1] ? ` of the ${inside[1]}` : ""}` : "";
+  const ofHead = `${inside?.[3] === "cross_attention" ? "cross-attention " : ""}head ${head}`;
+  if (inside?.[4] === "attend.mask" && key !== undefined) return `with “${wordAt(one, at, false)}” ${one.value ? "allowed" : "not allowed"} to look at “${wordAt(one, key, true)}” in ${ofHead} of ${place}`;
+  if (inside?.[4] === "attend.weights" && key !== undefined && one.word === "put") return `with weight ${one.value} from “${wordAt(one, at, false)}” (${at}) to “${wordAt(one, key, true)}” (${key}) in ${ofHead} of ${place}`;
+  if (inside?.[4] === "attend.weights" && at !== undefined && one.word === "scale") return `with the attention of “${wordAt(one, at, false)}” (${at}) times ${short(one.value)} in ${ofHead} of ${place}`;
+  const neuron = inside?.[4] === "down.x" && one.where?.feature !== undefined;
+  const named = inside && !inside[4] ? `the ${PARTS[inside[3]]} of ${place}` : inside?.[4] === "output.x" && head !== undefined ? `${ofHead} of ${place}` : neuron ? `neuron ${one.where.feature} of ${place}` : one.name;
+  const told = Object.entries(one.where ?? {}).filter(([axis]) => axis !== "example" && !(axis === "head" && named !== one.name) && !(neuron && axis === "feature"));
+  const where = told.map(([axis, number]) => `${axis} ${number}`).join(", ");
+  return KINDS[one.word](where ? `${named} (${where})` : named, one.value, JSON.stringify(one.other ?? ""));
+}
+
+function wordAt({ name }, position, isKey) {
+  const part = name.startsWith("encoder.") || (isKey && name.includes("cross_attention")) ? "source" : "tokens";
+  return visible((page.run?.[part] ?? page.run?.tokens)?.[position]?.label ?? String(position));
+}
+
+// All changes, as the beginning of a sentence.
+export function changesInWords(list) {
+  const targets = list.filter((one) => one.name !== "targets");
+  const [first] = targets.length ? targets : list;
+  const rest = targets.filter((one) => one.word !== "scale" || !one.name.endsWith("attend.weights"));
+  const text = rest.length === 1 ? changeInWords(rest[0]) : targets.length > 1 ? `with these ${targets.length} changes` : changeInWords(first);
+  return text[0].toUpperCase() + text.slice(1);
 }

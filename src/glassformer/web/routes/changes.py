@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ...errors import ConfigError
 from ...interpret import Run
 from ...interpret.run import has_no_head
+from ...interpret.scene import fallen_most, moved
 from ...interpret.stream import sublayers
 from ..explorer import Opened, RunSession
 from ..router import route
@@ -68,20 +68,22 @@ def second(session: RunSession, other: str = "") -> dict[str, Any]:
 
 
 @route("outcome")
-def outcome(session: RunSession, position: int = -1) -> dict[str, Any]:
-    """Return how likely tokens, or classes, are at a position before and after the changes."""
-    if has_no_head(session.run.model):
-        raise ConfigError("the model returns vectors and says no token", hint="compare its vectors as heat maps")
-    before, after = (probabilities(run, position) for run in (session.plain, session.run))
-    ranks = [np.argsort(-p, kind="stable") for p in (before, after)]
-    chosen = list(dict.fromkeys(int(n) for order in reversed(ranks) for n in order[:TOP]))
-    places = [np.argsort(order) + 1 for order in ranks]  # the rank of each token
-    rows = [
-        {"id": n, "label": session.run.label(n), "before": float(before[n]), "after": float(after[n]),
-         "rank_before": int(places[0][n]), "rank_after": int(places[1][n])}
-        for n in chosen
-    ]  # fmt: skip
-    return {"rows": rows, "positions": 1 if session.run.logits.ndim == 2 else session.run.logits.shape[1]}
+def outcome(session: RunSession, position: int | None = None) -> dict[str, Any]:
+    """Return how likely tokens, or classes, are at a position before and after the changes.
+
+    Without a position, it is the last one; of an answer, the one where the likeliest token lost most. A model without
+    a head has no rows. `moved` is ‖after − before‖ / ‖before‖ of what the model returns.
+    """
+    plain, run = session.plain, session.run
+    found: dict[str, Any] = {"rows": [], "position": None, "moved": moved(plain, run)}
+    if has_no_head(run.model):
+        return found
+    at = fallen_most(plain, run) if position is None and run.batch.source is not None else position
+    at = -1 if at is None else at
+    before, after = (probabilities(one, at) for one in (plain, run))
+    chosen = dict.fromkeys(int(n) for p in (after, before) for n in np.argsort(-p, kind="stable")[:TOP])
+    rows = [{"id": n, "label": run.label(n), "before": float(before[n]), "after": float(after[n])} for n in chosen]
+    return {**found, "rows": rows, "position": at}
 
 
 # --- switches --------------------------------------------------------------------------------------------------------
