@@ -225,7 +225,7 @@ def test_a_cell_opens_its_card_with_formula_source_links_and_proof(page, server,
     value = explorer.session(read_state(state("decoder"))).run["blocks.0.attention"][0, 1, 2]
     said = page.locator("#card .value").inner_text().replace("−", "-")
     assert float(said) == pytest.approx(value, rel=1e-15)
-    assert page.locator("#card .formula").first.inner_text().startswith("y[")
+    assert page.locator("#card .formula math").count() > 0
     assert "ops/linear.py" in page.locator("#card summary").first.inner_text()
     page.get_by_role("button", name="Prove it").click()
     page.wait_for_selector("#card .good")
