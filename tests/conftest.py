@@ -26,9 +26,8 @@ os.environ.setdefault("XLA_FLAGS", xla_flags())
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
-from glassformer import dispatch, ops, registry  # noqa: E402
-from glassformer.data import TASKS  # noqa: E402
-from glassformer.text import TOKENIZERS  # noqa: E402
+from glassformer import dispatch  # noqa: E402
+from own_parts import forgotten  # noqa: E402
 from pages import draw_nothing, really_drawn  # noqa: E402
 from published_models import data_file  # noqa: E402
 
@@ -108,14 +107,10 @@ def rng():
 @pytest.fixture(autouse=True)
 def _same_engine_and_parts():
     """Leave every test what it would have had alone: the engine, and names under which others registered nothing."""
-    tables = [*registry._own.values(), ops.ACTIVATIONS, TASKS, TOKENIZERS]
-    before, engine = [dict(table) for table in tables], dispatch._default
-    yield
+    engine = dispatch._default
+    with forgotten():
+        yield
     dispatch._default = engine
-    for table, parts in zip(tables, before, strict=True):
-        if table != parts:
-            table.clear()
-            table.update(parts)
 
 
 def pytest_addoption(parser):

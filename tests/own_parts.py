@@ -177,5 +177,6 @@ def forgotten():
         yield
     finally:
         for table, kept in zip(tables, before, strict=True):
-            table.clear()
-            table.update(kept)
+            if table != kept:
+                table.clear()
+                table.update(kept)

@@ -29,12 +29,6 @@ def quick(line: str) -> list[str]:
     return more.get(line.split()[1], [])
 
 
-@pytest.fixture(autouse=True)
-def _forgotten():
-    with forgotten():
-        yield
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder with all files of the page."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer import ops, registry
+from glassformer import registry
 from glassformer.errors import ConfigError
 from glassformer.generation import generate_steps
 from glassformer.proofs import layer_cases, model_cases, op_cases, prove_case
@@ -20,13 +20,19 @@ OWN = {
     "norm": {"norm": "scale"},
     "positions": {"positions": "slopes"},
     **{f"block {name}": {"block": name} for name in BLOCKS},
+    "attention only, post-norm": {"block": "attention_only", "norm_position": "post"},
+    "attention only, no norms, free head, own head width": {
+        "block": "attention_only", "norm": "none", "tied_head": False, "head_bias": True, "head_width": 5,
+    },
+    "parallel, rotary": {"block": "parallel", "positions": "rotary"},
+    "parallel, no norms": {"block": "parallel", "norm": "none"},
     "all": {"activation": "square", "norm": "scale", "positions": "slopes", "block": "shared_norm"},
-}
+}  # fmt: skip
+"""Parts of one's own, and blocks of the library that are no `Block`."""
 
 
 @pytest.fixture(autouse=True)
-def _registered(monkeypatch):
-    monkeypatch.setattr(registry, "_own", {family: {} for family in registry.BUILT_IN})
+def _registered():
     gf.register_activation("square", square, square_backward)
     gf.register_norm("scale", ScaleNorm)
     gf.register_positions("slopes", lambda config, bidirectional: LearnedSlope(config.heads))
@@ -35,8 +41,6 @@ def _registered(monkeypatch):
         gf.register_block(name, block)
     for name, (block, _) in REFUSED.items():
         gf.register_block(name, block)
-    yield
-    ops.ACTIVATIONS.pop("square", None)
 
 
 @pytest.fixture(params=OWN, ids=list(OWN))
@@ -70,7 +74,7 @@ def test_a_model_with_ones_own_part_learns_and_writes_the_same_with_and_without_
         assert written(model, params, cache=True) == written(model, params, cache=False)
 
 
-def test_engines_agree_on_gradients(model):
+def test_engines_agree_on_gradients(model, caplog):
     params = model.init(1)
     with gf.use_engine("numpy"):
         want = gf.tree.flatten(model.loss_and_grads(params, counting()))
@@ -78,6 +82,7 @@ def test_engines_agree_on_gradients(model):
         have = gf.tree.flatten(model.loss_and_grads(params, counting()))
     for name, expected in want.items():
         np.testing.assert_allclose(have[name], expected, rtol=1e-3, atol=1e-5, err_msg=name)
+    assert not caplog.records or model.config.block not in ("parallel", "attention_only")  # blocks of the library
 
 
 def test_everything_registered_is_proved():
@@ -87,6 +92,7 @@ def test_everything_registered_is_proved():
         "scale": layer_cases,
         "decoder (positions slopes)": model_cases,
         **{f"decoder (block {name})": model_cases for name in BLOCKS},
+        **dict.fromkeys(BLOCKS, layer_cases),
     }
     for name, cases in rows.items():
         (case,) = [case for case in cases() if case.name == name]

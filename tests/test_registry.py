@@ -23,12 +23,6 @@ def square_backward(dy, x):
     return 2 * x * dy
 
 
-@pytest.fixture(autouse=True)
-def _forgotten(monkeypatch):
-    """Leave nothing registered behind."""
-    monkeypatch.setattr(registry, "_own", {family: {} for family in registry.BUILT_IN})
-
-
 def test_a_name_that_nobody_registered_is_refused_with_those_that_are():
     with pytest.raises(ConfigError, match=r"activation is 'squared'(.|\n)*hint: known: gelu, gelu_tanh, relu, silu"):
         gf.DecoderConfig(**SIZES, activation="squared")
@@ -88,3 +82,9 @@ def test_positions_that_are_none_are_refused_when_a_model_is_built():
     model = gf.build(gf.DecoderConfig(**SIZES, positions="nowhere"))
     with pytest.raises(ConfigError, match="the positions 'nowhere' are"):
         model.init(0)
+
+
+def test_an_op_without_an_example_is_refused():
+    with pytest.raises(ConfigError, match="the op 'square' has no example") as caught:
+        gf.register_op("square", square, square_backward)
+    assert "float64" in caught.value.hint

@@ -21,12 +21,6 @@ def letters(*, count=60):
 QUICK = ["--steps", "2", "--set", "eval_every=1", "--set", "batch=4", "--json"]
 
 
-@pytest.fixture(autouse=True)
-def _forgotten():
-    with forgotten():
-        yield
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -5,7 +5,6 @@ import pytest
 from glassformer import registry
 from glassformer.data import TASKS, files_of, import_file
 from glassformer.errors import DataError
-from own_parts import forgotten
 
 TASK = """
 import glassformer as gf
@@ -19,12 +18,6 @@ ACTIVATION = """
 import glassformer as gf
 gf.register_activation("halved", lambda x: (x / 2, x), lambda dy, x: dy / 2)
 """
-
-
-@pytest.fixture(autouse=True)
-def _forgotten():
-    with forgotten():
-        yield
 
 
 def test_a_file_is_read_once_and_again_when_it_changed_or_others_took_its_names(tmp_path):

@@ -12,13 +12,6 @@ from glassformer.data.task import RECIPE
 from glassformer.errors import ConfigError, DataError
 from glassformer.ops.loss import IGNORE
 from glassformer.text import CharTokenizer, WordTokenizer
-from own_parts import forgotten
-
-
-@pytest.fixture(autouse=True)
-def _forgotten():
-    with forgotten():
-        yield
 
 
 def doubling(*, seed=0, longest=5):

@@ -8,7 +8,7 @@ from scipy.special import chdtri
 
 from compare import assert_close
 from glassformer.errors import ConfigError, GlassformerError
-from glassformer.generation import History, Sampling, distribution, draw
+from glassformer.generation import Sampling, TokenHistory, distribution, draw
 from glassformer.generation.sampling import likeliest, log_softmax
 
 LOGITS = np.log([0.4, 0.3, 0.15, 0.1, 0.05])
@@ -48,7 +48,7 @@ def test_what_is_kept_is_scaled_to_one(settings, kept):
 
 
 def test_penalties_lower_what_was_said():
-    history = History.of([[0, 4]], 5, written=[[1, 1, 2]])
+    history = TokenHistory.of([[0, 4]], 5, written=[[1, 1, 2]])
     logits = np.array([[2.0, 1.0, -1.0, 0.5, -2.0]])
     assert_close(after({"repetition_penalty": 2.0}, history, logits), softmax([1.0, 0.5, -2.0, 0.5, -4.0]))
     assert_close(after({"frequency_penalty": 0.5}, history, logits), softmax([2.0, 0.0, -1.5, 0.5, -2.0]))
@@ -132,7 +132,7 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 def test_tokens_come_as_often_as_the_distribution_says(name):
     rng = np.random.default_rng(11)
-    history = History.of([[1, 2]], 12, written=[[3, 3, 4]])
+    history = TokenHistory.of([[1, 2]], 12, written=[[3, 3, 4]])
     (p,) = distribution(1.5 * rng.standard_normal((1, 12)), history, Sampling(**SETTINGS[name]))
     counts = np.bincount([draw(p, rng) for _ in range(DRAWS)], minlength=12)
     possible = p > 0

@@ -9,7 +9,6 @@ from glassformer.errors import ConfigError, LengthError, ShapeError, TokenError
 from glassformer.generation import Sampling, generate_steps
 from glassformer.generation.reader import CachedReader
 from glassformer.models import build
-from glassformer.tree import like
 from sequences import model_of, prompts_of, written
 
 GREEDY = Sampling(temperature=0)
@@ -62,13 +61,6 @@ def test_cached_logits_equal_uncached_ones_at_every_step(dtype):
             expected, _ = model.forward(params, np.array([*prompt, *ids[row][:step]]))
             assert_close(reader.logits[row], expected[-1], limit)
         reader.read(np.array([row[step] for row in ids]))
-
-
-def test_jax_writes_what_numpy_writes(jax):
-    model, params = model_of(positions="rotary", layers=1)
-    prompts = prompts_of(2, 3)
-    settings = {"max_new_tokens": 2, "sampling": WARM, "seed": 5}
-    assert written(model, like(params, jax.numpy), prompts, **settings) == written(model, params, prompts, **settings)
 
 
 # --- samples and seeds -----------------------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ import pytest
 
 import glassformer as gf
 from compare import assert_close
-from glassformer import registry
 from glassformer.dispatch import use_engine
-from glassformer.proofs import OpCase, prove, prove_case
+from glassformer.proofs import OpCase, prove_case
 from glassformer.proofs.gradient import (
     complex_step,
     error_along,
@@ -22,7 +21,6 @@ from glassformer.proofs.gradient import (
     worst,
 )
 from glassformer.tree import tree_map
-from own_parts import BLOCKS
 from proof_cases import OP_CASES as CASES
 
 
@@ -175,15 +173,6 @@ def test_a_wrong_gradient_is_explained_by_argument_and_worst_entry(rng, reason):
     if "b.*" in reason:
         assert "db[" in check.reason
         assert "da[" not in check.reason
-
-
-def test_the_proof_of_layers_covers_registered_blocks(monkeypatch):
-    monkeypatch.setattr(registry, "_own", {family: {} for family in registry.BUILT_IN})
-    for name, block in BLOCKS.items():
-        gf.register_block(name, block)
-    own = [case for case in gf.proofs.layer_cases() if case.name in BLOCKS]
-    assert {case.name for case in own} == set(BLOCKS)
-    assert all(check.ok for check in prove(own))
 
 
 def test_a_wrong_leaf_of_a_layer_is_named():

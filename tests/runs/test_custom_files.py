@@ -30,12 +30,6 @@ gf.register_activation("halved", lambda x: (x / 2, x), lambda dy, x: dy / 2)
 SETTINGS = {"steps": 2, "eval_every": 1, "batch": 4}
 
 
-@pytest.fixture(autouse=True)
-def _forgotten():
-    with forgotten():
-        yield
-
-
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "mine.py"

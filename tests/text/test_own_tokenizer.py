@@ -8,7 +8,6 @@ from glassformer import registry
 from glassformer.data import build_task
 from glassformer.errors import ConfigError
 from glassformer.text import TOKENIZERS, tokenizer_from_dict
-from own_parts import forgotten
 
 
 class Upper:
@@ -32,12 +31,6 @@ class Upper:
     @classmethod
     def from_dict(cls, data):
         return cls(data["letters"])
-
-
-@pytest.fixture(autouse=True)
-def _forgotten():
-    with forgotten():
-        yield
 
 
 def test_built_in_kinds_cannot_be_taken():

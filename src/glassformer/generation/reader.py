@@ -48,7 +48,7 @@ class Reader:
         """Keep these sequences, in this order, perhaps several times."""
         raise NotImplementedError
 
-    def write(self, count: int | None, writing: "Writing") -> Any:
+    def write(self, count: int | None, writing: "WriteOrder") -> Any:
         """Write up to `count` tokens before anyone looks at them, (N, R), −1 after a stop id or the limit.
 
         NotImplemented where they cannot be written so, as that of the engine jax can.
@@ -56,7 +56,7 @@ class Reader:
         return NotImplemented
 
 
-class Writing(NamedTuple):
+class WriteOrder(NamedTuple):
     """How a reader that can write is to do so.
 
     limits     (R,) how many tokens each sequence may still write
@@ -186,7 +186,7 @@ class SlidingReader(Reader):
         self.reader = self.start(self.windows)
         return True
 
-    def write(self, count: int | None, writing: Writing) -> Any:
+    def write(self, count: int | None, writing: WriteOrder) -> Any:
         """Write up to `count` tokens of each sequence, but no further than the first window that is full."""
         self._move()
         # The last token that is written is not read yet, so it may stand behind a full window.

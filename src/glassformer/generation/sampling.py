@@ -73,7 +73,7 @@ class Sampling:
         return self.repetition_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
 
 
-class History(NamedTuple):
+class TokenHistory(NamedTuple):
     """What was said before, as the penalties see it.
 
     seen      (..., V) True for tokens in the prompt or the answer so far
@@ -84,7 +84,7 @@ class History(NamedTuple):
     written: Array
 
     @classmethod
-    def of(cls, prompts: Sequence[Sequence[int]], vocab: int, written: Sequence[Sequence[int]] = ()) -> History:
+    def of(cls, prompts: Sequence[Sequence[int]], vocab: int, written: Sequence[Sequence[int]] = ()) -> TokenHistory:
         """Return the history of several sequences, from the ids of their prompts and answers."""
         history = cls(np.zeros((len(prompts), vocab), dtype=bool), np.zeros((len(prompts), vocab), dtype=np.int64))
         for row, ids in enumerate(prompts):
@@ -99,12 +99,12 @@ class History(NamedTuple):
         self.seen[row, token] = True
         self.written[row, token] += 1
 
-    def select(self, rows: Array) -> History:
+    def select(self, rows: Array) -> TokenHistory:
         """Keep these sequences, in this order."""
-        return History(self.seen[rows], self.written[rows])
+        return TokenHistory(self.seen[rows], self.written[rows])
 
 
-def distribution(logits: Array, history: History | None, sampling: Sampling) -> Array:
+def distribution(logits: Array, history: TokenHistory | None, sampling: Sampling) -> Array:
     """Return the probabilities (..., V), float64, with which the next token is drawn for logits (..., V)."""
     x = host(logits)
     if history is not None and sampling.has_penalties:
@@ -124,7 +124,7 @@ def distribution(logits: Array, history: History | None, sampling: Sampling) -> 
     return p / p.sum(axis=-1, keepdims=True)
 
 
-class Stage(NamedTuple):
+class SamplingStage(NamedTuple):
     """The distribution (V,) after a setting, and which tokens that setting left out, (V,)."""
 
     name: str
@@ -132,18 +132,18 @@ class Stage(NamedTuple):
     cut: Array
 
 
-def stages(logits: Array, sampling: Sampling) -> list[Stage]:
+def stages(logits: Array, sampling: Sampling) -> list[SamplingStage]:
     """Return the model's own distribution for logits (V,), and what each setting makes of the one before it.
 
     Every stage is `distribution` with the settings so far; from the last one a token is drawn.
     """
     p = distribution(logits, None, Sampling())
-    found = [Stage("own", p, np.zeros(p.shape, dtype=bool))]
+    found = [SamplingStage("own", p, np.zeros(p.shape, dtype=bool))]
     settings: dict[str, float | int | None] = {}
     for name in ("temperature", "top_k", "top_p", "min_p"):
         settings[name] = getattr(sampling, name)
         after = distribution(logits, None, Sampling.of(settings))
-        found.append(Stage(name, after, (p > 0) & (after == 0)))
+        found.append(SamplingStage(name, after, (p > 0) & (after == 0)))
         p = after
     return found
 
@@ -154,7 +154,9 @@ def only_known(logits: Array, known: Any) -> Array:
     return xp.where(np.arange(logits.shape[-1]) < known, logits, xp.asarray(-np.inf, dtype=logits.dtype))
 
 
-def choose(logits: Array, history: History | None, sampling: Sampling, rngs: Sequence[np.random.Generator]) -> Array:
+def choose(
+    logits: Array, history: TokenHistory | None, sampling: Sampling, rngs: Sequence[np.random.Generator]
+) -> Array:
     """Return the next token of each of several sequences, (R,): the likeliest of logits (R, V), or one drawn."""
     if sampling.temperature > 0:
         chances = distribution(logits, history, sampling)
@@ -203,7 +205,7 @@ def check_finite(largest: Array) -> None:
         )
 
 
-def _penalized(x: Array, history: History, sampling: Sampling) -> Array:
+def _penalized(x: Array, history: TokenHistory, sampling: Sampling) -> Array:
     factor = sampling.repetition_penalty
     x = np.where(history.seen, np.where(x < 0, x * factor, x / factor), x)
     lowered = sampling.frequency_penalty * history.written + sampling.presence_penalty * (history.written > 0)

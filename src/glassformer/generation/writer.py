@@ -9,8 +9,8 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..models import Model
 from ..setting import check_count
-from .reader import CHUNK, Reader, Writing, checked, reading
-from .sampling import History, Sampling, choose, likeliest, log_softmax, only_known
+from .reader import CHUNK, Reader, WriteOrder, checked, reading
+from .sampling import Sampling, TokenHistory, choose, likeliest, log_softmax, only_known
 
 STOP, LENGTH = "stop", "length"
 """Why a sequence ended: at a stop id or stop string; or at `max_new_tokens` or the end of the context."""
@@ -78,7 +78,7 @@ def generate_steps(
     )
     limits = np.repeat(rooms, n)
     sampling = Sampling() if sampling is None else sampling
-    history = History.of(read, model.config.vocab) if sampling.has_penalties else None
+    history = TokenHistory.of(read, model.config.vocab) if sampling.has_penalties else None
 
     known = model.config.vocab if known is None else known
     writer = Sequences(n, limits, sampling, history, seed, frozenset(stop_ids), ends, log_probabilities, known)
@@ -92,7 +92,7 @@ class Sequences:
     n: int
     limits: Array
     sampling: Sampling
-    history: History | None
+    history: TokenHistory | None
     seed: int
     stop_ids: frozenset[int]
     ends: Callable[[int, int], bool] | None
@@ -140,7 +140,7 @@ class Sequences:
             rngs = [self.rngs[row] for row in self.rows]
             left = self.limits[self.rows] - self.written
             open_rows, places = self.rows, np.arange(len(self.rows))
-            found = reader.write(size, Writing(left, self.sampling, rngs, self.stop_ids, self.known))
+            found = reader.write(size, WriteOrder(left, self.sampling, rngs, self.stop_ids, self.known))
             if found is NotImplemented:
                 yield from self._steps(reader)
                 return

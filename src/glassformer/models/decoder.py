@@ -16,11 +16,11 @@ from ..config import DecoderConfig
 from ..execution import PLAIN, Execution
 from ..layers import Cache, Stack
 from .building import build_stack
-from .model import Batch, Writer, as_key, explain_missing_params, key_mask, same_order
+from .model import Batch, WritingModel, as_key, explain_missing_params, key_mask, same_order
 
 
 @dataclass(frozen=True)
-class Decoder(Writer):
+class Decoder(WritingModel):
     """GPT, Llama and their relatives: embedding, causal blocks, head."""
 
     config: DecoderConfig

@@ -16,11 +16,11 @@ from ..errors import ConfigError
 from ..execution import PLAIN, Execution
 from ..layers import Cache, InputEmbedding, Stack
 from .building import build_embedding, build_stack
-from .model import Batch, Writer, as_key, explain_missing_params, key_mask, same_order
+from .model import Batch, WritingModel, as_key, explain_missing_params, key_mask, same_order
 
 
 @dataclass(frozen=True)
-class EncoderDecoder(Writer):
+class EncoderDecoder(WritingModel):
     """The original Transformer, T5 and their relatives."""
 
     config: EncoderDecoderConfig

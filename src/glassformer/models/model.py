@@ -162,7 +162,7 @@ class Model(Layer):
         return loss, self.backward(params, saved, dlogits)
 
 
-class Writer(Model):
+class WritingModel(Model):
     """A model that writes: it reads on from where it stopped, remembering keys and values in a cache."""
 
     @cached_property

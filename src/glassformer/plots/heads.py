@@ -13,10 +13,10 @@ from ..arrays import Array
 from ..interpret import HeadScores, HeadStatistics, Patching, Paths
 from ..interpret.paths import Place
 from . import style
+from .attention_maps import MOST_HEADS
 from .labels import visible_all, weight_text
 from .style import colors, heat_map, signed_colors, styled, weight_colors
 
-MOST_HEADS = 16
 MOST_BARS = 100
 STEEP = 6.0
 """Where even attention gives a position this many times the median, as under a long causal mask, shares are drawn

@@ -98,9 +98,7 @@ def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Fi
 
 
 @styled
-def similarity_curve(
-    similarity: Similarity, *, marked: Sequence[int] = MARKED_DISTANCES, title: str = "Similarity by distance"
-) -> Figure:
+def similarity_curve(similarity: Similarity, *, title: str = "Similarity by distance") -> Figure:
     """Draw the cosine similarity of two positions against their distance, with the range over all pairs."""
     figure = style.new_figure(7.2, 3.8)
     ax = figure.subplots()
@@ -108,7 +106,7 @@ def similarity_curve(
     ax.axhline(0, color=colors().quiet, linewidth=0.8)
     ax.fill_between(similarity.distance, similarity.low, similarity.high, color=colors().sky, alpha=0.3, linewidth=0)
     ax.plot(similarity.distance, similarity.mean, color=colors().blue, marker="o" if len(similarity.mean) < 2 else None)
-    values = similarity.at(marked)
+    values = similarity.at(MARKED_DISTANCES)
     ax.scatter([*values], [*values.values()], s=36, color=colors().vermilion, edgecolors=colors().page, zorder=3)
     # Beside the curve, because dots at 1 and 5 stand too close together for words between them.
     listed = [f"k = {k}: {round(value, 2) + 0.0:.2f}" for k, value in values.items()]  # + 0.0: never −0.00

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -149,23 +149,15 @@ def _prove_op(case: OpCase) -> Check:
     return Check.of(case.name, case.kind, decisive.error, decisive.limit, reason)
 
 
-class _Judged(NamedTuple):
-    """The error of one array's gradient, what it may be at most, and what is wrong."""
-
-    error: float
-    limit: float
-    reason: str = ""
-
-
 def _judged(
     name: str, x: Array | None, grad: Array | None, function: Callable[[Array], Any], limit: float, *, eps: float = EPS
-) -> _Judged:
+) -> Check:
     """Compare the gradient of a scalar `function(x)` with a numeric derivative, entry by entry."""
     leaves, grads = ({} if array is None else {name: np.asarray(array)} for array in (x, grad))
     if facts := mismatches(leaves, grads):
-        return _Judged(float("inf"), limit, facts[name])
+        return Check.of(name, "op", float("inf"), limit, facts[name])
     if x is None:
-        return _Judged(0.0, limit)
+        return Check.of(name, "op", 0.0, limit)
     numeric, analytic = derivative(function, x, eps=eps)
     reason = ""
     if not analytic:
@@ -173,11 +165,11 @@ def _judged(
     grad = np.asarray(grad, dtype=np.float64)
     error = relative_error(grad, numeric)
     if error <= limit or not grad.size:
-        return _Judged(error, limit, reason)
+        return Check.of(name, "op", error, limit, reason)
     place = np.unravel_index(int(np.argmax(np.nan_to_num(np.abs(grad - numeric), nan=np.inf))), grad.shape)
     index = tuple(int(i) for i in place)
     where = f"d{name}{list(index) if index else ''} is {grad[index]:.6g}, the numeric derivative {numeric[index]:.6g}"
-    return _Judged(error, limit, _joined([reason, where, _pattern(grad, numeric)]))
+    return Check.of(name, "op", error, limit, _joined([reason, where, _pattern(grad, numeric)]))
 
 
 def _pattern(grad: Array, numeric: Array) -> str:

@@ -72,7 +72,7 @@ class ReaderCache:
         return logits
 
 
-class Writer(NamedTuple):
+class PageWriter(NamedTuple):
     """A model that writes with the changes of a page, and its caches.
 
     inputs   the changes of what it reads first
@@ -93,7 +93,7 @@ class Writer(NamedTuple):
         return tuple(int(i) for i in found[0])
 
 
-def writer_of(session: RunSession, size: int, *, chats: bool) -> Writer:
+def writer_of(session: RunSession, size: int, *, chats: bool) -> PageWriter:
     """Return what writes with the changes of a session, behind a text, or a conversation, of so many tokens."""
     run, limits = session.run, []
     inputs: list[Change] = []
@@ -106,7 +106,7 @@ def writer_of(session: RunSession, size: int, *, chats: bool) -> Writer:
         if limit:
             limits.append({"change": number, "why": limit})
     model, params = changed_model(run.model, run.params, values, 0) if values else (run.model, run.params)
-    return Writer(model, params, ReaderCache(), tuple(inputs), tuple(limits))
+    return PageWriter(model, params, ReaderCache(), tuple(inputs), tuple(limits))
 
 
 def _reaching(session: RunSession, change: Change, word: str, size: int, *, chats: bool) -> tuple[list[Change], str]:

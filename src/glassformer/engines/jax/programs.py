@@ -31,7 +31,7 @@ from ...generation.sampling import Sampling, choose, only_known
 from ...generation.writer import Sequences
 from ...layers.cache import BlockCache, Cache, KeyValues
 from ...models import EncoderDecoder
-from ...models.model import Writer
+from ...models.model import WritingModel
 from ...ops import Pattern
 from ...sources import version
 
@@ -146,7 +146,7 @@ class Program:
 
 
 def new_state(
-    model: Writer, params: Tree, padding: Array, capacity: int, remembered: Remembered = (None, None)
+    model: WritingModel, params: Tree, padding: Array, capacity: int, remembered: Remembered = (None, None)
 ) -> State:
     """Return buffers for `capacity` tokens of each sequence, nothing read yet; `remembered` is of `remember`."""
     stack, _ = model.decoder_stack(params)
@@ -168,14 +168,14 @@ def remember(model: EncoderDecoder, params: Tree, source: Array, mask: Array) ->
 
 
 @partial(Program, static_argnames="model", donate_argnames="state")
-def prefill(model: Writer, params: Tree, state: State, tokens: Array) -> State:
+def prefill(model: WritingModel, params: Tree, state: State, tokens: Array) -> State:
     """Read further tokens (B, T) of the prompts."""
     _traces["prefill", (*state.sizes, tokens.shape[-1])] += 1
     return _read(model, params, state, tokens)[1]
 
 
 @partial(Program, static_argnames="model", donate_argnames="state")
-def step(model: Writer, params: Tree, state: State, tokens: Array) -> tuple[Array, State]:
+def step(model: WritingModel, params: Tree, state: State, tokens: Array) -> tuple[Array, State]:
     """Read one more token of each sequence, (B,); return the logits (B, V) of the tokens that follow."""
     _traces["step", state.sizes] += 1
     return _read(model, params, state, tokens[:, None])
@@ -224,7 +224,9 @@ class Written(NamedTuple):
 
 
 @partial(Program, static_argnames=("model", "way"), donate_argnames="state")
-def write(model: Writer, way: str, params: Tree, state: State, tokens: Array, orders: Orders) -> tuple[Written, State]:
+def write(
+    model: WritingModel, way: str, params: Tree, state: State, tokens: Array, orders: Orders
+) -> tuple[Written, State]:
     """Read a token of each sequence, (B,), choose the next by a `way` of WAYS, read that, and so on."""
     _traces["write", state.sizes] += 1
 
@@ -255,7 +257,7 @@ def take(state: State, rows: Array) -> State:
     return jax.tree.map(lambda x: x[rows] if x.ndim else x, state)
 
 
-def _read(model: Writer, params: Tree, state: State, tokens: Array) -> tuple[Array, State]:
+def _read(model: WritingModel, params: Tree, state: State, tokens: Array) -> tuple[Array, State]:
     """Read further tokens (B, T) of all sequences; return the logits (B, V) after the last of them."""
     cache = FixedCache(state)
     positions = cache.positions(tokens.shape[-1], model.config.context)
@@ -265,13 +267,13 @@ def _read(model: Writer, params: Tree, state: State, tokens: Array) -> tuple[Arr
     return logits, state._replace(keys=[own.k for own in kept], values=[own.v for own in kept], seen=kept[0].seen)
 
 
-def _digits(model: Writer, params: Tree) -> Any:
+def _digits(model: WritingModel, params: Tree) -> Any:
     """Let products of float32 numbers have all their digits: JAX takes fewer on some devices unless asked."""
     full = _computed(model, params) == np.float32
     return jax.default_matmul_precision("highest") if full else contextlib.nullcontext()
 
 
-def _computed(model: Writer, params: Tree) -> Any:
+def _computed(model: WritingModel, params: Tree) -> Any:
     """Return the type of what a model computes from parameters."""
     table = params["embedding"]["tokens"]["table"]
     return table.dtype if model.execution.half is None else half_type(table, model.execution.half)

@@ -12,7 +12,7 @@ import numpy as np
 from ...arrays import Array, Tree, is_integer
 from ...data.examples import stack
 from ...errors import ConfigError
-from ...generation.reader import CHUNK, Rows, Writing
+from ...generation.reader import CHUNK, Rows, WriteOrder
 from ...generation.sampling import check_finite
 from ...generation.storage import STORAGES
 from ...models import Decoder, EncoderDecoder, Model
@@ -115,7 +115,7 @@ class JaxReader:
         self._logits = None if self._logits is None else self._logits[taken]
         self.places = np.arange(len(chosen))
 
-    def write(self, count: int | None, writing: Writing) -> Array:
+    def write(self, count: int | None, writing: WriteOrder) -> Array:
         """Write up to `count` tokens (None: BURST) of each sequence on the device; see `Reader`.
 
         The device chooses tokens as `choose` was written: if that has changed, the host is to choose them.

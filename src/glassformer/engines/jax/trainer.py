@@ -119,13 +119,15 @@ class JaxTrainer(Trainer):
     def is_donated(self, state: TrainingState) -> bool:
         return any(getattr(leaf, "is_deleted", bool)() for _, leaf in named_leaves(state.params))
 
-    def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Any = None) -> tuple[TrainingState, Figures]:
+    def step(
+        self, state: TrainingState, batch: Batch, lr: float, *, keep: Any = None
+    ) -> tuple[TrainingState, PendingFigures]:
         """Dispatch one step, which uses up the state; return the one after it and, still on their way, its figures."""
         key = ops.fold_key(ops.new_key(self.recipe.seed), state.step) if drops(self.model) else None
         trees = {name: getattr(state, name) for name in TREES}
         # The rate is a float32, unless JAX is told otherwise.
         trees, figures = self._compiled_step(trees, self.parametrization.base, batch, key, np.float64(lr))
-        return state._replace(**trees), Figures(figures, partial(self._prepare, state.step + 1))
+        return state._replace(**trees), PendingFigures(figures, partial(self._prepare, state.step + 1))
 
     def batch(self, data: Dataset, step: int) -> Batch:
         """Return the batch of a step on the devices, in microbatches (accumulate, batch / accumulate, ...)."""
@@ -276,7 +278,7 @@ class LossScaling:
         return {"scale": scale, "good": xp.where(moved & ~grows, good, 0).astype(np.int32)}
 
 
-class Figures:
+class PendingFigures:
     """Loss, gradient norm and whether a step moved: fetched when they are asked for, after useful work `meanwhile`."""
 
     def __init__(self, found: Array, meanwhile: Callable[[], None]) -> None:

@@ -15,7 +15,7 @@ from ...config import EncoderConfig
 from ...errors import ConfigError
 from ...generation.answer import predict_masks
 from ...generation.conversation import Conversation
-from ...generation.sampling import Sampling, Stage, choose, likeliest, only_known, stages
+from ...generation.sampling import Sampling, SamplingStage, choose, likeliest, only_known, stages
 from ...generation.texts import CONTEXT_OF_TEXT, encode_prompts
 from ...interpret.reading import answers as answers_apart
 from ...interpret.reading import known_task, labels_of
@@ -27,7 +27,7 @@ from ..explorer import Explorer, Opened
 from ..jobs import Job, Work
 from ..router import route
 from ..state import PageState
-from ..writer import Ids, ReaderCache, Writer, writer_of
+from ..writer import Ids, PageWriter, ReaderCache, writer_of
 
 SHOWN = 24
 """Tokens of a distribution that are shown."""
@@ -50,7 +50,7 @@ class Begun:
     """
 
     opened: Opened
-    writer: Writer
+    writer: PageWriter
     ids: Ids
     source: Ids | None
     ends: frozenset[int]
@@ -81,18 +81,18 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Message:
+class ChatTurn:
     """What somebody said in a conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: str
 
 
-Chat = Annotated[tuple[Message, ...] | None, TURNS]
+Chat = Annotated[tuple[ChatTurn, ...] | None, TURNS]
 
 
 @dataclass(frozen=True)
-class Place:
+class WritingPlace:
     """Where a question stands: the text of a state or a conversation, and the tokens that were written behind it."""
 
     state: PageState
@@ -127,7 +127,7 @@ class Draw:
         return int(choose(logits[None], None, self.sampling, [rng])[0])
 
 
-def begun(explorer: Explorer, place: Place) -> Begun:
+def begun(explorer: Explorer, place: WritingPlace) -> Begun:
     """Return what was read at a place, and what continues it."""
     opened = explorer.opened(place.state.model)
     model = opened.model
@@ -153,10 +153,10 @@ def begun(explorer: Explorer, place: Place) -> Begun:
     return Begun(opened, writer, writer.read("tokens", _plain(read)), first, ends, tokenizer)
 
 
-def _writer(explorer: Explorer, place: Place, opened: Opened, size: int) -> Writer:
+def _writer(explorer: Explorer, place: WritingPlace, opened: Opened, size: int) -> PageWriter:
     """Return the model that writes, with the steps and changes of a state."""
     if not place.state.steps and not place.state.changes:
-        return Writer(opened.model.model, opened.params, _readers.setdefault(opened, ReaderCache()))
+        return PageWriter(opened.model.model, opened.params, _readers.setdefault(opened, ReaderCache()))
     session, chats = explorer.session(place.state), place.chat is not None
     return session.once(f"writer {chats}", lambda: writer_of(session, size, chats=chats))
 
@@ -176,7 +176,7 @@ def _plain(ids: Array) -> Ids:
 
 
 @route("next")
-def next_token(explorer: Explorer, place: Place, draw: Draw) -> dict[str, Any]:
+def next_token(explorer: Explorer, place: WritingPlace, draw: Draw) -> dict[str, Any]:
     """Return the distribution of the next token, what each setting leaves out, and the token that the seed draws."""
     begin, written, sampling = begun(explorer, place), place.written, draw.sampling
     here: dict[str, Any] = {
@@ -213,7 +213,7 @@ def _named(begin: Begun, number: int) -> dict[str, Any]:
     return {"id": number, "label": printable(label), "ends": number in begin.ends}
 
 
-def _choice(begin: Begun, found: list[Stage], number: int) -> dict[str, Any]:
+def _choice(begin: Begun, found: list[SamplingStage], number: int) -> dict[str, Any]:
     """Return what one token is called, and its probability after each setting."""
     cut = next((stage.name for stage in found if stage.cut[number]), None)
     return {
@@ -226,7 +226,7 @@ def _choice(begin: Begun, found: list[Stage], number: int) -> dict[str, Any]:
 
 
 @route("write")
-def write(explorer: Explorer, place: Place, draw: Draw, count: int) -> Work:
+def write(explorer: Explorer, place: WritingPlace, draw: Draw, count: int) -> Work:
     """Begin to write some tokens on from where a question stands; each is shown as it comes."""
     if not 1 <= count <= MOST:
         raise ConfigError(f"{count:,} tokens are asked for", hint=f"ask for 1 to {MOST} at once")
@@ -249,7 +249,7 @@ def write(explorer: Explorer, place: Place, draw: Draw, count: int) -> Work:
 
 
 @route("written_text")
-def written_text(explorer: Explorer, place: Place) -> dict[str, Any]:
+def written_text(explorer: Explorer, place: WritingPlace) -> dict[str, Any]:
     """Return what was read and written as the text of a state, and whether it is read as the same tokens again."""
     begin, written, state = begun(explorer, place), place.written, place.state
     model = begin.opened.model
