@@ -20,7 +20,6 @@ from ..arguments import short_traces
 from ..arrays import Array
 from ..errors import ConfigError, LengthError
 from ..setting import check_known
-from .batched import MEMORY, Progress, bytes_at_once
 from .changes import Change, mean, resample, zero
 from .gradients import LOSS, Logit
 from .patching import Answer, effects
@@ -53,7 +52,6 @@ class Ablation(Tabled):
     loss      (parts,) by how much the loss grew; None for a batch without targets
     labels    what tables call the chosen logits
     logits    (parts, targets) by how much the chosen logits grew
-    bytes     the memory that the variants took at once
     """
 
     parts: list[Ablated]
@@ -61,7 +59,6 @@ class Ablation(Tabled):
     labels: tuple[str, ...]
     loss: Array | None
     logits: Array
-    bytes: int
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one record per part, the one whose loss, or else first logit, changed most first."""
@@ -121,17 +118,13 @@ def ablate(
     targets: Logit | Sequence[Logit] = (),
     data: Run | Sequence[Run] | None = None,
     order: Sequence[int] | None = None,
-    memory: int = MEMORY,
-    progress: Progress | None = None,
-    keep_partial: bool = False,
+    **settings: Any,
 ) -> Ablation:
-    """Silence parts one at a time and measure what follows.
+    """Silence parts one at a time and measure what follows; memory, progress, … as in `batched_interventions`.
 
-    targets        a logit, or several, to measure beside the loss
-    data           what "mean" averages over, or "resample" takes from: the run itself unless given
-    order          for "resample": which example of the data each example gets; the next one unless given
-    memory         bytes that the variants may take at once; progress is told after each lot of them
-    keep_partial   Ctrl-C ends the work without an exception once something is measured; the rest is NaN
+    targets   a logit, or several, to measure beside the loss
+    data      what "mean" averages over, or "resample" takes from: the run itself unless given
+    order     for "resample": which example of the data each example gets; the next one unless given
     """
     if not parts:
         raise ConfigError("there is no part to silence", hint="registered blocks may keep theirs under other names")
@@ -141,15 +134,13 @@ def ablate(
     if not answers:
         raise ConfigError("there is nothing to measure", hint="give the batch targets, or name logits: targets=[…]")
     silence = _silence(run, way, data, order)
-    how = {"memory": memory, "progress": progress, "keep_partial": keep_partial}
-    _, effect = effects(run, [silence(part) for part in parts], answers, **how)
+    _, effect = effects(run, [silence(part) for part in parts], answers, **settings)
     return Ablation(
         parts=list(parts),
         targets=tuple(targets),
         labels=tuple(target.label(run) for target in targets),
         loss=effect[:, 0] if has_loss else None,
         logits=effect[:, int(has_loss) :],
-        bytes=bytes_at_once(run, len(parts), memory),
     )
 
 

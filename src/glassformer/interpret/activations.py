@@ -12,17 +12,14 @@
 
 from __future__ import annotations
 
-import shutil
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from io import BytesIO
 from itertools import islice
 from operator import length_hint
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -102,32 +99,33 @@ def activations(
     texts = [texts] if isinstance(texts, str) else texts
     rest, done, total = iter(texts), 0, length_hint(texts)
     with ExitStack() as files:
-        columns = {
-            name: _Column(BytesIO() if out is None else files.enter_context(TemporaryFile(dir=Path(out).parent)))
-            for name in (*names, *PLACES)
-        }
+        folder = None if out is None else Path(out).parent
+        columns = {name: files.enter_context(TemporaryFile(dir=folder)) for name in (*names, *PLACES)}
         kept = None
         while some := list(islice(rest, batch_size)):
             batch = batch_of(model, some)._replace(targets=None)
             kept = kept.again(batch) if kept else watch(model.model, model.params, batch, names=names)
-            for name, rows in _vectors(kept, names).items():
-                columns[name].append(rows + done if name == EXAMPLES else rows)
+            vectors = _vectors(kept, names, done)
+            for name, rows in vectors.items():
+                columns[name].write(rows.tobytes())
             done += len(some)
             if progress is not None:
                 progress(done, total)
         if not done:
             raise DataError("there are no texts", hint="give at least one")
+        arrays = {
+            name: np.memmap(columns[name], rows.dtype, "r").reshape(-1, *rows.shape[1:])
+            for name, rows in vectors.items()
+        }
         if out is None:
-            return Activations({name: column.array() for name, column in columns.items()})
-        with replacing(Path(out)) as path, zipfile.ZipFile(path, "w") as file:
-            for name, column in columns.items():
-                with file.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    column.copy_to(member)
+            return Activations({name: np.array(rows) for name, rows in arrays.items()})
+        with replacing(Path(out)) as path, path.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
     return Activations(np.load(out))
 
 
-def _vectors(kept: Kept, names: Sequence[str]) -> dict[str, Array]:
-    """Return the vectors of the tokens of one batch by name, with their examples and positions."""
+def _vectors(kept: Kept, names: Sequence[str], done: int) -> dict[str, Array]:
+    """Return the vectors of the tokens of one batch by name, with their places; `done` examples came before."""
     source = any(map(is_of_source, names))
     tokens = kept.batch.source if source and kept.batch.source is not None else kept.batch.tokens
     examples, positions = np.nonzero(real_tokens(kept, tokens.shape[1], source=source))
@@ -138,30 +136,4 @@ def _vectors(kept: Kept, names: Sequence[str]) -> dict[str, Array]:
                 f"{name} has {len(rows)} vectors for {len(positions)} tokens",
                 hint="choose values with one vector per token, all of the source or all of the target",
             )
-    return {**found, EXAMPLES: examples, POSITIONS: positions, TOKENS: np.asarray(tokens)[examples, positions]}
-
-
-class _Column:
-    """One array that grows by rows, in a file or in memory."""
-
-    def __init__(self, file: IO[bytes] | BytesIO) -> None:
-        self.file, self.rows = file, 0
-
-    def append(self, rows: Array) -> None:
-        """Write further rows, of the dtype and width of those before."""
-        self.file.write(rows.tobytes())
-        self.rows += len(rows)
-        self.dtype, self.width = rows.dtype, rows.shape[1:]
-
-    def array(self) -> Array:
-        """Return the rows that are in memory."""
-        assert isinstance(self.file, BytesIO)
-        return np.frombuffer(self.file.getbuffer(), self.dtype).reshape(self.rows, *self.width)
-
-    def copy_to(self, member: IO[bytes]) -> None:
-        """Write the rows as an .npy file."""
-        shape = (self.rows, *self.width)
-        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(member, header)
-        self.file.seek(0)
-        shutil.copyfileobj(self.file, member)
+    return {**found, EXAMPLES: examples + done, POSITIONS: positions, TOKENS: np.asarray(tokens)[examples, positions]}

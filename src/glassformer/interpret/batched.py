@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import short_traces
 from ..arrays import Array
 from ..errors import ConfigError
 from ..models import Batch
@@ -38,6 +39,7 @@ def run_loss(run: Run, logits: Array) -> float:
     return float(mean_loss(logits, run.targets))
 
 
+@short_traces
 def batched_interventions(
     run: Run,
     variants: Sequence[Sequence[Change]],
@@ -49,6 +51,7 @@ def batched_interventions(
 ) -> Array:
     """Return the measure of a run with each of several lists of changes, in their order: see `Run.changed`.
 
+    memory         bytes that the variants may take at once; progress is told after each lot of them
     keep_partial   Ctrl-C ends the work without an exception once something is measured; the rest is NaN
     """
     plain = run.plain or run

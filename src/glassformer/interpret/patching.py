@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import short_traces
 from ..arrays import Array
 from ..errors import ConfigError, LengthError
 from ..models import EncoderDecoder
 from ..tree import flatten
-from .batched import MEMORY, Progress, batched_interventions, bytes_at_once
+from .batched import batched_interventions
 from .changes import Change, take
 from .gradients import Logit, Loss, gradients
 from .labels import CLS, NUMBERS
@@ -50,7 +49,6 @@ class Patching(Tabled):
     effect     (rows, columns) the change of the answer
     estimate   the same by gradients, or None where none were asked for
     run, source   the answers of the two
-    bytes      the memory that the variants took at once
     """
 
     rows: list[str]
@@ -61,7 +59,6 @@ class Patching(Tabled):
     estimate: Array | None
     run: float
     source: float
-    bytes: int
 
     @property
     def share(self) -> Array:
@@ -118,7 +115,6 @@ def patch_heads(
     return patch(run, source, of, variants, found, "head", **settings)
 
 
-@short_traces
 def patch(
     run: Run,
     source: Run,
@@ -128,22 +124,18 @@ def patch(
     columns: str,
     *,
     estimate: bool = True,
-    memory: int = MEMORY,
-    progress: Progress | None = None,
-    keep_partial: bool = False,
+    **settings: Any,
 ) -> Patching:
     """Put values of the source into the run, one place at a time, and measure the answer.
 
-    estimate       whether to compute the linear estimate, too
-    memory         bytes that the variants may take at once; progress is told after each lot of them
-    keep_partial   Ctrl-C ends the work without an exception once something is measured; the rest is NaN
+    estimate   whether to compute the linear estimate, too
+    settings   memory, progress and keep_partial as in `batched_interventions`
     """
     check_alike(run, source)
     if not places:
         raise ConfigError("there is no value to patch", hint="registered blocks may keep theirs under other names")
     changes = [take(name, source, **where) for name, where in places]
-    how = {"memory": memory, "progress": progress, "keep_partial": keep_partial}
-    (before,), effect = effects(run, changes, [of], **how)
+    (before,), effect = effects(run, changes, [of], **settings)
     effect = effect.reshape(len(rows), -1)
     return Patching(
         rows=rows,
@@ -154,7 +146,6 @@ def patch(
         estimate=_estimate(run, source, of, changes).reshape(len(rows), -1) if estimate else None,
         run=float(before),
         source=answer(of, source),
-        bytes=bytes_at_once(run, len(changes), memory),
     )
 
 
@@ -165,17 +156,14 @@ def _words(run: Run, count: int, name: str) -> list[str] | None:
     return [CLS] * (count - len(run.tokens[0])) + run.tokens[0]  # a learned vector may stand before them
 
 
-def effects(run: Run, changes: Sequence[Change], answers: Sequence[Answer], **how: Any) -> tuple[Array, Array]:
-    """Return the answers of a run, and by how much each change alone moves them, (changes, answers).
-
-    how   of `batched_interventions`
-    """
+def effects(run: Run, changes: Sequence[Change], answers: Sequence[Answer], **settings: Any) -> tuple[Array, Array]:
+    """Return the answers of a run, and by how much each change alone moves them, (changes, answers)."""
 
     def measure(own: Run, logits: Array) -> list[float]:
         return [answer(of, own, logits) for of in answers]
 
     before = np.array([answer(of, run) for of in answers])
-    after = batched_interventions(run, [[one] for one in changes], measure, **how)
+    after = batched_interventions(run, [[one] for one in changes], measure, **settings)
     return before, np.asarray(after) - before
 
 

@@ -81,7 +81,7 @@ def _heads(job: Job, session: RunSession, of: Answer) -> dict[str, Any]:
     found = ablate_heads(session.run, targets=targets, memory=_memory(session), progress=job.show)
     effect = found.loss if by_loss else found.logits[:, 0]
     names = list(dict.fromkeys(part.name for part in found.parts))
-    return _result(session, of, np.asarray(effect).reshape(len(names), -1), found.bytes) | {
+    return _result(session, of, np.asarray(effect).reshape(len(names), -1)) | {
         "rows": [name.removesuffix(".output.x") for name in names],
         "names": names,
         "axis": "head",
@@ -98,7 +98,7 @@ def _stream(job: Job, session: RunSession, of: Answer, other: str, stack: str) -
     part = "source" if stack == "encoder" and "decoder" in stacks(session.run) else "tokens"
     words = [token["label"] for token in tokens_of(session.run, part) or []]
     width = found.effect.shape[1]
-    return _result(session, of, found.effect, found.bytes) | {
+    return _result(session, of, found.effect) | {
         "rows": [point.label for point in places],
         "names": [point.name for point in places],
         "axis": "position",
@@ -109,6 +109,5 @@ def _stream(job: Job, session: RunSession, of: Answer, other: str, stack: str) -
     }
 
 
-def _result(session: RunSession, of: Answer, effect: Any, taken: int) -> dict[str, Any]:
-    return {"effect": effect, "before": answer(of, session.run, session.run.logits), "of": said_of(session)["title"],
-            "bytes": taken}  # fmt: skip
+def _result(session: RunSession, of: Answer, effect: Any) -> dict[str, Any]:
+    return {"effect": effect, "before": answer(of, session.run), "of": said_of(session)["title"]}
