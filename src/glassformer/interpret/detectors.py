@@ -26,11 +26,11 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError
-from ..models import Batch, Encoder, EncoderDecoder, Model
+from ..models import Batch, EncoderDecoder, Model
 from ..setting import check_count
 from .run import Run, watch
 from .show import Map, Tables, table_html
-from .stream import real_tokens, stacks, sublayers
+from .stream import attentions, stack_tokens, stacks
 
 THRESHOLD = 0.4
 """The share of what chance leaves to 1 that a head must give to a kind of place to be named after it."""
@@ -142,16 +142,17 @@ def head_scores(run: Run, *, layers: Sequence[int] | None = None) -> dict[str, H
     most = max(run.model.config.layers, getattr(run.model.config, "encoder_depth", 0))
     for number in layers or ():
         check_count("a layer", number, least=0, most=most - 1)
-    for stack in stacks(run):
-        is_source = stack == "encoder" and isinstance(run.model, EncoderDecoder)
-        tokens = np.asarray(run.batch.source if is_source else run.batch.tokens)
-        if isinstance(run.model, Encoder) and run.model.config.pooling == "cls":
-            tokens = np.pad(tokens, ((0, 0), (1, 0)), constant_values=-1)
-        found[stack] = _scores(run, stack, "attention", _places(tokens), layers)
-        if sublayers(run, stack, ("cross_attention",)):
+    for kind, names in attentions(run).items():
+        tokens, real = stack_tokens(run, "decoder" if kind == "cross" else kind)
+        if kind == "cross":
             query, key = np.arange(tokens.shape[1])[:, None], np.arange(np.asarray(run.batch.source).shape[1])
-            aligned = {"alignment": key == query, "alignment to the next": key == query + 1}
-            found["cross"] = _scores(run, stack, "cross_attention", aligned, layers)
+            places = {"alignment": key == query, "alignment to the next": key == query + 1}
+        else:
+            places = _places(tokens)
+        found[kind] = _scores(run, names, real, places, layers)
+    for stack in stacks(run):
+        if stack not in found:
+            raise ConfigError(f"the {stack} has no attention", hint="there is no head to score")
     return found
 
 
@@ -171,11 +172,8 @@ def _places(tokens: Array) -> dict[str, Array]:
 
 
 def _scores(
-    run: Run, stack: str, kind: str, places: dict[str, Array], given: Sequence[int] | None = None
+    run: Run, names: list[str], real: Array, places: dict[str, Array], given: Sequence[int] | None
 ) -> HeadScores:
-    names = [one.name for one in sublayers(run, stack, (kind,))]
-    if not names:
-        raise ConfigError(f"the {stack} has no attention", hint="there is no head to score")
     layers = None if given is None else tuple(number for number in range(len(names)) if number in given)
     if layers is not None:
         names = [names[number] for number in layers]
@@ -184,9 +182,7 @@ def _scores(
     weights = np.stack([run[f"{name}.attend.weights"] for name in names])  # (L, B, H, T, S)
     allowed = run[f"{names[0]}.attend.mask"][:, 0]  # (B, T, S)
     # A head has a choice only where it sees more than one key; queries that are padding do not count.
-    source = stack == "encoder" and isinstance(run.model, EncoderDecoder)
-    allowed = allowed & (allowed.sum(axis=-1, keepdims=True) > 1)
-    allowed = allowed & real_tokens(run, allowed.shape[1], source=source)[..., None]
+    allowed = allowed & (allowed.sum(axis=-1, keepdims=True) > 1) & real[..., None]
     even = allowed / np.maximum(allowed.sum(axis=-1, keepdims=True), 1)
     scores, chance = {}, {}
     for name, there in places.items():

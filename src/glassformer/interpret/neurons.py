@@ -20,7 +20,7 @@ from .batched import Progress
 from .labels import NUMBERS, Labels
 from .run import Run, watch
 from .show import Tabled, TableParts
-from .stream import neurons_of, real_tokens
+from .stream import chosen_stack, neurons_of, stack_tokens
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,10 +107,7 @@ def exciting_inputs(
 
 def _values(run: Run, layer: int, stack: str | None) -> tuple[Array, Array]:
     """Return the values of all neurons at real tokens, (N, F), and the token, example and position of each, (N, 3)."""
-    name = neurons_of(run, layer, stack)
-    x, source = run[name], name.startswith("encoder.")
-    ids = np.asarray(run.batch.source if source else run.batch.tokens)
-    x = x[:, x.shape[1] - ids.shape[1] :]  # a learned first vector is no token
-    real = real_tokens(run, ids.shape[1], source=source)
+    ids, real = stack_tokens(run, chosen_stack(run, stack))
     examples, positions = np.nonzero(real)
-    return x[real], np.stack((ids[real], examples, positions), axis=-1)
+    positions -= ids[0, 0] < 0  # a learned first vector is no token
+    return run[neurons_of(run, layer, stack)][real], np.stack((ids[real], examples, positions), axis=-1)

@@ -81,6 +81,13 @@ def sublayers(
     return [one for one in found if one.layer in wanted]
 
 
+def attentions(run: Run) -> dict[str, list[str]]:
+    """Return the names of all attentions of a run, by kind: encoder, decoder and cross."""
+    found = {stack: [one.name for one in sublayers(run, stack, ("attention",))] for stack in stacks(run)}
+    found["cross"] = [one.name for one in sublayers(run, None, ("cross_attention",))]
+    return {kind: names for kind, names in found.items() if names}
+
+
 def _sublayers(run: Run, block: str) -> dict[str, str]:
     """Return the sublayers of a block by kind; a registered block may keep the record of one inside of its own."""
     found = {}
@@ -198,6 +205,15 @@ def token_rows(run: Run | Kept, name: str) -> Array:
     if x.ndim != 3:
         raise ConfigError(f"{name} has shape {x.shape}", hint="choose a value with one vector per token, (B, T, D)")
     return x[real_tokens(run, x.shape[1], source=is_of_source(name))]
+
+
+def stack_tokens(run: Run, stack: str) -> tuple[Array, Array]:
+    """Return the ids that a stack reads, (B, T), −1 for a learned vector before them, and which of them are tokens."""
+    source = stack == "encoder" and isinstance(run.model, EncoderDecoder)
+    ids = np.asarray(run.batch.source if source else run.batch.tokens)
+    if isinstance(run.model, Encoder) and run.model.config.pooling == "cls":
+        ids = np.pad(ids, ((0, 0), (1, 0)), constant_values=-1)
+    return ids, real_tokens(run, ids.shape[1], source=source)
 
 
 def real_tokens(run: Run | Kept, length: int, *, source: bool = False) -> Array:

@@ -13,7 +13,7 @@ from ..tree import flatten
 from .labels import CLS, NUMBERS, Labels
 from .run import Run, has_no_head, watch
 from .show import html_of
-from .stream import points, real_tokens, stacks, sublayers
+from .stream import attentions, points, stack_tokens, stacks
 
 
 @dataclass(frozen=True)
@@ -92,40 +92,31 @@ def trace_each(model: Model, params: Tree, batch: Batch, *, labels: Labels = NUM
 def trace_of(run: Run, example: int = 0) -> Trace:
     """Return what a run did with one of its examples, padding left out."""
     _check_example(example, len(run.logits))
-    two = len(stacks(run)) == 2
-    maps: dict[str, tuple[list[str], str, str]] = {}  # by kind: the attentions, whose tokens look and are looked at
+    maps, ids, real, names = attentions(run), {}, {}, {}
     for stack in stacks(run):
-        maps[stack] = ([one.name for one in sublayers(run, stack, ("attention",))], stack, stack)
-    if cross := [one.name for one in sublayers(run, None, ("cross_attention",))]:
-        maps["cross"] = (cross, "decoder", "encoder")
-    residual = {stack: _residual(run, stack, example) for stack in stacks(run)}
-    ids, real, names = {}, {}, {}
-    for stack, stream in residual.items():
-        of_source = two and stack == "encoder"
-        tokens = np.asarray(run.batch.source if of_source else run.batch.tokens)[example]
-        kept = real_tokens(run, len(tokens), source=of_source)[example]
-        first = stream.shape[1] - len(tokens)  # a learned vector stands before the tokens
-        ids[stack] = np.pad(tokens, (first, 0), constant_values=-1)
-        real[stack] = np.flatnonzero(np.pad(kept, (first, 0), constant_values=True))
+        tokens, is_token = (part[example] for part in stack_tokens(run, stack))
+        real[stack] = np.flatnonzero(is_token | (tokens < 0))  # a learned vector may stand before the tokens
+        ids[stack] = tokens[real[stack]]
+        of_source = stack == "encoder" and "decoder" in stacks(run)
         label = (run.labels.source or run.labels.tokens) if of_source else run.labels.tokens
-        names[stack] = [CLS if i == -1 else label(int(i)) for i in ids[stack][real[stack]]]
-    grids: dict[str, Any] = {kind: np.ix_(real[queries], real[keys]) for kind, (_, queries, keys) in maps.items()}
+        names[stack] = [CLS if i == -1 else label(int(i)) for i in ids[stack]]
+    sides = {kind: ("decoder", "encoder") if kind == "cross" else (kind, kind) for kind in maps}
+    grids: dict[str, Any] = {kind: np.ix_(real[queries], real[keys]) for kind, (queries, keys) in sides.items()}
     rows: Any = real[list(stacks(run))[-1]] if run.logits.ndim == 3 else ...
     targets = run.batch.targets
 
     def stacked(kind: str, part: str) -> Array:
-        found = np.stack([run[f"{name}.attend.{part}"][example] for name in maps[kind][0]])
-        return found[(..., *grids[kind])]
+        return np.stack([run[f"{name}.attend.{part}"][example][(..., *grids[kind])] for name in maps[kind]])
 
     return Trace(
         architecture=run.model.config.architecture,
         attention={kind: stacked(kind, "weights") for kind in maps},
         scores={kind: stacked(kind, "scores") for kind in maps},
-        allowed={kind: run[f"{own[0][0]}.attend.mask"][example, 0][grids[kind]] for kind, own in maps.items()},
-        residual={stack: stream[:, real[stack]] for stack, stream in residual.items()},
+        allowed={kind: run[f"{own[0]}.attend.mask"][example, 0][grids[kind]] for kind, own in maps.items()},
+        residual={stack: _residual(run, stack, example)[:, real[stack]] for stack in stacks(run)},
         logits=None if has_no_head(run.model) else run.logits[example][rows],
         targets=None if targets is None else np.asarray(targets)[example][rows],
-        tokens={stack: ids[stack][real[stack]] for stack in ids},
+        tokens=ids,
         labels=names,
     )
 

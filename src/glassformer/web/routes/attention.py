@@ -10,7 +10,7 @@ from ...errors import ConfigError, LengthError, did_you_mean
 from ...interpret import Run, head_scores, score_scale
 from ...interpret.labels import CLS
 from ...interpret.statistics import attention_statistics
-from ...interpret.stream import stacks, sublayers
+from ...interpret.stream import attentions
 from ..explorer import RunSession
 from ..router import route
 from .runs import tokens_of
@@ -47,13 +47,6 @@ def heads(session: RunSession, kind: str, layer: int) -> dict[str, Any]:
     if not 0 <= layer < count:
         raise LengthError(f"there is no layer {layer}", hint=f"there are {count}, from 0 to {count - 1}")
     return session.once(f"heads {kind} {layer}", lambda: _heads(session.run, kind, layer, known[kind][layer]))
-
-
-def attentions(run: Run) -> dict[str, list[str]]:
-    """Return the names of all attentions of a run, by kind: encoder, decoder and cross."""
-    found = {stack: [one.name for one in sublayers(run, stack, ("attention",))] for stack in stacks(run)}
-    found["cross"] = [one.name for one in sublayers(run, None, ("cross_attention",))]
-    return {kind: names for kind, names in found.items() if names}
 
 
 def _heads(run: Run, kind: str, layer: int, name: str) -> dict[str, Any]:
