@@ -10,8 +10,6 @@
 `Activations(numpy.load("vectors.npz"))` opens the file again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ Examples of a batch never meet: variant n may be examples n · B to (n + 1) · B
 once for all, and blocks before the first change do not run. Memory decides how many variants run at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any

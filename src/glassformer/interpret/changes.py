@@ -17,8 +17,6 @@ What is replaced by something that does not depend on it gets no gradient, what 
 added to all of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

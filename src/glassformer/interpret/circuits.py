@@ -12,8 +12,6 @@ In a pre-norm model the norm's scale gamma is part of the matrices that read the
 rotations by position are left out, since they depend on the input.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple

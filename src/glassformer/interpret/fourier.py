@@ -9,8 +9,6 @@ A network that groks modular addition keeps a few frequencies k and computes cos
 identities (Nanda et al. 2023, "Progress measures for grokking via mechanistic interpretability").
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -3,8 +3,6 @@
 An op is a step, attention three of them: scores, softmax, and the mixture of the values.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The loss of logits and its gradient, some rows at a time: of a long text, the logits are the largest array of all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -9,8 +9,6 @@
 Every name stands for an address: a call on the tape, and what it returned or read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

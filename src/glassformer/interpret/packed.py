@@ -1,7 +1,5 @@
 """Parameters as a run has them: plain arrays, unpacked from the blocks or the 16 bits in which a file stores them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

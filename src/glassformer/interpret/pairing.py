@@ -4,8 +4,6 @@ A backward is handed the record of its forward, so the two share arrays. Where a
 gradients do: what the backward of a reader returned is handed to the backward of the op that made what it read.
 """
 
-from __future__ import annotations
-
 import inspect
 from functools import cache
 from typing import Any

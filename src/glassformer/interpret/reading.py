@@ -1,7 +1,5 @@
 """Texts into a model and names out of it: the batch that a text becomes, and what its ids are called."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The names that TransformerLens gives to values, beside ours; N is the number of a block."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What an optimizer would do with the gradients of a run: how far every parameter would move, and what comes of it."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

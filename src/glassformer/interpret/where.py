@@ -1,7 +1,5 @@
 """Which entries of a value: by example, head, position, key and feature, whatever its axes are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
