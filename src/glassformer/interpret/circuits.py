@@ -111,7 +111,8 @@ def composition(model: TrainedModel) -> Composition:
     layers = [_matrices(model, layer) for layer in range(model.config.layers)]
     heads = len(layers[0].query)
     found = Composition(*np.zeros((3, len(layers), heads, len(layers), heads)))
-    roots = [_Matrices(*(np.linalg.qr(part, mode="r") for part in _thin(own))) for own in layers]
+    thin = [own._replace(output=own.output.swapaxes(-1, -2)) for own in layers]
+    roots = [_Matrices(*(np.linalg.qr(part, mode="r") for part in own)) for own in thin]
     for later, (query, key, value, _) in enumerate(layers):
         root = roots[later]
         for earlier, before in enumerate(layers[:later]):
@@ -173,10 +174,6 @@ def _matrices(model: TrainedModel, layer: int) -> _Matrices:
 def _norm(left: Array, right: Array) -> Array:
     """Return ‖left · rightᵀ‖ of Frobenius, for each head."""
     return np.linalg.norm(left @ right.swapaxes(-1, -2), axis=(-2, -1))
-
-
-def _thin(own: _Matrices) -> tuple[Array, ...]:
-    return own.query, own.key, own.value, own.output.swapaxes(-1, -2)
 
 
 def _scaled(w: Array, params: Tree, norm: str) -> Array:

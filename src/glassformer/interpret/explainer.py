@@ -313,13 +313,9 @@ def mask(run: Run, call: Call, index: Index) -> Formula:
         operands["pattern"] = Operand("pattern[t,s]", float(pattern.dense(*scores.shape[-2:])[t, s]))
     if padding is not None:
         real = bool(np.broadcast_to(padding, scores.shape)[index])
-        name = next((own for own in (MASK, "source_mask") if _is_part(getattr(run.batch, own), padding)), None)
+        masks = [(own, getattr(run.batch, own)) for own in (MASK, "source_mask")]
+        name = next((own for own, one in masks if one is not None and np.may_share_memory(one, padding)), None)
         operands["real"] = Operand("mask[n,s]", float(real), name, (n, s) if name else ())
     if not operands:
         operands["all"] = Operand("1, for nothing is hidden", 1.0)
     return Formula("mask[n,h,t,s]", " * ".join(operands), operands, "mask & allowed")
-
-
-def _is_part(mask: object, padding: object) -> bool:
-    both = isinstance(mask, np.ndarray) and isinstance(padding, np.ndarray)
-    return both and np.may_share_memory(mask, padding)

@@ -153,7 +153,8 @@ class Graph:
         for name, address in self.run.addresses.items():
             if not isinstance(address.place, str):
                 self._all_names.setdefault(id(self.run.spec(name)), []).append(name)
-        shortest = {array: min(own, key=_length) for array, own in self._all_names.items()}
+        shortest = {array: min(own, key=lambda name: (name.endswith("blocks"), len(name)))  # a block's, not the list's
+                    for array, own in self._all_names.items()}  # fmt: skip
         if LOGITS in self.run.addresses:  # not of a model that makes vectors and predicts nothing
             shortest[id(self.run.logits)] = LOGITS
         return shortest | {id(array): name for name, array in {**self.params, **self.inputs}.items()}
@@ -164,7 +165,8 @@ class Graph:
 
     def _steps(self) -> Iterator[Step]:
         children: dict[int, list[Call]] = {}
-        freed = {block_of(call) for call in self.run.calls if _is_freed(call)} - {None}
+        seen = [(block_of(call), (*call.outputs, *call.arguments)) for call in self.run.calls]
+        freed = {block for block, parts in seen if any(isinstance(part, ShapeDtype) for part in parts)} - {None}
         calls = [call for call in self.run.calls if block_of(call) not in freed]
         for call in calls:
             if call.parent is not None:
@@ -194,14 +196,6 @@ def _is_ours(call: Call) -> bool:
     return call.function.__module__.partition(".")[0] == __package__.partition(".")[0]
 
 
-def _length(name: str) -> tuple[bool, int]:
-    return name.endswith("blocks"), len(name)  # a block's name rather than that of the list
-
-
-def _is_freed(call: Call) -> bool:
-    return any(isinstance(part, ShapeDtype) for part in (*call.outputs, *call.arguments))
-
-
 def _arrays(arguments: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Array]:
     """Return the arrays of real numbers among arguments."""
     named = {**{str(place): value for place, value in enumerate(arguments)}, **settings}
@@ -210,7 +204,8 @@ def _arrays(arguments: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, A
 
 def _of_op(call: Call, inner: list[Call]) -> Iterator[Step]:
     """Return the steps of an op; of one that is not known, that it made its result from its arrays."""
-    y, given = call.outputs[0], _given(call)
+    y, named = call.outputs[0], {argument_name(call, place): value for place, value in enumerate(call.arguments)}
+    given = defaultdict(lambda: None, {**named, **call.settings})  # by the names in its signature
     names = [name for name, (forward, _) in ACTIVATIONS.items() if forward is call.function]
     axes = np.ndim(next(iter(given.values()), 0))
     if names:
@@ -219,12 +214,6 @@ def _of_op(call: Call, inner: list[Call]) -> Iterator[Step]:
         yield from OPS[call.name](call, given, inner)
     else:
         yield Step(UNKNOWN, call, y, _arrays(call.arguments, {}))
-
-
-def _given(call: Call) -> dict[str, Any]:
-    """Return what an op was given, by the names in its signature; None for what was left out."""
-    named = {argument_name(call, place): value for place, value in enumerate(call.arguments)}
-    return defaultdict(lambda: None, {**named, **call.settings})
 
 
 def _simple(call: Call, given: dict[str, Any], inner: list[Call]) -> Iterator[Step]:

@@ -31,7 +31,8 @@ import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree
-from ..errors import ConfigError, LengthError, ShapeError, TokenError
+from ..dispatch import use_engine
+from ..errors import ConfigError, LengthError, ShapeError
 from ..ops.linear import LinearSaved
 from ..setting import check_known
 from ..training import Optimizer
@@ -42,7 +43,7 @@ from .probes import descend
 from .run import Run
 from .show import Map, Tabled, TableParts, html_of
 from .stream import Point, is_classifier, points, read_out, read_out_backward
-from .tracing import TracingEngine, run_traced
+from .tracing import TracingEngine
 from .where import Where
 
 PIECE = 64
@@ -102,14 +103,7 @@ class Lens(Tabled):
 
     def _ids(self, tokens: Any) -> Array:
         """Return tokens, or classes, in the shape of the positions; refuse those that the model has no logit for."""
-        ids, size = np.asarray(tokens), self.logits.shape[-1]
-        if ids.dtype.kind == "U":
-            ids = np.array([self.run.token_id(str(token)) for token in ids.flat], dtype=np.int64).reshape(ids.shape)
-        if ids.dtype.kind not in "iu":
-            raise TokenError(f"the tokens are {tokens!r:.80}", hint="give ids or texts of tokens")
-        wrong = ids[(ids < 0) | (ids >= size)]
-        if wrong.size:
-            raise TokenError(f"there is no logit {wrong.flat[0]}", hint=f"the model has {size}, from 0 to {size - 1}")
+        ids = np.vectorize(self.run.token_id, otypes=[np.int64])(np.asarray(tokens, dtype=object))
         try:
             return np.broadcast_to(ids, self.logits.shape[:-1])
         except ValueError:
@@ -155,8 +149,8 @@ def chosen_points(run: Run, at: str | Sequence[str] | None, stack: str | None = 
 
 def read_point(run: Run, x: Array) -> Array:
     """Return the logits that the head makes of the stream x (B, T, D)."""
-    logits, _ = run_traced(read_out, run, x, engine=TracingEngine(forgets=True))  # as the run itself computed
-    return logits
+    with use_engine(TracingEngine(forgets=True)):  # as the run itself computed
+        return read_out(run, x)[0]
 
 
 def _numbers(run: Run, positions: Any) -> Array | None:
@@ -223,12 +217,8 @@ class LensCourse(Lens):
             [step, *(f"{token_text(self.run, own[n])} {100 * shares[n]:.1f} %" for n in shown)]
             for step, own, shares in zip(self.steps, ids, odds, strict=True)
         ]
-        return (
-            "what the head says after steps of a training",
-            ("step", *(self.points[n].label for n in shown)),
-            rows,
-            [],
-        )
+        columns = ("step", *(self.points[n].label for n in shown))
+        return "what the head says after steps of a training", columns, rows, []
 
 
 def lens_course(
@@ -297,7 +287,22 @@ def lens_loss_and_grads(tuned: TunedLens, run: Run) -> tuple[Array, list[Tree]]:
     dlogits = (softmax(logits) − p) / count, and back through head, norm and map by their own backward passes.
     """
     _check(tuned, run)
-    return run_traced(_loss_and_grads, tuned, run, engine=TracingEngine(forgets=True))
+    mask = None if is_classifier(run) else run.batch.mask
+    real = np.ones(run.logits.shape[:-1]) if mask is None else np.asarray(mask, dtype=np.float64)
+    counted = (real / max(real.sum(), 1)).astype(run.logits.dtype)  # the share of each prediction; none for padding
+    losses, grads = [], []
+    with use_engine(TracingEngine(forgets=True)):
+        log_p = ops.log_softmax(run.logits)[0]
+        p = np.exp(log_p)
+        for own, point in zip(tuned.maps, tuned.points[:-1], strict=True):
+            h, mapped = _affine(own, run[point.name])
+            logits, saved = read_out(run, h)
+            log_q = ops.log_softmax(logits)[0]
+            losses.append(np.sum(counted * np.sum(p * (log_p - log_q), axis=-1)))
+            dlogits = counted[..., None] * (np.exp(log_q) - p)
+            _, dw, db = ops.linear_backward(read_out_backward(run, saved, dlogits), mapped)
+            grads.append({"w": dw, "b": db})
+    return np.array(losses), grads
 
 
 def train_lens(
@@ -321,33 +326,9 @@ def train_lens(
     return replace(tuned, maps=maps), losses
 
 
-def _loss_and_grads(tuned: TunedLens, run: Run) -> tuple[Array, list[Tree]]:
-    counted = _counted(run)
-    log_p = ops.log_softmax(run.logits)[0]
-    p = np.exp(log_p)
-    losses, grads = [], []
-    for own, point in zip(tuned.maps, tuned.points[:-1], strict=True):
-        h, mapped = _affine(own, run[point.name])
-        logits, saved = read_out(run, h)
-        log_q = ops.log_softmax(logits)[0]
-        losses.append(np.sum(counted * np.sum(p * (log_p - log_q), axis=-1)))
-        dlogits = counted[..., None] * (np.exp(log_q) - p)
-        _, dw, db = ops.linear_backward(read_out_backward(run, saved, dlogits), mapped)
-        grads.append({"w": dw, "b": db})
-    return np.array(losses), grads
-
-
 def _affine(own: Tree, x: Array) -> tuple[Array, Any]:
     """Return x w + b, and what its backward needs."""
     return ops.linear(x, own["w"], own["b"])[0], LinearSaved(x, own["w"], own["b"])
-
-
-def _counted(run: Run) -> Array:
-    """Return the share of each prediction in the mean: none for padding."""
-    shape = run.logits.shape[:-1]
-    mask = None if is_classifier(run) else run.batch.mask
-    real = np.ones(shape) if mask is None else np.asarray(mask, dtype=np.float64)
-    return (real / max(real.sum(), 1)).astype(run.logits.dtype)
 
 
 def _check(tuned: TunedLens, run: Run) -> None:

@@ -18,7 +18,7 @@ from ..errors import ConfigError, LengthError
 from ..models import Batch, EncoderDecoder, Model
 from .batched import Progress
 from .labels import NUMBERS, Labels
-from .run import Run, watch
+from .run import watch
 from .show import Tabled, TableParts
 from .stream import chosen_stack, neurons_of, stack_tokens
 
@@ -87,7 +87,11 @@ def exciting_inputs(
     seen = 0
     for number, batch in enumerate(batches):
         run = watch(model, params, batch)
-        values, places = _values(run, layer, stack)  # (N, F), (N, 3)
+        ids, real = stack_tokens(run, chosen_stack(run, stack))
+        values = run[neurons_of(run, layer, stack)][real]  # (N, F)
+        examples, positions = np.nonzero(real)
+        positions -= ids[0, 0] < 0  # a learned first vector is no token
+        places = np.stack((ids[real], examples, positions), axis=-1)  # (N, 3)
         above, seen = above + (values > 0).sum(axis=0), seen + len(values)
         order = np.argsort(-values, axis=0, kind="stable")[:count].T  # (F, ≤ count)
         largest = np.take_along_axis(values.T, order, axis=1)
@@ -103,11 +107,3 @@ def exciting_inputs(
     label = (labels.source or labels.tokens) if of_source else labels.tokens
     share = np.asarray(above) / seen
     return ExcitingInputs(best[..., 0], token, number_of, example, position, share, of_source, label)
-
-
-def _values(run: Run, layer: int, stack: str | None) -> tuple[Array, Array]:
-    """Return the values of all neurons at real tokens, (N, F), and the token, example and position of each, (N, 3)."""
-    ids, real = stack_tokens(run, chosen_stack(run, stack))
-    examples, positions = np.nonzero(real)
-    positions -= ids[0, 0] < 0  # a learned first vector is no token
-    return run[neurons_of(run, layer, stack)][real], np.stack((ids[real], examples, positions), axis=-1)

@@ -105,6 +105,8 @@ def trace_of(run: Run, example: int = 0) -> Trace:
     rows: Any = real[list(stacks(run))[-1]] if run.logits.ndim == 3 else ...
     targets = run.batch.targets
 
+    stream = {stack: [p for n, p in enumerate(points(run, stack)) if p.is_block or n == 0] for stack in stacks(run)}
+
     def stacked(kind: str, part: str) -> Array:
         return np.stack([run[f"{name}.attend.{part}"][example][(..., *grids[kind])] for name in maps[kind]])
 
@@ -113,7 +115,7 @@ def trace_of(run: Run, example: int = 0) -> Trace:
         attention={kind: stacked(kind, "weights") for kind in maps},
         scores={kind: stacked(kind, "scores") for kind in maps},
         allowed={kind: run[f"{own[0]}.attend.mask"][example, 0][grids[kind]] for kind, own in maps.items()},
-        residual={stack: _residual(run, stack, example)[:, real[stack]] for stack in stacks(run)},
+        residual={own: np.stack([run[p.name][example, real[own]] for p in stream[own]]) for own in stream},
         logits=None if has_no_head(run.model) else run.logits[example][rows],
         targets=None if targets is None else np.asarray(targets)[example][rows],
         tokens=ids,
@@ -124,12 +126,6 @@ def trace_of(run: Run, example: int = 0) -> Trace:
 def _check_example(example: int, count: int) -> None:
     if not -count <= example < count:
         raise LengthError(f"there is no example {example} in a batch of {count}", hint=f"use 0 to {count - 1}")
-
-
-def _residual(run: Run, stack: str, example: int) -> Array:
-    """Return the stream of one example before the first block and after each, (L + 1, T, D)."""
-    first, *later = points(run, stack)
-    return np.stack([run[first.name][example], *(run[p.name][example] for p in later if p.is_block)])
 
 
 def full_and_causal(seen: Trace, kind: str = "decoder") -> tuple[Array, Array]:
