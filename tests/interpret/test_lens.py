@@ -98,7 +98,7 @@ def test_what_is_not_there_is_refused(run):
     size = run.logits.shape[-1]
     with pytest.raises(TokenError, match=f"there is no logit {size}"):
         lens(run).ranks(size)
-    with pytest.raises(TokenError, match="give ids or texts"):
+    with pytest.raises(TokenError, match="names no token"):
         lens(run).ranks(0.5)
     with pytest.raises(ConfigError, match="ask for 1 to"):
         lens(run).top(size + 1)
