@@ -138,7 +138,7 @@ def classify(model: TrainedModel, inputs: Any) -> Any:
         fact = f"there is nothing to classify: this is a {type(inputs).__name__}"
         raise LengthError(fact, hint="pass a text, token ids, or a list of either")
     single = isinstance(inputs, str) or (np.ndim(inputs[0]) == 0 and not isinstance(inputs[0], str))
-    logits = class_logits(model, [Batch(_ids(model, one)[None]) for one in ([inputs] if single else inputs)])
+    logits = class_logits(model, [Batch(input_ids(model, one)[None]) for one in ([inputs] if single else inputs)])
     names = model.labels or tuple(map(str, range(logits.shape[-1])))
     found = []
     for row in np.asarray(ops.softmax(logits)[0]):
@@ -164,7 +164,7 @@ def class_logits(model: TrainedModel, inputs: Sequence[Batch]) -> Array:
     return found
 
 
-def _ids(model: TrainedModel, given: Any) -> Array:
+def input_ids(model: TrainedModel, given: Any) -> Array:
     """Return the ids of one text or sequence."""
     if isinstance(given, str):
         if model.tokenizer is None:

@@ -10,12 +10,11 @@ from ..arrays import check_length
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from ..data import Task
 from ..data.examples import stack
-from ..errors import ConfigError, GlassformerError, LengthError, WeightsError
-from ..generation.answer import example
+from ..errors import ConfigError, GlassformerError, LengthError
+from ..generation.answer import example, input_ids
 from ..generation.texts import encode_prompts, generate
 from ..models import Batch
 from ..setting import texts_of
-from ..text import PublishedTokenizer
 from ..trained_model import TrainedModel
 from .gradients import Logit
 from .labels import Labels, id_of, token_labels
@@ -123,12 +122,7 @@ def _published(model: TrainedModel, text: str) -> Batch:
             return Batch(encode_prompts(model, [text])[0][0][None])
         except LengthError as error:
             raise LengthError(error.fact, hint="shorten it") from None
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        raise WeightsError(f"{model.title} has no tokenizer to read text with", hint="get its tokenizer.json as well")
-    around = {"specials": True} if isinstance(tokenizer, PublishedTokenizer) else {}
-    ids = tokenizer.encode(text, **around)[None]
-    check_length(ids.shape[-1], model.config.context, what="the input")
+    ids = input_ids(model, text)[None]
     if not isinstance(model.config, EncoderDecoderConfig):
         return Batch(ids)
     answer = generate(model, text, max_new_tokens=ANSWER, temperature=0.0).ids

@@ -163,42 +163,38 @@ class ShapeDtype:
         return self.shape[0]
 
 
-class _Placeholders:
-    """Puts `ShapeDtype` in the place of arrays; what was one object stays one, to be told from others by identity."""
+def free(calls: list[Call], loaded: tuple[Any, ...], stored: tuple[Any, ...]) -> None:
+    """Free the arrays of a call and of those made in it, but for what it was given, as stored, and what it returned.
 
-    def __init__(self) -> None:
-        # Each with the thing itself: the identity of what is gone may be given to something else.
-        self._known: dict[int, tuple[Any, Any]] = {}
+    `ShapeDtype` stands in the place of an array; what was one object stays one, to be told from others by identity.
+    """
+    own = calls[0]
+    # Each with the thing itself: the identity of what is gone may be given to something else.
+    known: dict[int, tuple[Any, Any]] = {}
 
-    def keep(self, tree: Any, instead: Any) -> None:
+    def keep(tree: Any, instead: Any) -> None:
         """Let a tree stand for another one and its leaves for those of the same names: itself, to keep it."""
         leaves, others = flatten(tree), flatten(instead)
-        self._known.update({id(leaves[name]): (leaves[name], others[name]) for name in leaves.keys() & others.keys()})
-        self._known[id(tree)] = (tree, instead)
+        known.update({id(leaves[name]): (leaves[name], others[name]) for name in leaves.keys() & others.keys()})
+        known[id(tree)] = (tree, instead)
 
-    def of(self, thing: Any) -> Any:
-        """Return a thing with placeholders for its arrays."""
-        if id(thing) not in self._known:
-            self._known[id(thing)] = (thing, self._made(thing))
-        return self._known[id(thing)][1]
+    def freed(thing: Any) -> Any:
+        if id(thing) not in known:
+            new = thing
+            if isinstance(thing, np.ndarray):
+                new = ShapeDtype(thing.shape, thing.dtype)
+            elif isinstance(thing, dict):
+                new = {name: freed(part) for name, part in thing.items()}
+            elif isinstance(thing, list | tuple):
+                parts = map(freed, thing)
+                new = type(thing)(*parts) if hasattr(thing, "_fields") else type(thing)(parts)
+            known[id(thing)] = (thing, new)
+        return known[id(thing)][1]
 
-    def _made(self, thing: Any) -> Any:
-        if isinstance(thing, np.ndarray):
-            return ShapeDtype(thing.shape, thing.dtype)
-        if isinstance(thing, dict):
-            return {name: self.of(part) for name, part in thing.items()}
-        if isinstance(thing, tuple) and hasattr(thing, "_fields"):
-            return type(thing)(*map(self.of, thing))
-        return type(thing)(map(self.of, thing)) if isinstance(thing, list | tuple) else thing
-
-
-def free(calls: list[Call], loaded: tuple[Any, ...], stored: tuple[Any, ...]) -> None:
-    """Free the arrays of a call and of those made in it, but for what it was given, as stored, and what it returned."""
-    own, placeholders = calls[0], _Placeholders()
     for part, new, old in zip(own.arguments, loaded, stored, strict=True):
-        placeholders.keep(part, old if part is new else part)
+        keep(part, old if part is new else part)
     # The record of a product holds its matrix, and what a block sends back the gradients of its parameters.
     for part in own.outputs[: 1 if own.name == "linear" or own.name.endswith(BACK) else None]:
-        placeholders.keep(part, part)
+        keep(part, part)
     for call in calls:
-        call.arguments, call.settings, call.result = map(placeholders.of, (call.arguments, call.settings, call.result))
+        call.arguments, call.settings, call.result = map(freed, (call.arguments, call.settings, call.result))
