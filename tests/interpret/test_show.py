@@ -90,7 +90,7 @@ def test_large_results_stay_small():
     rng = np.random.default_rng(0)
     scores = HeadScores({kind: rng.random((96, 96)) for kind in "abcdef"}, dict.fromkeys("abcdef", 0.1))
     patching = Patching(
-        [f"block {n}" for n in range(200)], "position", None, "loss", rng.random((200, 2000)), None, 0.0, 1.0, 1
+        [f"block {n}" for n in range(200)], "position", None, "loss", rng.random((200, 2000)), None, 0.0, 1.0
     )
     for result in (scores, patching):
         assert len(result._repr_html_()) < 300_000
