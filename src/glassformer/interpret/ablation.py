@@ -63,11 +63,9 @@ class Ablation(Tabled):
     def rows(self) -> list[dict[str, Any]]:
         """Return one record per part, the one whose loss, or else first logit, changed most first."""
         by = self.loss if self.loss is not None else self.logits[:, 0]
-        rows = []
-        for number in np.argsort(-np.abs(by), kind="stable"):
-            loss = None if self.loss is None else float(self.loss[number])
-            rows.append({**self.parts[number]._asdict(), "loss": loss, "logits": self.logits[number].tolist()})
-        return rows
+        losses = [None] * len(by) if self.loss is None else self.loss.tolist()
+        return [{**self.parts[n]._asdict(), "loss": losses[n], "logits": self.logits[n].tolist()}
+                for n in np.argsort(-np.abs(by), kind="stable")]  # fmt: skip
 
     def _table(self) -> TableParts:
         rows = [[*list(row.values())[:-1], *row["logits"]] for row in self.rows()]

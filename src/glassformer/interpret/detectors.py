@@ -77,18 +77,14 @@ class HeadScores:
         A score is clear when it is above chance by the share `threshold` of what is left to 1, or many times chance:
         among 60 keys, 0.2 is a lot.
         """
-        found = [
-            NamedHead(kind, self._layer(layer), int(head), float(scores[layer, head]))
-            for kind, scores in self.scores.items()
-            for layer, head in np.argwhere(scores >= self._clear(kind, threshold))
-        ]
+        found = []
+        for kind, scores in self.scores.items():
+            chance = self.chance[kind]
+            clear = chance + threshold * (1 - chance)
+            clear = min(clear, max(TIMES_CHANCE * chance, LEAST)) if chance else clear
+            for row, head in np.argwhere(scores >= clear):
+                found.append(NamedHead(kind, self._layer(row), int(head), float(scores[row, head])))
         return sorted(found, key=lambda one: -one.score)
-
-    def _clear(self, kind: str, threshold: float) -> float:
-        """Return the score from which on a head is named."""
-        chance = self.chance[kind]
-        share = chance + threshold * (1 - chance)
-        return min(share, max(TIMES_CHANCE * chance, LEAST)) if chance else share
 
     def __repr__(self) -> str:
         named = ", ".join(map(str, self.named()[:MOST_NAMED]))
@@ -174,11 +170,10 @@ def _places(tokens: Array) -> dict[str, Array]:
 def _scores(
     run: Run, names: list[str], real: Array, places: dict[str, Array], given: Sequence[int] | None
 ) -> HeadScores:
-    layers = None if given is None else tuple(number for number in range(len(names)) if number in given)
-    if layers is not None:
-        names = [names[number] for number in layers]
-        if not names:
-            return HeadScores({}, {})
+    layers = tuple(number for number in range(len(names)) if given is None or number in given)
+    if not layers:
+        return HeadScores({}, {})
+    names = [names[number] for number in layers]
     weights = np.stack([run[f"{name}.attend.weights"] for name in names])  # (L, B, H, T, S)
     allowed = run[f"{names[0]}.attend.mask"][:, 0]  # (B, T, S)
     # A head has a choice only where it sees more than one key; queries that are padding do not count.

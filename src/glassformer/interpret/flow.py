@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Array
 from ..errors import ConfigError
 from .gradients import Gradients, gradients
 from .run import Run
@@ -55,17 +54,10 @@ def gradient_flow(found: Gradients | Run) -> list[Flow]:
             block, before = one.name.rpartition(".")[0], f"{one.name}_norm.x"
             inside = after is not None and after.name.startswith(f"{block}.")
             behind = f"{after.name}_norm.x" if inside else f"{block}.output"
-        flows.append(_flow(one.name, found[behind], found[before]))
+        through = found[before] - found[behind]
+        arriving, leaving, passed = (float(np.linalg.norm(x)) for x in (found[behind], found[before], through))
+        share = passed**2 / (passed**2 + arriving**2) if passed or arriving else 0.0
+        scale = arriving * passed
+        cosine = float(np.sum(found[behind] * through)) / scale if scale else 0.0
+        flows.append(Flow(one.name, arriving, leaving, passed, share, cosine))
     return Table(flows)
-
-
-def _flow(name: str, behind: Array, before: Array) -> Flow:
-    """Return the flow at one residual connection, for the gradients of the stream behind it and before it."""
-    through = before - behind
-    arriving, leaving, passed = (float(np.linalg.norm(x)) for x in (behind, before, through))
-    scale = arriving * passed
-    return Flow(
-        name, arriving, leaving, passed,
-        share=passed**2 / (passed**2 + arriving**2) if passed or arriving else 0.0,
-        cosine=float(np.sum(behind * through)) / scale if scale else 0.0,
-    )  # fmt: skip

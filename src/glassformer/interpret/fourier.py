@@ -42,15 +42,12 @@ def fourier_basis(n: int) -> Array:
     """
     if n < 1:
         raise ShapeError(f"there are {n} rows", hint="give at least one")
-    places = np.arange(n)
-    rows = [np.full(n, n**-0.5)]
-    for k in range(1, n // 2 + 1):
-        angles = 2 * np.pi * k * places / n
-        if 2 * k == n:
-            rows.append(np.cos(angles) * n**-0.5)
-        else:
-            rows += [np.cos(angles) * (2 / n) ** 0.5, np.sin(angles) * (2 / n) ** 0.5]
-    return np.stack(rows)
+    angles = 2 * np.pi / n * np.outer(np.arange(1, n // 2 + 1), np.arange(n))
+    waves = np.stack((np.cos(angles), np.sin(angles)), axis=1).reshape(-1, n)[: n - 1]
+    basis = np.concatenate((np.full((1, n), n**-0.5), waves * (2 / n) ** 0.5))
+    if n % 2 == 0:
+        basis[-1] *= 0.5**0.5  # the alternating row has no sine beside it
+    return basis
 
 
 def fourier(x: Array) -> Fourier:

@@ -175,9 +175,13 @@ def patch_paths(
         return batched_interventions(run, variants, partial(answer, of), memory=memory, progress=progress) - before
 
     def told(n: int) -> list[Change]:
-        """Let a sender speak, note what the receivers get, and hold what comes after."""
+        """Return the changes that let a sender speak, note what the receivers get, and hold what comes after."""
+
+        def note(m: int, value: Array) -> Array:
+            return reached.setdefault((n, m), value.copy())
+
         notes = [
-            transform(end.name, partial(_note, reached, (n, m)), **end.where)
+            transform(end.name, partial(note, m), **end.where)
             for m, end in enumerate(ends)
             if leads[n, m] and end != at(LOGITS)
         ]
@@ -187,7 +191,8 @@ def patch_paths(
     speaking = np.flatnonzero(leads.any(axis=1)).tolist()
     direct = effects([told(n) for n in speaking])
     effect[np.ix_(speaking, [end == at(LOGITS) for end in ends])] = direct[:, None]
-    moved = [pair for pair, value in reached.items() if not np.array_equal(value, _entries(run, ends[pair[1]]))]
+    entries = [run[end.name][_index(run, end)] for end in ends]
+    moved = [pair for pair, value in reached.items() if not np.array_equal(value, entries[pair[1]])]
     after = effects([[put(ends[m].name, reached[n, m], **ends[m].where)] for n, m in moved])
     for pair, value in zip(moved, after, strict=True):
         effect[pair] = value
@@ -205,11 +210,6 @@ def _leads(run: Run, starts: list[Place], ends: list[Place]) -> Array:
     return leads
 
 
-def _note(reached: dict[tuple[int, int], Array], pair: tuple[int, int], value: Array) -> Array:
-    reached[pair] = value.copy()
-    return value
-
-
 def _held(run: Run, sender: Place, sublayers: list[str]) -> list[Change]:
     """Return what holds the sublayers after a sender; its own goes on."""
     number = run.addresses[sender.name].number
@@ -220,9 +220,8 @@ def _held(run: Run, sender: Place, sublayers: list[str]) -> list[Change]:
     ]
 
 
-def _entries(run: Run, place: Place) -> Array:
-    value = run[place.name]
-    return value[Where(**place.where).index(place.name, value.shape, run.heads)]
+def _index(run: Run, place: Place) -> tuple[Any, ...]:
+    return Where(**place.where).index(place.name, run.spec(place.name).shape, run.heads)
 
 
 def _checked(run: Run, places: Places) -> list[Place]:
@@ -230,7 +229,7 @@ def _checked(run: Run, places: Places) -> list[Place]:
     found = [places] if isinstance(places, Place) else list(places)
     for place in found:
         check_name(place.name, run)
-        Where(**place.where).index(place.name, run.spec(place.name).shape, run.heads)
+        _index(run, place)
     if not found:
         raise ConfigError("there is no place for a path to begin or to end", hint="leave it out, or give some: [at(…)]")
     return found

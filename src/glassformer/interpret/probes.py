@@ -142,7 +142,7 @@ def probe_points(
     `labels` (B, T) belong to the tokens of a run, or (B,) to its examples; those of padding are left out.
     """
     found = {}
-    for name in at or _points(run):
+    for name in _points(run, at):
         x, other = token_rows(run, name), token_rows(test, name)
         probe = fit_probe(x, _of_tokens(run, labels), classes=classes)
         found[name] = probe.accuracy(other, _of_tokens(test, test_labels))
@@ -202,9 +202,10 @@ def layer_similarity(run: Run, other: Run | None = None, *, at: str | Sequence[s
     other = run if other is None else other
     if not np.array_equal(run.batch.tokens, other.batch.tokens):
         raise ConfigError("the two runs read different tokens", hint="watch both models on one batch")
-    rows, columns = ([token_rows(one, name) for name in at or _points(one)] for one in (run, other))
+    rows, columns = ([token_rows(one, name) for name in _points(one, at)] for one in (run, other))
     return np.array([[linear_cka(x, y) for y in columns] for x in rows])
 
 
-def _points(run: Run) -> list[str]:
-    return [point.name for point in points(run)]
+def _points(run: Run, at: str | Sequence[str] | None) -> list[str]:
+    """Return the names that are given; unless any is, those of the points of the stream."""
+    return [at] if isinstance(at, str) else list(at or (point.name for point in points(run)))

@@ -172,18 +172,10 @@ def _places(offset: Array, attention: str) -> dict[str, Array]:
 
 
 def _names(score: Array, shares: dict[str, Array], choosing: int, attention: str) -> list[list[str]]:
-    L, H = score.shape
-    names = {place: _CROSS_NAMES.get(place, place) if attention == "cross" else place for place in PLACES}
-
-    def name(layer: int, head: int) -> str:
-        if choosing == 0:
-            return "no choice"
-        if score[layer, head] < BROAD:
-            return "broad"
-        place = max(PLACES, key=lambda p: shares[p][layer, head])
-        return names[place] if shares[place][layer, head] >= DOMINANT else "selective"
-
-    return [[name(layer, head) for head in range(H)] for layer in range(L)]
+    names = [_CROSS_NAMES.get(place, place) if attention == "cross" else place for place in PLACES]
+    each = np.stack([shares[place] for place in PLACES])
+    found = np.where(each.max(axis=0) >= DOMINANT, np.array(names)[each.argmax(axis=0)], "selective")
+    return np.where(choosing == 0, "no choice", np.where(score < BROAD, "broad", found)).tolist()
 
 
 def _ratio(total: Array, count: int) -> Array:
