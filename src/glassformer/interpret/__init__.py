@@ -5,12 +5,12 @@ attribute(run, Logit(" Paris", against=" Rome"))
 trace_of(run).labels                      # by stack, with its attention maps
 
 seen = trace(model, params, batch)
-seen.attention["decoder"]                 # (L, H, T, S): who looked at whom, in every layer and head
+seen.attention["decoder"]                 # (L, H, T, S): the weights of every layer and head
 head_statistics(seen, "decoder").kinds    # what kind of head each one is
 
 run = watch(model, params, batch)         # every value by its name
 run.changed(zero("blocks.0.attention.output.x", head=1)).loss    # what would have been
-gradients(run)["blocks.0.attention.attend.weights"]              # what the loss says of it
+gradients(run)["blocks.0.attention.attend.weights"]              # the gradient of the loss for it
 Cards(run).card("blocks.0", (0, 3, 5)).filled                    # what one number is made of
 
 lens(run).ranks(7)                        # how likely token 7 is at every point of the stream

@@ -2,8 +2,8 @@
 
     effect = measure without the part − measure of the run
 
-A part is silenced in one of three ways. "zero" lets it say nothing, which may be far from anything it ever said; "mean"
-lets it say what it says on average over some data; "resample" lets it say what it says of another example.
+A part is silenced in one of three ways. "zero" puts zeros in the place of its output, which may be far from any
+output it has; "mean" puts the average of its output over some data there, "resample" its output for another example.
 
     found = ablate_heads(run)
     found.loss                          (parts,): by how much the loss grows

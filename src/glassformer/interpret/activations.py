@@ -89,7 +89,7 @@ def activations(
 
     names      values with one vector per token; blocks after the last of them do not run
     out        an .npz file to write them to; None: they stay in memory
-    progress   told how many texts are done, and of how many: 0 where their number is not known
+    progress   called with how many texts are done, and of how many: 0 where their number is not known
     """
     check_count("batch_size", batch_size, least=1)
     if not names:

@@ -7,7 +7,7 @@ that was written is read by another sublayer,
     logit = Σ part · dpart        over embeddings, heads, feed-forward layers and biases
 
 where dpart is the gradient of the logit with the roots of all norms held and with no gradient through queries, keys,
-values and hidden features. The parts sum to the logit; of what a part did by way of later sublayers, it says nothing.
+values and hidden features. The parts sum to the logit. What a part does by way of later sublayers is left out.
 With post-norm the direct path goes through every norm; of an encoder-decoder, it begins at the target's embedding.
 """
 

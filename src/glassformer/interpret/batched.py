@@ -29,7 +29,7 @@ Measure = Callable[[Run, Array], Any]
 """A number, or an array, of the logits (B, …) that a run would have had."""
 
 Progress = Callable[[int, int], None]
-"""Told how many variants are done, and of how many."""
+"""Called with how many variants are done, and of how many."""
 
 
 def run_loss(run: Run, logits: Array) -> float:
@@ -49,7 +49,7 @@ def batched_interventions(
 ) -> Array:
     """Return the measure of a run with each of several lists of changes, in their order: see `Run.changed`.
 
-    memory         bytes that the variants may take at once; progress is told after each lot of them
+    memory         bytes that the variants may take at once; progress is called after each lot of them
     keep_partial   Ctrl-C ends the work without an exception once something is measured; the rest is NaN
     """
     plain = run.plain or run

@@ -1,10 +1,10 @@
 """Changes: what is put in the place of a value, and what that does to its gradient.
 
-    zero("blocks.1.attention.output.x", head=2)            a head says nothing
+    zero("blocks.1.attention.output.x", head=2)            a head adds nothing
     scale("blocks.0.feed_forward", 0.5, position=-1)
     add("blocks.3", direction)                             steering
     take("blocks.3", other_run, position=4)                patching
-    mean("blocks.1.attention.output.x", data_run, head=2)  what a head says on average
+    mean("blocks.1.attention.output.x", data_run, head=2)  the average output of a head
     freeze("blocks.2.attention")                           as it was without the other changes
     stop("blocks.1")                                       on the way back: no gradient passes
 
@@ -305,7 +305,7 @@ STEP, REAL_STEP = 1e-30, 1e-9
 AGREEMENT = 1e-5
 """How far the complex step and the real quotient may differ, relative to their size."""
 SAME = 1e-9
-"""How far J v may differ from what its parts say."""
+"""How far J v may differ from the sum of its parts."""
 SMALL = 4096
 """Entries that a function may mix: each takes a step."""
 

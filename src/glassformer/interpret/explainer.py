@@ -165,7 +165,7 @@ class Explainer:
         return summed("y", [self._sent(step, role, index) for step, role in self.graph.readers(array)])
 
     def _asked(self, name: str, array: Array, index: Index) -> list[Reader]:
-        """Return what the target itself says of an entry."""
+        """Return the gradient of the target itself for an entry."""
         run, op, source = self.graph.run, "the target", None
         if isinstance(self.target, Loss):
             op, source = "ops.cross_entropy_backward", source_of(ops.cross_entropy_backward, LOSS_GRADIENT)
@@ -259,7 +259,7 @@ def loss(read: Read, run: Run) -> Formula:
 
 
 def of_logits(read: Read, run: Run, target: Target, index: Index) -> Formula | None:
-    """Return what a target says of a logit, None for one that says nothing of it."""
+    """Return the gradient of a target for a logit, None for a target that is not of logits."""
     if isinstance(target, Logit):  # 1 for the one that is asked about, −1 for the one it is compared with
         result = "dlogits[n,t,v]" if len(index) == 3 else "dlogits[n,v]"
         return given(result, "asked", float(target.seed(run)[0][tuple(index)]))
@@ -282,7 +282,7 @@ def of_logits(read: Read, run: Run, target: Target, index: Index) -> Formula | N
 
 
 def of_value(run: Run, target: Target, name: str | None, index: Index) -> Formula | None:
-    """Return what a target says of a value directly: the weight of an entry in a sum."""
+    """Return the direct gradient of a target for a value: the weight of an entry in a sum."""
     if not isinstance(target, Sum) or name is None or target.change.name not in run.addresses:
         return None
     if run.addresses[target.change.name] != run.addresses.get(name):

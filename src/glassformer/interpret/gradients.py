@@ -1,4 +1,4 @@
-"""The backward pass, by the names of the forward pass: what one number says of every value of a run.
+"""The backward pass, by the names of the forward pass: the gradient of one number for every value.
 
 The layers' own backward passes run, traced as the forward pass was. A backward is handed the gradient of what its
 forward returned, and returns those of what its forward read: so each gradient has the name of its value.

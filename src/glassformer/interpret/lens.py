@@ -11,11 +11,11 @@ the last point it reads what it always reads: there the lens shows the model's o
 
     lens_course(gf.replay("runs/induction"), "qfzbmkq")     the same at one position, after steps of a recorded training
 
-The tuned lens has an affine map before the head at every point, which learns to say what the model will:
+The tuned lens has an affine map before the head at every point, which learns to predict what the model will:
 
     h = x w + b      logits = head(norm h)      loss = mean of Σ p · (log p − log softmax(logits))
 
-p is what the model says in the end. Early points keep their vectors in a basis of their own, which a plain lens takes
+p is what the model predicts. Early points keep their vectors in a basis of their own, which a plain lens takes
 for that of the last point; the map translates (Belrose et al. 2023). It begins as the identity, as a plain lens.
 
     tuned, losses = train_lens(tuned_lens(run), runs, steps=200)
@@ -158,7 +158,7 @@ def _numbers(run: Run, positions: Any) -> Array | None:
     if positions is None:
         return None
     if is_classifier(run):
-        raise ConfigError("a classifier speaks of the sequence, not of positions", hint="leave positions out")
+        raise ConfigError("a classifier predicts for the sequence, not for positions", hint="leave positions out")
     examples, given = range(len(run.logits)), np.atleast_1d(positions)
     if given.dtype.kind == "i" and np.any(given < 0):  # from the end of each example, its padding left out
         return np.array([[Logit(0, int(n), example).place(run, 0)[1] for n in given] for example in examples])
@@ -282,7 +282,7 @@ def tuned_lens(run: Run) -> TunedLens:
 
 
 def lens_loss_and_grads(tuned: TunedLens, run: Run) -> tuple[Array, list[Tree]]:
-    """Return how far every point is from what the model says in the end, (N,), and the gradients of its map.
+    """Return how far every point is from what the model predicts in the end, (N,), and the gradients of its map.
 
     dlogits = (softmax(logits) − p) / count, and back through head, norm and map by their own backward passes.
     """

@@ -109,7 +109,7 @@ class Paths(Tabled):
 
 def at(name: str, **where: Selection) -> Place:
     """Say where a path begins or ends."""
-    Where(**where)  # refuses what says nothing about where
+    Where(**where)  # refuses other words
     return Place(name, where)
 
 
@@ -161,7 +161,7 @@ def patch_paths(
     receivers   where the paths end: one place or several, such as `all_receivers(run)`; the logits unless given
     senders     where they begin: `all_senders(run)` unless given
     hold        "sublayers": paths are direct; "attention": they may pass feed-forward layers (Wang et al. 2022)
-    memory      bytes that the variants may take at once; progress is told after each lot of them
+    memory      bytes that the variants may take at once; progress is called after each lot of them
     """
     check_known("hold is", hold, HOLDS)
     check_alike(run, source)
@@ -174,8 +174,8 @@ def patch_paths(
     def effects(variants: list[list[Change]]) -> Array:
         return batched_interventions(run, variants, partial(answer, of), memory=memory, progress=progress) - before
 
-    def told(n: int) -> list[Change]:
-        """Return the changes that let a sender speak, note what the receivers get, and hold what comes after."""
+    def sent(n: int) -> list[Change]:
+        """Return the changes that give a sender its value of the source, note what receivers get, and hold the rest."""
 
         def note(m: int, value: Array) -> Array:
             return reached.setdefault((n, m), value.copy())
@@ -188,9 +188,9 @@ def patch_paths(
         return [take(starts[n].name, source, **starts[n].where), *notes, *_held(run, starts[n], later)]
 
     effect = np.where(leads, 0.0, np.nan)
-    speaking = np.flatnonzero(leads.any(axis=1)).tolist()
-    direct = effects([told(n) for n in speaking])
-    effect[np.ix_(speaking, [end == at(LOGITS) for end in ends])] = direct[:, None]
+    leading = np.flatnonzero(leads.any(axis=1)).tolist()
+    direct = effects([sent(n) for n in leading])
+    effect[np.ix_(leading, [end == at(LOGITS) for end in ends])] = direct[:, None]
     entries = [run[end.name][_index(run, end)] for end in ends]
     moved = [pair for pair, value in reached.items() if not np.array_equal(value, entries[pair[1]])]
     after = effects([[put(ends[m].name, reached[n, m], **ends[m].where)] for n, m in moved])

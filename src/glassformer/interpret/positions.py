@@ -70,7 +70,7 @@ def similarity_by_distance(table: Array) -> Similarity:
 
 
 def without_positions(run: Run) -> Run:
-    """Return the run of the same model, told nothing of where its tokens stand: of positions "none"."""
+    """Return the run of the same model without its positions: with positions "none"."""
     config = run.model.config
     if config.positions == "none":
         raise ConfigError("this model knows no positions", hint="a decoder tells them by its causal mask alone")

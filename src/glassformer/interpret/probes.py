@@ -3,14 +3,14 @@
     fit_probe      w = (xᵀ x + ridge)⁻¹ xᵀ y     the best map to numbers y, or to classes as 0 and 1, in closed form
     train_probe    loss = cross-entropy(x w + b)  logistic regression, step by step: dlogits = (softmax − onehot) / N
 
-A probe that reads something says that it is there, not that the model uses it: ablate or patch to know (Belinkov 2022).
+A probe shows what can be read, not that the model uses it: ablate or patch to know (Belinkov 2022).
 Judge it on tokens that it has not seen.
 
     x = token_rows(run, "blocks.1")                                  (N, D)
     probe = fit_probe(x, labels, classes=2)
     probe.accuracy(token_rows(other, "blocks.1"), other_labels)
 
-Linear CKA says how alike vectors of two layers are, whatever basis they are in (Kornblith et al. 2019):
+Linear CKA measures how alike vectors of two layers are, whatever basis they are in (Kornblith et al. 2019):
 
     CKA(x, y) = ‖xᵀ y‖² / (‖xᵀ x‖ · ‖yᵀ y‖)        x (N, D) and y (N, E), centered; ‖·‖ of Frobenius
 
@@ -71,7 +71,7 @@ class Probe:
 def fit_probe(x: Array, y: Array, *, classes: int | None = None, ridge: float = 1e-6) -> Probe:
     """Return the best linear map from x (N, D) to numbers y (N,) or (N, K), or to labels (N,) of `classes` classes.
 
-    `ridge` times the mean of ‖x‖² / D is added to the diagonal: it keeps w small where x does not say what w should be.
+    `ridge` times the mean of ‖x‖² / D is added to the diagonal: it keeps w small where x does not determine it.
     """
     _check_rows(x, y)
     if ridge < 0:

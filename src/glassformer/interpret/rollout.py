@@ -5,10 +5,10 @@ attention brought, averaged over heads, and follows the mixtures down to the tok
 
     R ← (1 − share) R + share · A R          from R = identity, for every attention A in turn
 
-In the decoder of an encoder-decoder, cross-attention mixes in what the encoder's rollout says of the source. Rows over
+In the decoder of an encoder-decoder, cross-attention mixes in the encoder's rollout over the source. Rows over
 all tokens together sum to one.
 
-Value-weighted attention (Kobayashi et al. 2020) says how much a head moves, not only where it looks. A weight on a
+Value-weighted attention (Kobayashi et al. 2020) measures how much a head moves, not only where it looks. A weight on a
 short vector is a way not to look at all:
 
     weight · ‖v w‖        v the value at the key, w the rows of the output matrix that belong to the head

@@ -3,7 +3,7 @@
     run = watch(model, params, batch)
     run["blocks.0.attention.attend.weights"]                        any value by its name
     run.changed(zero("blocks.0.attention.output.x", head=1)).loss   what would have been
-    gradients(run)["blocks.0.attention.attend.weights"]             what the loss says of it, by the same name
+    gradients(run)["blocks.0.attention.attend.weights"]             the gradient of the loss, by the same name
 
 Nothing is approximated and nothing is changed in place: a changed run is a new run, in which the same lines of the same
 ops and layers ran on other numbers. Calls before the first change have nothing to do with it, and are not done again.
@@ -376,7 +376,7 @@ def _changed(start: Run, changes: list[Change]) -> Run:
     first = min(number for number, _ in by_address)
     engine = _engine(start.model, before=intervention.before, after=intervention.after, known=start.calls, first=first)
     if start.inside is not None:
-        start.inside.clear()  # makes room
+        start.inside.clear()  # to free memory
     logits, record = run_traced(read, start.model, start.params, start.batch, engine=engine)
     _lock(engine.calls, start.addresses)
     return replace(

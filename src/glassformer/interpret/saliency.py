@@ -79,7 +79,7 @@ def integrated_gradients(
     baseline    x₀, a number or an array that broadcasts to the embedding (B, T, D); None: the mean of its vectors, from
                 where the way is short and passes no norm of nothing
     tolerance   what may be missing, of the larger of 1 and the difference (none: 1e-6, or 1e-3 in single precision)
-    most        gradients after which pieces of the way are no longer cut in two: `missing` says what is left out
+    most        gradients after which pieces of the way are no longer cut in two: `missing` is what is left out
     """
     x = run[name]
     start = _baseline(baseline, x)

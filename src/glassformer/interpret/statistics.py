@@ -44,7 +44,7 @@ class HeadStatistics:
     over the queries that may see at least two keys; a score without any such query is 0.
 
     A head is "broad" if its score is below 0.2; else, if some kind of place gets at least half of its attention, it is
-    named after the place; else it is "selective": it picks keys by what they say. "no choice": no query ever had one.
+    named after the place; else it is "selective": it picks keys by their content. "no choice": no query ever had one.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""The residual stream of a run: where it can be read, who writes to it, and what the head makes of it.
+"""The residual stream of a run: where it can be read, what writes to it, and what the head makes of it.
 
 points(run)        before the first block, between its sublayers, after it, and so on to the end
 sublayers(run)     attention, cross-attention and feed-forward of every block
@@ -40,7 +40,7 @@ class Point(NamedTuple):
     """One point of the residual stream."""
 
     name: str  # of the value, to be read and changed
-    label: str  # who wrote last
+    label: str  # what wrote last
 
     @property
     def is_block(self) -> bool:

@@ -2,7 +2,7 @@
 
 Layers compute by ops alone, and ops branch on no values: two runs on inputs of equal shapes make the same list of
 calls. So the number of a call is the address of a value, which a changed run has too. Dispatched methods of layers,
-such as a block's, are on the tape as well: they say which calls belong together.
+such as a block's, are on the tape as well: they show which calls belong together.
 """
 
 from __future__ import annotations

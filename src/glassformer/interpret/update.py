@@ -32,7 +32,7 @@ class Move(NamedTuple):
 
 
 class Update(NamedTuple):
-    """One step of an optimizer, taken on paper."""
+    """One step of an optimizer, computed without changing the model."""
 
     params: Tree
     state: Tree
