@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Array, Tree
-from ..errors import ConfigError, LengthError
+from ..errors import LengthError
 from ..models import Batch, EncoderDecoder, Model
+from ..setting import check_count
 from .batched import Progress
 from .labels import NUMBERS, Labels
 from .run import watch
@@ -77,8 +78,7 @@ def exciting_inputs(
 
     labels   how to call the tokens, such as `model.watch(text).labels`
     """
-    if count < 1:
-        raise ConfigError(f"count is {count}", hint="ask for at least one input")
+    check_count("count", count, least=1)
     batches = list(data)
     if not batches:
         raise LengthError("there is no data to look at", hint="give at least one batch")
