@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..data.corpus import read_file, text_files
-from ..data.tables import Table, is_rows, is_table, read_table
+from ..data.tables import is_rows, is_table, read_table
 from ..errors import ConfigError, DataError, GlassformerError, first_line
 from ..files import write_new
 from ..loading import load
@@ -177,7 +177,7 @@ def read_passages(data: Any, model: TrainedModel, column: str | None = None) -> 
     is_path = isinstance(data, str | Path)
     if column is not None or (is_table(data) if is_path else is_rows(data)):
         table = read_table(data, named=(column,), roles=("text",))
-        texts = table.texts(text_column(table, column))
+        texts = table.texts(*table.columns_for({"text": column}))
         whole = [Passage(text, row.file, row.line) for row, text in zip(table.rows, texts, strict=True)]
         notes += [f"{plural(texts.count(''), 'row')} without text left out"] if "" in texts else []
     elif not is_path:
@@ -194,16 +194,6 @@ def read_passages(data: Any, model: TrainedModel, column: str | None = None) -> 
         context = f"{model.config.context:,} tokens"
         notes += [f"{plural(len(long), 'text')} of more than {context} cut into {sum(long):,} passages"]
     return [part for each in parts for part in each], tuple(notes)
-
-
-def text_column(table: Table, asked: str | None) -> str:
-    """Return the column of the texts: the one asked for, one with a known name, or the only one."""
-    found = table.find("text", asked) or (table.columns[0] if len(table.columns) == 1 else None)
-    if found is None:
-        known = ", ".join(map(repr, table.columns))
-        hint = "name it: --text NAME (in Python: text=…)"
-        raise DataError(f"{table.name} has the columns {known}, and none is known for a text", hint=hint)
-    return found
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

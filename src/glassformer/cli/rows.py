@@ -11,7 +11,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from ..api.passages import text_column
 from ..data.corpus import read_file
 from ..data.tables import Row, Table, is_table, read_table, text_of
 from ..errors import ConfigError, DataError, GlassformerError
@@ -51,7 +50,7 @@ def read_rows(file: Path, column: str | None = None, out: Path | None = None) ->
         table = Table(name, ("text",), [Row(name, number, (line,)) for number, line in enumerate(lines, start=1)])
         return Rows(table, [_checked(line, row) for line, row in zip(lines, table.rows, strict=True)])
     table = read_table(file, named=(column,), roles=("text",), strict=False)
-    column = text_column(table, column)
+    [column] = table.columns_for({"text": column})
     return Rows(table, [_text(row, column, table.columns.index(column)) for row in table.rows])
 
 

@@ -91,6 +91,22 @@ class Table:
             hint=did_you_mean(asked, self.columns) if self.header else "without a header, columns are called 1, 2, …",
         )
 
+    def columns_for(self, asked: Mapping[str, str | None], *, in_order: bool = False) -> list[str]:
+        """Return a column for each role: the one asked for, one with a known name, or the only one that is left.
+
+        in_order   whether several columns that are left are taken in the order of the roles
+        """
+        found = {role: self.find(role, name) for role, name in asked.items()}
+        missing = [role for role, column in found.items() if column is None]
+        rest = [column for column in self.columns if column not in found.values()]
+        if len(rest) == len(missing) and (in_order or len(missing) == 1):
+            found |= dict(zip(missing, rest, strict=True))
+        elif missing:
+            known = ", ".join(map(repr, self.columns))
+            fact = f"{self.name} has the columns {known}, and none is known for a {missing[0]}"
+            raise DataError(fact, hint=f"name it: --{missing[0]} NAME, or {missing[0]}=…")
+        return [str(column) for column in found.values()]
+
     def has(self, *roles: str) -> bool:
         """Tell whether there is a column of its own for each role."""
         found = [self.find(role) for role in roles]

@@ -146,31 +146,21 @@ def _told(lengths: Sequence[int], longest: int, known: Lexicon, *, own: bool) ->
     return preview.tokenizer_line(known.tokenizer, own=own), of_texts
 
 
-def _columns(table: Table, text: str | None, label: str | None) -> tuple[str, str]:
-    """Return the columns of texts and labels: those named, those with known names, or the two that there are."""
-    found = {"text": table.find("text", text), "label": table.find("label", label)}
-    if not any(found.values()) and not table.header and len(table.columns) == 2:
-        by_variety = sorted(table.columns, key=lambda column: len(set(table.texts(column))))
-        found = {"label": by_variety[0], "text": by_variety[1]}
-        labels = Counter(table.texts(by_variety[0]))
-        first = table.texts(by_variety[0])[0]
+def _columns(table: Table, text: str | None, label: str | None) -> list[str]:
+    """Return the columns of texts and labels; of two without names, the one with fewer different fields has labels."""
+    if not table.header and len(table.columns) == 2 and (text, label) == (None, None):
+        label, text = sorted(table.columns, key=lambda column: len(set(table.texts(column))))
+        labels = Counter(table.texts(label))
+        first = table.texts(label)[0]
         if labels[first] == 1 < len(table.rows) / 2 and len(labels) <= len(table.rows) / 2:
             raise DataError(
                 f"{table.rows[0].place}: {first!r} labels this row alone, which looks like a header",
                 hint="name its columns: --text NAME --label NAME",
             )
-    for role, other in (("text", "label"), ("label", "text")):
-        rest = [column for column in table.columns if column != found[other]]
-        if found[role] is None and found[other] is not None and len(rest) == 1:
-            found[role] = rest[0]
-        if found[role] is None:
-            raise DataError(
-                f"{table.name} has the columns {', '.join(map(repr, table.columns))}, and none is known for a {role}",
-                hint=f"name it: --{role} NAME, or {role}=…",
-            )
-    if found["text"] == found["label"]:
-        raise DataError(f"the column {found['text']!r} is both text and label", hint="name two columns")
-    return str(found["text"]), str(found["label"])
+    columns = table.columns_for({"text": text, "label": label})
+    if columns[0] == columns[1]:
+        raise DataError(f"the column {columns[0]!r} is both text and label", hint="name two columns")
+    return columns
 
 
 def _kept(table: Table, text: str, label: str) -> tuple[list[Labeled], dict[str, int]]:

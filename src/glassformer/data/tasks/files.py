@@ -99,13 +99,15 @@ def lines(
     *,
     seed: Seed = 0,
     data: Any = None,
+    text: str | None = None,
     longest: int = 100,
     tokenizer: Family = "auto",
     tokenizer_size: int | None = None,
     lexicon: Lexicon | None = None,
 ) -> Task:
-    """Build the task: each line of the file is an example, from <bos> to <eos>; blank lines do not count.
+    """Build the task: each line of a text, or row of a table, is an example; blank ones do not count.
 
+    text             column of a table that holds texts (none: found by its name, such as text or title)
     longest          lines of more characters are left out, and counted
     tokenizer        what lines are cut into: auto is chars for less than two million characters, bpe from there on
     tokenizer_size   tokens that bpe or wordpiece learns (none: 512, and 4,096 from two million characters on)
@@ -116,10 +118,11 @@ def lines(
     """
     if data is None:
         raise DataError("the task 'lines' needs a file", hint="pass one with an example on each line: --data names.txt")
-    every = [line.strip() for line in read_text(data).splitlines() if line.strip()]
+    name, found = _rows_of(data, text) or (shown_path(data), read_text(data).splitlines())
+    every = [line.strip() for line in found if line.strip()]
     kept = [line for line in every if len(line) <= longest]
     if not kept:
-        raise DataError(f"{data} has no line of at most {longest} characters", hint="raise `longest`")
+        raise DataError(f"{name} has no line of at most {longest} characters", hint="raise `longest`")
     splits, repeats = _split_lines(kept, seed)
     own = lexicon is None
     if lexicon is None:
@@ -129,8 +132,8 @@ def lines(
         f"lines of more than {longest} characters": len(every) - len(kept),
         "repeated lines of validation and test, because training holds them": repeats,
     }
-    found = Found(kept, f"{shown_path(data)}: {len(every):,} lines", reasons)
-    return _previewed(found, [(line,) for line in kept], lexicon, splits, own, question_task(
+    read = Found(kept, f"{name}: {len(every):,} lines", reasons)
+    return _previewed(read, [(line,) for line in kept], lexicon, splits, own, question_task(
         "lines",
         "decoder",
         replace(lexicon, target_tokenizer=None, start_id=lexicon.borders[0]),
@@ -209,11 +212,10 @@ def _previewed(
 
 def _text_of(data: Any, column: str | None) -> Found:
     """Return the text of a carried text, a file, a folder or a table, whose texts follow each other."""
-    if is_rows(data) or column is not None or (not Path(data).is_dir() and is_table(data) and data not in CARRIED):
-        table = read_table(data, named=(column,), roles=("text",))
-        texts = _texts_of(table, column)
+    if rows := _rows_of(data, column):
+        name, texts = rows
         full = [one for one in texts if one]
-        where = f"{table.name}: {len(texts):,} rows, {sum(map(len, full)):,} characters"
+        where = f"{name}: {len(texts):,} rows, {sum(map(len, full)):,} characters"
         return Found("\n\n".join(full) + "\n", where, {"rows without a text": len(texts) - len(full)})
     if data in CARRIED:
         content = CARRIED[data]()
@@ -229,20 +231,17 @@ def _text_of(data: Any, column: str | None) -> Found:
     )
 
 
-def _texts_of(table: Table, column: str | None) -> list[str]:
-    chosen = table.find("text", column)
-    if chosen is not None:
-        return table.texts(chosen)
+def _rows_of(data: Any, column: str | None) -> tuple[str, list[str]] | None:
+    """Return the name and the texts of a table, or of its conversations; None for other data."""
+    is_file = not is_rows(data) and not Path(data).is_dir() and data not in CARRIED and is_table(data)
+    if not (is_file or is_rows(data) or column is not None):
+        return None
+    table = read_table(data, named=(column,), roles=("text",))
     chat = next((name for name in CHAT if name in table.columns), None)
-    if chat is not None:
-        return ["\n".join(f"{role}: {said}" for role, said in chat_turns(value, row))
-                for row, value in zip(table.rows, table.values(chat), strict=True)]  # fmt: skip
-    if len(table.columns) == 1:
-        return table.texts(table.columns[0])
-    raise DataError(
-        f"{table.name} has the columns {', '.join(map(repr, table.columns))}, and none is known for a text",
-        hint="name it: --text NAME, or text=…",
-    )
+    if chat is None or table.find("text", column) is not None:
+        return table.name, table.texts(*table.columns_for({"text": column}))
+    every = zip(table.values(chat), table.rows, strict=True)
+    return table.name, ["\n".join(f"{role}: {said}" for role, said in chat_turns(*one)) for one in every]
 
 
 class _Ids(NamedTuple):
@@ -359,18 +358,8 @@ def _table_pairs(table: Table, source: str | None, target: str | None) -> list[P
     chat = next((name for name in CHAT if name in table.columns), None)
     if chat is not None and source is None and target is None:
         return [_exchange(chat_turns(value, row)) for row, value in zip(table.rows, table.values(chat), strict=True)]
-    columns = [table.find("source", source), table.find("target", target)]
-    if len(table.columns) == 2 and None in columns:
-        first, second = columns
-        rest = [column for column in table.columns if column not in columns]
-        columns = [first or rest.pop(0), second or rest.pop(0)]
-    if None in columns:
-        role = ("source", "target")[columns.index(None)]
-        raise DataError(
-            f"{table.name} has the columns {', '.join(map(repr, table.columns))}, and none is known for a {role}",
-            hint=f"name it: --{role} NAME, or {role}=…",
-        )
-    return [Pair(*pair) for pair in zip(*(table.texts(str(column)) for column in columns), strict=True)]
+    columns = table.columns_for({"source": source, "target": target}, in_order=len(table.columns) == 2)
+    return [Pair(*pair) for pair in zip(*map(table.texts, columns), strict=True)]
 
 
 def _exchange(turns: list[tuple[str, str]]) -> Pair:
