@@ -8,9 +8,11 @@ import re
 import numpy as np
 import pytest
 
-from glassformer.data import build_task
+from glassformer.data import Lexicon, build_task
 from glassformer.errors import DataError
-from glassformer.text import WordPieceTokenizer
+from glassformer.text import PublishedTokenizer, WordPieceTokenizer
+from glassformer.text.chat import encode_chat
+from tokenizer_files import CHATML, chat_bpe
 
 ROWS = [(f'It was {("good", "bad")[i % 2]},\nsaid "{i}"', ("5", "1")[i % 2]) for i in range(40)]
 QUOTED = "".join('"{}",{}\n'.format(text.replace('"', '""'), stars) for text, stars in ROWS)
@@ -31,6 +33,25 @@ def build(task, folder, files, **options):
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     alone = len(files) == 1
     return build_task(task, data=str(folder / next(iter(files)) if alone else folder), **options)
+
+
+def test_conversations_are_written_in_the_chat_template_of_a_model(tmp_path):
+    tokenizer = PublishedTokenizer(chat_bpe().to_str(), roles={"eos": "<|im_end|>"}, chat_template=CHATML)
+    task = build("text", tmp_path, {"chat.jsonl": CHAT}, lexicon=Lexicon(tokenizer))
+    turns = [{"role": "user", "content": "0?"}, {"role": "assistant", "content": "0!"}]
+    first = encode_chat(tokenizer, turns, add_generation_prompt=False)
+    assert task.train.tokens[: len(first)].tolist() == first.tolist()
+    assert "40 conversations, in the chat template of the model" in task.notes[0]
+    with pytest.raises(DataError, match="single conversation"):
+        build("text", tmp_path, {"one.jsonl": CHAT.splitlines()[0]}, lexicon=Lexicon(tokenizer))
+
+
+def test_lines_come_from_a_column_of_a_table(tmp_path):
+    names = "id,title\n" + "".join(f"{i},name {i}\n" for i in range(40))
+    task = build("lines", tmp_path, {"names.csv": names})
+    assert task.notes[0] == f"{tmp_path / 'names.csv'}: 40 lines"
+    with pytest.raises(DataError, match="has no column 'x'"):
+        build("lines", tmp_path, {"names.csv": names}, text="x")
 
 
 FIVE = [

@@ -13,6 +13,7 @@ from ..arrays import Tree, widen
 from ..config import TransformerConfig
 from ..data import Task, build_task
 from ..data.array_task import Stream, array_task
+from ..data.tables import is_rows, written_rows
 from ..errors import CheckpointError, ConfigError, did_you_mean
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
@@ -78,6 +79,7 @@ class Loop:
         if isinstance(data, Iterator):
             data = Stream(data)
             changes = {"batch": len(data), **changes}
+        data = written_rows(data) if out is not None and is_rows(data) else data
         data = named_data(data, changes) or data
         built = model.model if isinstance(model, TrainedModel) else model if isinstance(model, Model) else None
         if built is not None:

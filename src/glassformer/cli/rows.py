@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from ..data.corpus import read_file
+from ..data.corpus import copied_once, read_file
 from ..data.tables import Row, Table, is_table, read_table, text_of
 from ..errors import ConfigError, DataError, GlassformerError
 from ..files import explained, flush, flush_folder
@@ -42,6 +42,8 @@ def read_rows(file: Path, column: str | None = None, out: Path | None = None) ->
     """
     if out is not None:
         check_out(out, file)
+    if file == STDIN and column is not None:
+        file = Path(copied_once("-"))
     if not is_table(file) and column is None:
         name = "stdin" if file == STDIN else str(file)
         lines = read_lines() if file == STDIN else read_file(file, strict=False).splitlines()

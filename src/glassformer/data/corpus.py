@@ -120,16 +120,21 @@ def check_path(path: str | os.PathLike[str]) -> None:
 _copies: list[tempfile.TemporaryDirectory[str]] = []
 
 
+def new_copy(name: str) -> Path:
+    """Return the path for a copy of data that has no file, which lasts as long as the process."""
+    folder = tempfile.TemporaryDirectory(prefix="glassformer-")
+    _copies.append(folder)
+    return Path(folder.name) / name
+
+
 def copied_once(data: str) -> str:
     """Return the path of a copy of stdin (-) or of a pipe, which a run reads more than once; other paths as they are.
 
-    The copy lasts as long as the process. A run folder keeps its own.
+    A run folder keeps a copy of its own.
     """
     if data != "-" and not Path(data).is_fifo():
         return data
-    folder = tempfile.TemporaryDirectory(prefix="glassformer-")
-    _copies.append(folder)
-    copy = Path(folder.name) / ("stdin" if data == "-" else "pipe")
+    copy = new_copy("stdin" if data == "-" else "pipe")
     if data == "-" and (sys.stdin is None or sys.stdin.isatty()):
         raise DataError("nothing is piped into stdin", hint="pipe a text in: cat notes.txt | glassformer train …")
     with explained(Path(data), DataError, "check the command that writes it", "read"), copy.open("wb") as file:

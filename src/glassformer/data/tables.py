@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import DataError, did_you_mean
-from .corpus import TEXT_SUFFIXES, read_file, shown_path, text_files
+from .corpus import TEXT_SUFFIXES, new_copy, read_file, shown_path, text_files
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json"})
 """The files of a folder that hold rows. A file that is named itself may end in anything."""
@@ -43,8 +43,6 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "target": ("target", "tgt", "answer", "completion", "response", "translation", "output"),
 }  # fmt: skip
 """What people call their columns, the likeliest name first."""
-CHAT = ("messages", "conversations", "conversation")
-"""Columns of JSON Lines that hold conversations: lists of {"role": …, "content": …}."""
 
 
 class Row(NamedTuple):
@@ -199,21 +197,6 @@ def text_of(value: Any, row: Row, column: str) -> str:
 def normalized(text: str) -> str:
     """Return what two spellings of the same text have in common: neither case nor white space nor width count."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def chat_turns(value: Any, row: Row) -> list[tuple[str, str]]:
-    """Return the role and the text of each message of a conversation."""
-    names = (("role", "content"), ("from", "value"))
-    turns = []
-    for message in value if isinstance(value, list) else [value]:
-        found = [pair for pair in names if isinstance(message, dict) and all(name in message for name in pair)]
-        if not found or not isinstance(message, dict) or not isinstance(message[found[0][1]], str):
-            raise DataError(
-                f"{row.place}: a conversation holds {message!r:.60}",
-                hint='a conversation is a list of messages such as {"role": "user", "content": "Hello"}',
-            )
-        turns.append((str(message[found[0][0]]), message[found[0][1]].strip()))
-    return turns
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -372,6 +355,16 @@ def is_rows(data: Any) -> bool:
     """Tell whether data is a DataFrame, or a list of dicts."""
     is_frame = hasattr(data, "columns") and (hasattr(data, "to_dicts") or hasattr(data, "to_dict"))
     return is_frame or (isinstance(data, list) and bool(data) and isinstance(data[0], Mapping))
+
+
+def written_rows(data: Any) -> str:
+    """Write a DataFrame or a list of dicts into a file of JSON Lines, which a run folder can keep; return its path."""
+    table, copy = _from_python(data), new_copy("rows.jsonl")
+    with copy.open("w", encoding="utf-8") as file:
+        for row in table.rows:
+            fields = dict(zip(table.columns, row.fields, strict=True))
+            file.write(json.dumps(fields, ensure_ascii=False, default=str) + "\n")
+    return str(copy)
 
 
 def _from_python(data: Any) -> Table:

@@ -12,22 +12,23 @@ import numpy as np
 from ...arrays import Array
 from ...errors import ConfigError, DataError
 from ...models.model import Batch
+from ...text import PublishedTokenizer
+from ...text.chat import encode_chat
 from ...text.choice import Family, fit_tokenizer
 from ...text.tokenizer import Tokenizer
 from .. import preview
+from ..chats import conversations, exchange, message
 from ..corpus import CARRIED, encode_long, is_token_file, left_out_files, open_tokens, read_text, shown_path, text_files
 from ..examples import Windows, random_split
 from ..pair_files import CATALOGS, PAIR_SUFFIXES, Pair, read_catalog
 from ..question_tasks import Count, Lexicon, Seed, Splits, question_task, require_text
-from ..tables import CHAT, Table, chat_turns, is_rows, is_table, normalized, read_table
+from ..tables import Table, is_rows, is_table, normalized, read_table
 from ..task import Task, recipe
 
 TRAIN_SHARE = 0.9
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 1000  # of the lines, to choose settings by and to test on, each (as makemore)
 WRITER = {"positions": "rotary", "activation": "gelu_tanh", "attention_bias": False, "feed_forward_bias": False}
 """Settings of the models that continue a text or write a line."""
-ANSWERS = ("assistant", "gpt", "model", "bot")
-"""Roles of the messages that a model learns to write."""
 
 
 class Found(NamedTuple):
@@ -64,7 +65,7 @@ def text(
 
     The data is a file, a folder, a table or a token file; "pydoc" (the default) is the prose about Python that `help()`
     shows, "stdlib" the source of the standard library, whatever files there are: "./pydoc" is one. A `lexicon` is that
-    of a model that exists already, instead of a tokenizer.
+    of a model that exists already, instead of a tokenizer; conversations are written as its chat template says.
     """
     del seed  # nothing is drawn: the split is by position
     data = "pydoc" if data is None else data
@@ -72,7 +73,9 @@ def text(
     if isinstance(data, str | os.PathLike) and data not in CARRIED and is_token_file(data):
         read = _token_file(data, tokenizer, tokenizer_size, of_model)
     else:
-        read = _encoded_text(_text_of(data, text), tokenizer, tokenizer_size, of_model)
+        read = _templated(data, text, of_model) or _encoded_text(
+            _text_of(data, text), tokenizer, tokenizer_size, of_model
+        )
     known = read.tokenizer
     start = [] if lexicon is None or lexicon.start_id is None else [lexicon.start_id]
     if len(read.held_out) < 2:
@@ -237,11 +240,29 @@ def _rows_of(data: Any, column: str | None) -> tuple[str, list[str]] | None:
     if not (is_file or is_rows(data) or column is not None):
         return None
     table = read_table(data, named=(column,), roles=("text",))
-    chat = next((name for name in CHAT if name in table.columns), None)
-    if chat is None or table.find("text", column) is not None:
-        return table.name, table.texts(*table.columns_for({"text": column}))
-    every = zip(table.values(chat), table.rows, strict=True)
-    return table.name, ["\n".join(f"{role}: {said}" for role, said in chat_turns(*one)) for one in every]
+    chats = [] if table.find("text", column) else conversations(table)
+    texts = ["\n".join(f"{role}: {said}" for role, said in turns) for turns in chats]
+    return table.name, texts or table.texts(*table.columns_for({"text": column}))
+
+
+def _templated(data: Any, column: str | None, known: Tokenizer | None) -> "_Ids | None":
+    """Return conversations as the chat template of a model writes them; None for other data, or without a template."""
+    if not isinstance(known, PublishedTokenizer) or known.chat_template is None or column is not None:
+        return None
+    if not (is_rows(data) or (data not in CARRIED and is_table(data))):
+        return None
+    table = read_table(data, roles=("text",))
+    chats = [] if table.find("text") else conversations(table)
+    if not chats:
+        return None
+    every = [encode_chat(known, [*map(message, turns)], add_generation_prompt=False) for turns in chats]
+    cut = int(len(every) * TRAIN_SHARE)
+    if not cut:
+        raise DataError(f"{table.name} has a single conversation, so none can be held out", hint="use more of them")
+    notes = (f"{table.name}: {len(every):,} conversations, in the chat template of the model",)
+    split = f"split: {cut:,} conversations to train on, {{}}; the last {len(every) - cut:,} held out"
+    shown = preview.examples(exchange(chats[at]) for at in (0, cut // 2, cut))
+    return _Ids(np.concatenate(every[:cut]), np.concatenate(every[cut:]), known, notes, split, shown)
 
 
 class _Ids(NamedTuple):
@@ -355,16 +376,7 @@ def _pairs_of(data: Any, source: str | None, target: str | None, longest: int) -
 
 def _table_pairs(table: Table, source: str | None, target: str | None) -> list[Pair]:
     """Return the pairs of a table: from columns that are named, known or the only two, or from conversations."""
-    chat = next((name for name in CHAT if name in table.columns), None)
-    if chat is not None and source is None and target is None:
-        return [_exchange(chat_turns(value, row)) for row, value in zip(table.rows, table.values(chat), strict=True)]
+    if source is None and target is None and (chats := conversations(table)):
+        return [*map(exchange, chats)]
     columns = table.columns_for({"source": source, "target": target}, in_order=len(table.columns) == 2)
     return [Pair(*pair) for pair in zip(*map(table.texts, columns), strict=True)]
-
-
-def _exchange(turns: list[tuple[str, str]]) -> Pair:
-    """Return what comes before the last answer of a conversation, and this answer; empty where there is none."""
-    last = max((place for place, (role, _) in enumerate(turns) if role in ANSWERS), default=0)
-    before = turns[:last]
-    asked = before[0][1] if len(before) == 1 else "\n".join(f"{role}: {said}" for role, said in before)
-    return Pair(asked, turns[last][1] if last else "")
