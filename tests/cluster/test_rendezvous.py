@@ -12,7 +12,7 @@ import time
 import pytest
 
 from glassformer.cluster import rendezvous
-from glassformer.cluster.rendezvous import Line, meet
+from glassformer.cluster.rendezvous import Channel, meet
 from glassformer.cluster.workers import Limits
 from glassformer.errors import ClusterError, ConfigError
 from process_groups import free_port
@@ -152,7 +152,7 @@ def test_a_worker_with_another_secret_is_told_and_worker_0_names_where_it_came_f
 
 def test_a_worker_believes_nobody_who_cannot_prove_to_be_worker_0():
     def pretend(connection: socket.socket) -> None:
-        theirs = Line(connection)
+        theirs = Channel(connection)
         theirs.connection.send_bytes(b"#CHALLENGE#" + b"x" * 20)
         theirs.connection.recv_bytes()
         theirs.connection.send_bytes(b"#WELCOME#")
@@ -162,7 +162,7 @@ def test_a_worker_believes_nobody_who_cannot_prove_to_be_worker_0():
 
     a, b = socket.socketpair()
     threading.Thread(target=pretend, args=[b], daemon=True).start()
-    assert rendezvous._answer(Line(a), {"number": 1}, SECRET, 60) == {}
+    assert rendezvous._answer(Channel(a), {"number": 1}, SECRET, 60) == {}
 
 
 def test_who_connects_and_says_nothing_or_too_much_is_sent_away(monkeypatch):
@@ -242,7 +242,7 @@ def test_a_connection_of_a_port_with_itself_is_not_worker_0(monkeypatch):
 def test_a_line_tells_what_came_before_its_end():
     a, b = socket.socketpair()
     with b:
-        line = Line(a)
+        line = Channel(a)
         b.sendall(b'\x00\x00\x00\x08{"x": 1}')
         b.shutdown(socket.SHUT_WR)
         assert line.receive() == [{"x": 1}]

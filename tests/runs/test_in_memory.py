@@ -7,7 +7,7 @@ import pytest
 
 from glassformer.errors import CheckpointError
 from glassformer.runs.in_memory import memory_run
-from glassformer.runs.planning import Plan
+from glassformer.runs.planning import RunPlan
 from glassformer.runs.session import start_session
 from runs import assert_same_bits, tiny_session
 
@@ -16,7 +16,7 @@ def test_it_has_the_bits_of_a_run_with_a_folder(tmp_path, monkeypatch):
     written = tiny_session("majority", tmp_path / "run", steps=4, eval_every=2, ema=0.9)
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    plan = Plan(replace(written.run, folder=Path("majority"), lock=None), written.task)
+    plan = RunPlan(replace(written.run, folder=Path("majority"), lock=None), written.task)
     run = memory_run(plan)
     assert run.recipe.shards == written.run.recipe.shards
     session = start_session(run, plan)

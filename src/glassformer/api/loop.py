@@ -19,8 +19,7 @@ from ..execution import PLAIN, Execution, MeshShape, joined, separated
 from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
 from ..quantized import Quantized
 from ..runs.in_memory import MemoryRun, memory_run
-from ..runs.planning import Plan, Tuning, check_fit, check_settings, model_config, new_run
-from ..runs.provenance import Base
+from ..runs.planning import RunPlan, check_fit, check_settings, model_config, new_run, plan_tuned
 from ..runs.run import model_of_run
 from ..runs.session import Session, start_session
 from ..runs.start import create_run, resume_session
@@ -187,7 +186,7 @@ def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, Train
         config = given.replace(**separated(of_model)[0])
         check_fit(task, "this model", config)
     run = new_run(task, _options(origin), config, Recipe.from_dict(recipe), of_model, asked.execution)
-    session = _session(asked, Plan(run, task, params), origin)
+    session = _session(asked, RunPlan(run, task, params), origin)
     source = "" if asked.out is None else str(asked.out)
     trained = TrainedModel.of_task(session.model, {}, task, source=source, origin=origin)
     return session, trained
@@ -207,14 +206,12 @@ def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Sess
     base = replace(model, params=_plain(model.params))
     options = {"seed": asked.seed, **of_task}
     task, origin = tuning_task(asked.data, base, source, model.config, options, asked.validation)
-    tuning = Tuning.of(base, task, lora, {"seed": asked.seed, **of_recipe})
-    config = tuning.config(of_model)
-    check_fit(task, source, config)
-    begin = tuning.first(asked.execution)
-    begun = None if asked.out is None else Base.of(model.source, tuning.model, lora, head=tuning.head)
-    run = new_run(task, _options(origin), config, tuning.recipe, of_model, asked.execution, base=begun)
-    session = _session(asked, Plan(run, task, *begin), origin)
-    where = "" if asked.out is None else str(asked.out)
+    of_recipe = {"seed": asked.seed, **of_recipe}
+    in_memory = asked.out is None
+    given = (base, task, source, _options(origin), of_model, of_recipe, asked.execution)
+    plan = plan_tuned(*given, lora=lora, in_memory=in_memory)
+    session, config = _session(asked, plan, origin), plan.run.config
+    where = "" if in_memory else str(asked.out)
     labels = task.class_labels(config)
     return session, replace(
         model, config=config, labels=labels, source=where, origin=origin, task_maker=lambda: task, params={}
@@ -265,7 +262,7 @@ def _options(origin: dict[str, Any] | None) -> dict[str, Any]:
     return {} if origin is None else origin["options"]
 
 
-def _session(asked: _Asked, plan: Plan, origin: dict[str, Any] | None) -> Session:
+def _session(asked: _Asked, plan: RunPlan, origin: dict[str, Any] | None) -> Session:
     """Start the training in memory, or in a folder if one is asked for."""
     if asked.out is None:
         return start_session(memory_run(plan, asked.own), plan)

@@ -23,7 +23,7 @@ from ..runs.listing import (
     losses_by,
     samples_or_reason,
 )
-from ..runs.run import Run, open_run
+from ..runs.run import TrainingRun, open_run
 from ..setting import check_known
 from ..text import printable
 from .options import PATH, json_option
@@ -154,7 +154,11 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _as_json(
-    paths: Sequence[Path], runs: Sequence[Run], curves: Sequence[Curves], answers: Sequence[Any], drawn: Sequence[Path]
+    paths: Sequence[Path],
+    runs: Sequence[TrainingRun],
+    curves: Sequence[Curves],
+    answers: Sequence[Any],
+    drawn: Sequence[Path],
 ) -> dict[str, Any]:
     about = [
         {"run": str(path), **figures_of(run), "record": run.provenance.to_dict()}
@@ -179,7 +183,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
 
 
-def _print_figures(names: Sequence[str], runs: Sequence[Run]) -> None:
+def _print_figures(names: Sequence[str], runs: Sequence[TrainingRun]) -> None:
     rows: dict[str, list[str]] = {}
     for run in runs:
         found, record = figures_of(run), run.provenance
@@ -203,7 +207,7 @@ def _print_figures(names: Sequence[str], runs: Sequence[Run]) -> None:
     print_table(("", *(f">{name}" for name in names)), lines, title="Results")
 
 
-def _print_settings(names: Sequence[str], runs: Sequence[Run]) -> None:
+def _print_settings(names: Sequence[str], runs: Sequence[TrainingRun]) -> None:
     found = differing(runs)
     if not found:
         log("all settings are the same")

@@ -45,7 +45,7 @@ OPEN_PORT = "start worker 0 on that machine, and see that the address is right a
 SAME_SECRET = f"give all workers the same {SECRET} or {FILE}"
 
 
-class Line:
+class Channel:
     """A connection between two workers; `closed` says whether the other side is gone."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -83,7 +83,7 @@ class Meeting(NamedTuple):
     """What workers know when all are there: each other, the lines, and a port of worker 0 that was free for JAX."""
 
     workers: list[Worker]
-    lines: dict[int, Line]  # worker 0: to all others; any other: to worker 0
+    lines: dict[int, Channel]  # worker 0: to all others; any other: to worker 0
     port: int
 
 
@@ -106,8 +106,8 @@ class _Door:
     def __init__(self, hello: dict[str, Any], secret: bytes, limits: Limits) -> None:
         self.hello, self.secret, self.limits = hello, secret, limits
         self.workers = {0: myself(0)}
-        self.lines: dict[int, Line] = {}
-        self.proved: queue.Queue[tuple[Line, dict[str, Any]]] = queue.Queue()
+        self.lines: dict[int, Channel] = {}
+        self.proved: queue.Queue[tuple[Channel, dict[str, Any]]] = queue.Queue()
         self.unproved = ""  # from where the last one came that did not know the secret
 
     def gather(self, host: str, port: int) -> Meeting:
@@ -145,7 +145,7 @@ class _Door:
 
     def _greet(self, connection: socket.socket, address: tuple[Any, ...]) -> None:
         """Ask for proof, in a thread of its own; all kinds of programs try out ports."""
-        line = Line(connection)
+        line = Channel(connection)
         try:
             deliver_challenge(line.connection, self.secret)
             answer_challenge(line.connection, self.secret)
@@ -156,7 +156,7 @@ class _Door:
         except (OSError, EOFError, IndexError, AssertionError):
             line.close()
 
-    def _take_in(self, line: Line, message: dict[str, Any]) -> None:
+    def _take_in(self, line: Channel, message: dict[str, Any]) -> None:
         reason = _reason_to_refuse(message, self.hello, self.workers)
         if reason is not None:
             line.send({"refused": reason})
@@ -208,7 +208,7 @@ def _free_port(host: str) -> int:
 def _join(host: str, port: int, hello: dict[str, Any], limits: Limits, secret: bytes) -> Meeting:
     deadline = time.monotonic() + limits.start
     while True:
-        line = Line(_connected(host, port, deadline, limits))
+        line = Channel(_connected(host, port, deadline, limits))
         # Worker 0 gives up first and says who is missing.
         message = _answer(line, hello, secret, deadline + limits.silence - time.monotonic())
         if "unproved" in message:
@@ -226,7 +226,7 @@ def _join(host: str, port: int, hello: dict[str, Any], limits: Limits, secret: b
         time.sleep(RETRY)
 
 
-def _answer(line: Line, hello: dict[str, Any], secret: bytes, patience: float) -> dict[str, Any]:
+def _answer(line: Channel, hello: dict[str, Any], secret: bytes, patience: float) -> dict[str, Any]:
     """Introduce this worker and return what worker 0 says to it; nothing where that does not come from worker 0."""
     try:
         answer_challenge(line.connection, secret)

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import ConfigError, GlassformerError
-from .rendezvous import Line
+from .rendezvous import Channel
 from .workers import Limits, Verdict, Worker, end_neighbor, judge
 
 TICK = 0.2
@@ -49,7 +49,7 @@ class Watch:
         self.number, self.workers, self.limits = number, workers or [], limits or Limits()
         self.hint = RESUME
         self.interrupted = False  # whether Ctrl-C asked this worker to stop
-        self._lines: dict[int, Line] = {}  # worker 0: to all others; any other: to worker 0
+        self._lines: dict[int, Channel] = {}  # worker 0: to all others; any other: to worker 0
         self._state: dict[str, Any] = {"step": None, "busy": None, "left": False, "failure": None}
         self._interrupt: Any = None  # what Ctrl-C did before it asked all workers to stop
         self._code = 1
@@ -57,7 +57,7 @@ class Watch:
         self._judged, self._finished = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, lines: dict[int, Line]) -> None:
+    def begin(self, lines: dict[int, Channel]) -> None:
         """Watch from now on, over connections that stand already."""
         self._lines = lines
         self._count_anew(time.monotonic())

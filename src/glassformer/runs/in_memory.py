@@ -18,15 +18,15 @@ from ..training.loop import StepRecord
 from ..training.lora import check_freeze
 from ..training.state import TrainingState, final_params
 from ..tree import tree_map
-from .planning import Plan, plan_new
+from .planning import RunPlan, plan_new
 from .replay import Frame, frame_of
-from .run import Run
+from .run import TrainingRun
 from .session import Session, open_recording, start_session
 from .start import create_run
 
 
 @dataclass(frozen=True)
-class MemoryRun(Run):
+class MemoryRun(TrainingRun):
     """A run whose session writes no file.
 
     records   of all steps so far
@@ -66,7 +66,7 @@ class MemoryRun(Run):
         return self.kept[name]
 
 
-def memory_run(plan: Plan, given: Model | None = None) -> MemoryRun:
+def memory_run(plan: RunPlan, given: Model | None = None) -> MemoryRun:
     """Return the run of a plan, which trains the `given` model, if any."""
     run = MemoryRun(**vars(plan.run), given=given)
     check_freeze(run.recipe.freeze, run.model, scan=run.execution.scan)
@@ -78,7 +78,7 @@ class Trial:
     """A training in memory."""
 
     session: Session
-    plan: Plan
+    plan: RunPlan
     run: MemoryRun  # what the steps did, and the best parameters
 
     def frame(self) -> Frame:
@@ -87,7 +87,7 @@ class Trial:
         records = self.run.records
         return frame_of(self.session, self.session.state, records[-1].to_dict() if records else None)
 
-    def write(self, folder: str | Path) -> Run:
+    def write(self, folder: str | Path) -> TrainingRun:
         """Write it as a run, into the first of folder, folder-2, folder-3, … that is free."""
         session, own = self.session, self.run
         session.write_records()

@@ -21,7 +21,7 @@ from ..training.recipe import Recipe, changed_recipe
 from ..weights.places import is_run
 from .folder import CONFIG, METRICS, RECENT, read_config, read_metrics
 from .planning import model_config, tuning_defaults
-from .run import Run, open_run
+from .run import TrainingRun, open_run
 from .settings import FROM_DATA, default_task
 
 DEPTH = 3
@@ -121,7 +121,7 @@ def progress(metrics: list[dict[str, Any]], steps: int) -> dict[str, Any]:
     }
 
 
-def changed_settings(run: Run) -> dict[str, Any]:
+def changed_settings(run: TrainingRun) -> dict[str, Any]:
     """Return the settings that differ from what the task begins with, or from its preset, or its base model."""
     named = {
         "preset": run.provenance.preset,
@@ -198,7 +198,7 @@ def curves_of(name: str, metrics: Sequence[Mapping[str, Any]]) -> Curves:
     return Curves(name, points("loss"), points("val_loss"))
 
 
-def figures_of(run: Run) -> dict[str, Any]:
+def figures_of(run: TrainingRun) -> dict[str, Any]:
     """Return how far a run came and how fast it was."""
     metrics = run.metrics()
     losses = [line["loss"] for line in metrics if line["loss"] is not None][-RECENT:]
@@ -215,7 +215,7 @@ def figures_of(run: Run) -> dict[str, Any]:
     }
 
 
-def settings_of(run: Run) -> dict[str, Any]:
+def settings_of(run: TrainingRun) -> dict[str, Any]:
     """Return all settings of a run, by name."""
     record, data = run.provenance, run.provenance.data
     lora = {} if run.lora is None else {f"lora_{name}": value for name, value in run.lora.to_dict().items()}
@@ -238,7 +238,7 @@ def settings_of(run: Run) -> dict[str, Any]:
     }
 
 
-def differing(runs: Sequence[Run]) -> dict[str, list[Any]]:
+def differing(runs: Sequence[TrainingRun]) -> dict[str, list[Any]]:
     """Return the settings in which runs differ, each with its value in every run; MISSING where a run has none."""
     every = [settings_of(run) for run in runs]
     names = dict.fromkeys(name for one in every for name in one)
@@ -267,7 +267,7 @@ def judged(curves: Curves) -> Points:
     return curves.validation if curves.validation.values else curves.training
 
 
-def samples_or_reason(run: Run, *, count: int = 3, length: int = 80) -> list[tuple[str, str]] | str:
+def samples_or_reason(run: TrainingRun, *, count: int = 3, length: int = 80) -> list[tuple[str, str]] | str:
     """Return some prompts of the task, each with the best model's answer, or why there are none."""
     try:
         return TrainedModel.of_task(run.model, run.load_params(), run.task()).samples(count, length)

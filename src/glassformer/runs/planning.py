@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from ..arrays import Tree
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig, config_from_dict
@@ -18,7 +18,7 @@ from ..weights.places import locate
 from ..weights.sentence import classes_config, read_pooling, with_classes
 from .custom_files import takes_lexicon
 from .provenance import Base, Provenance, stable_data
-from .run import Run, engine_of, read_base
+from .run import TrainingRun, engine_of, read_base
 from .settings import (
     FROM_DATA,
     Group,
@@ -50,7 +50,7 @@ MAY_CHANGE = ("dropout", "attention_dropout", "embedding_dropout", "attention_ti
 """Settings of a model that its parameters do not depend on."""
 
 
-class Plan(NamedTuple):
+class RunPlan(NamedTuple):
     """A run before it starts.
 
     run               without a folder yet
@@ -58,7 +58,7 @@ class Plan(NamedTuple):
     parametrization   how that makes up the model
     """
 
-    run: Run
+    run: TrainingRun
     task: Task
     params: Tree | None = None
     parametrization: Parametrization = EVERYTHING
@@ -74,7 +74,7 @@ def new_run(
     *,
     preset: str | None = None,
     base: Base | None = None,
-) -> Run:
+) -> TrainingRun:
     """Return a run without a folder, with the shards of this machine; refuse devices that are not there.
 
     An `execution` belongs to the engine jax; the settings `of_model` may say more about how it runs.
@@ -82,7 +82,7 @@ def new_run(
     engine = engine_of(under_jax=execution is not None)
     if recipe.shards is None:
         recipe = replace(recipe, shards=engine.shards(config, recipe.batch // recipe.accumulate))
-    run = Run(
+    run = TrainingRun(
         folder=Path(task.name),
         task_name=task.name,
         task_options={name: value for name, value in options.items() if value is not None},
@@ -105,14 +105,14 @@ def plan_new(
     data: str | None = None,
     preset: str | None = None,
     seed: int = 0,
-) -> Plan:
+) -> RunPlan:
     """Plan the training of a new model: the task's own, or a preset's, changed by settings."""
     of_task, of_model, of_recipe = split_settings(task_name, settings or {})
     options = {"data": stable_data(data), "seed": seed, **of_task}
     task = build_task(task_name, **options)
     recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
     config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
-    return Plan(new_run(task, options, config, Recipe.from_dict(recipe), of_model, execution, preset=preset), task)
+    return RunPlan(new_run(task, options, config, Recipe.from_dict(recipe), of_model, execution, preset=preset), task)
 
 
 def plan_tuning(
@@ -124,7 +124,7 @@ def plan_tuning(
     adapters: bool = False,
     data: str | None = None,
     seed: int = 0,
-) -> Plan:
+) -> RunPlan:
     """Plan the training of the model at `source`, a path or a name; with `adapters`, its own parameters stay frozen.
 
     `settings` may change the recipe, the task, the dropout of the model, and rank, alpha and targets of the adapters,
@@ -136,13 +136,46 @@ def plan_tuning(
     model = read_base(source)
     options = {"data": stable_data(data), "seed": seed, **task_options(task_name, model.config, of_task)}
     task = task_for(task_name, source, model, options)
-    tuning = Tuning.of(model, task, lora, {"seed": seed, **of_recipe})
-    config = tuning.config(of_model)
+    return plan_tuned(model, task, source, options, of_model, {"seed": seed, **of_recipe}, execution, lora=lora)
+
+
+def plan_tuned(
+    model: TrainedModel,
+    task: Task,
+    source: str,
+    options: dict[str, Any],
+    of_model: dict[str, Any],
+    of_recipe: dict[str, Any],
+    execution: Execution | None,
+    *,
+    lora: LoRA | None,
+    in_memory: bool = False,
+) -> RunPlan:
+    """Plan how a model learns a task: all of it, adapters beside it, or only a new head for its classes."""
+    head = needs_head(model.config) and "classes" in task.settings
+    if head:
+        model = with_classes(model, task.settings["classes"], of_recipe["seed"])
+    defaults = tuning_defaults(model.config, adapters=lora is not None, head=head, frozen="freeze" not in of_recipe)
+    if "freeze" in of_recipe:
+        of_recipe = {**of_recipe, "freeze": of_recipe["freeze"] or ()}
+    settings = changed_recipe({**task.recipe, **defaults}, of_recipe)
+    settings.pop("dropout")
+    if lora is not None and settings.get("freeze"):
+        raise ConfigError("LoRA freezes all of the model already", hint="leave out freeze, or choose LoRA's targets")
+    recipe = Recipe.from_dict(settings)
+    head_alone = head and lora is None and leaves_only(recipe.freeze, HEAD, model.model)
+    if "dropout" in of_model or head_alone:  # the others follow, although published models name each
+        of_model = {**NO_DROPOUT, **of_model}
+    config = model.config.replace(**separated(of_model)[0])
     check_fit(task, source, config)
-    trained = tuning.first(execution)
-    base = Base.of(source, tuning.model, lora, head=tuning.head)
-    run = new_run(task, options, config, tuning.recipe, of_model, execution, base=base)
-    return Plan(run, task, *trained)
+    if lora is not None and execution is not None and execution.scan:
+        lora.check_alike(model.params)
+    base = None if in_memory else Base.of(source, model, lora, head=head)
+    run = new_run(task, options, config, recipe, of_model, execution, base=base)
+    if lora is None and not head_alone:
+        return RunPlan(run, task, model.params)
+    own = Adapted(model.params, lora, (HEAD,) if head else (), model.source)
+    return RunPlan(run, task, own.first(recipe.seed), own)
 
 
 def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:
@@ -182,58 +215,6 @@ def tuning_defaults(config: TransformerConfig, *, adapters: bool, head: bool, fr
         return found
     others = [part for part in build(config).specs() if part != HEAD]
     return {**found, **HEAD_RECIPE, "freeze": others}
-
-
-class Tuning(NamedTuple):
-    """How a model that exists learns a task.
-
-    model    with a new head, where it has none for the classes of the task
-    head     whether it got one
-    """
-
-    model: TrainedModel
-    head: bool
-    recipe: Recipe
-    lora: LoRA | None
-
-    @classmethod
-    def of(cls, model: TrainedModel, task: Task, lora: LoRA | None, changes: dict[str, Any]) -> Self:
-        """Plan it; `changes` are settings of the recipe."""
-        head = needs_head(model.config) and "classes" in task.settings
-        if head:
-            model = with_classes(model, task.settings["classes"], changes["seed"])
-        defaults = tuning_defaults(model.config, adapters=lora is not None, head=head, frozen="freeze" not in changes)
-        recipe = changed_recipe(
-            {**task.recipe, **defaults},
-            {**changes, "freeze": changes.get("freeze") or ()} if "freeze" in changes else changes,
-        )
-        recipe.pop("dropout")
-        if lora is not None and recipe.get("freeze"):
-            raise ConfigError(
-                "LoRA freezes all of the model already", hint="leave out freeze, or choose LoRA's targets"
-            )
-        return cls(model, head, Recipe.from_dict(recipe), lora)
-
-    @property
-    def is_frozen(self) -> bool:
-        """Whether the new head alone is trained."""
-        return self.head and self.lora is None and leaves_only(self.recipe.freeze, HEAD, self.model.model)
-
-    def config(self, of_model: dict[str, Any]) -> TransformerConfig:
-        """Return the config of the model with the settings changed that may be; below a head alone, nothing drops."""
-        if "dropout" in of_model or self.is_frozen:  # the others follow, although published models name each
-            of_model = {**NO_DROPOUT, **of_model}
-        return self.model.config.replace(**separated(of_model)[0])
-
-    def first(self, execution: Execution | None) -> tuple[Tree, Parametrization]:
-        """Return what is trained, before the first step, and how it makes up the model."""
-        params = self.model.params
-        if self.lora is None and not self.is_frozen:
-            return params, EVERYTHING
-        if execution is not None and execution.scan and self.lora is not None:
-            self.lora.check_alike(params)
-        own = Adapted(params, self.lora, (HEAD,) if self.head else (), self.model.source)
-        return own.first(self.recipe.seed), own
 
 
 def needs_head(config: TransformerConfig) -> bool:

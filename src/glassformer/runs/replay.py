@@ -30,7 +30,7 @@ from ..training.state import TREES, TrainingState, final_params
 from ..training.trainer import Trainer
 from ..tree import tree_map
 from .folder import METRICS
-from .run import Run, open_run
+from .run import TrainingRun, open_run
 from .session import Recording, Session, make_trainer, open_recording
 from .start import compare, refusal
 
@@ -75,7 +75,7 @@ class Replay:
     kept    those whose states lie in the folder; all others are computed again
     """
 
-    run: Run
+    run: TrainingRun
     task: Task
     trainer: Trainer
     parametrization: Parametrization

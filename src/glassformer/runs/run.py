@@ -44,7 +44,7 @@ from .settings import check_options
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """A run folder and what its config.json says."""
 
     folder: Path
@@ -274,7 +274,7 @@ def engine_of(*, under_jax: bool) -> dispatch.Engine:
     return chosen if chosen.library == "numpy" else dispatch.engines().find()
 
 
-def open_run(folder: str | Path) -> Run:
+def open_run(folder: str | Path) -> TrainingRun:
     """Read a run folder; Python files that it was trained with run only if the user trusts them: see `custom_files`."""
     folder = Path(folder)
     content = read_config(folder)
@@ -284,7 +284,7 @@ def open_run(folder: str | Path) -> Run:
         check_stored(chosen, folder, CheckpointError, content["tokenizer"], content["target_tokenizer"])
         # Settings of execution may stand beside those of the model.
         given = {name: value for name, value in content.get("jax", {}).items() if value != getattr(PLAIN, name, None)}
-        return Run(
+        return TrainingRun(
             folder=folder,
             task_name=content["task"]["name"],
             task_options=content["task"]["options"],
@@ -325,7 +325,7 @@ def read_base(source: str) -> TrainedModel:
     return replace(found, params=tree_map(widen, found.params))
 
 
-def model_of_run(run: Run, checkpoint: str = BEST, *, params: Tree | None = None) -> TrainedModel:
+def model_of_run(run: TrainingRun, checkpoint: str = BEST, *, params: Tree | None = None) -> TrainedModel:
     """Return what a run of our own trained; its tokenizer, or its base, says how texts start and end."""
     try:
         reader = tokenizer_from_dict(run.tokenizer)

@@ -39,8 +39,8 @@ from ..training.lora import EVERYTHING, Adapted, Parametrization
 from ..training.state import TREES, TrainingState, final_params, refuse_to_save
 from ..training.trainer import Trainer, drops
 from ..tree import flatten, tree_map
-from .planning import Plan
-from .run import Run
+from .planning import RunPlan
+from .run import TrainingRun
 
 WRITE_EVERY = 0.1
 """Seconds that metrics may wait to be written: to open a file takes a tenth of the smallest steps."""
@@ -59,7 +59,7 @@ _unfinished: weakref.WeakSet[Generator[StepRecord]] = weakref.WeakSet()
 class Recording:
     """The states that a run keeps, one every `every` steps."""
 
-    run: Run
+    run: TrainingRun
     every: int
 
     @property
@@ -92,7 +92,7 @@ class Session:
     that is spread over several devices is written by all processes, each its own part.
     """
 
-    run: Run
+    run: TrainingRun
     task: Task
     trainer: Trainer
     state: TrainingState
@@ -258,7 +258,7 @@ class Session:
         return self.run.load_params(name, parametrization=self.parametrization)
 
 
-def start_session(run: Run, plan: Plan, *, recorded: bool = False) -> Session:
+def start_session(run: TrainingRun, plan: RunPlan, *, recorded: bool = False) -> Session:
     """Start a session of a new run."""
     trainer = make_trainer(run, plan.task, plan.parametrization)
     state = trainer.first(plan.params)
@@ -268,7 +268,7 @@ def start_session(run: Run, plan: Plan, *, recorded: bool = False) -> Session:
     return Session(run, plan.task, trainer, state, plan.parametrization, recording=recording)
 
 
-def make_trainer(run: Run, task: Task, parametrization: Parametrization) -> Trainer:
+def make_trainer(run: TrainingRun, task: Task, parametrization: Parametrization) -> Trainer:
     """Return what takes the steps of a run, on its engine; refuse workers that read different data."""
     if processes() > 1:
         tokens = np.ascontiguousarray(task.train.batch(0, run.recipe.batch, run.recipe.seed).tokens)
@@ -293,7 +293,7 @@ def _close_unfinished() -> None:
 # --- recordings ------------------------------------------------------------------------------------------------------
 
 
-def open_recording(run: Run, state: TrainingState, *, new: bool = False) -> Recording | None:
+def open_recording(run: TrainingRun, state: TrainingState, *, new: bool = False) -> Recording | None:
     """Return the recording of a run, None where it has none; a `new` one is begun."""
     folder = run.folder / FOLDER
     if new:
@@ -305,7 +305,7 @@ def open_recording(run: Run, state: TrainingState, *, new: bool = False) -> Reco
     return Recording(run, spacing(state, run.recipe.steps)) if folder.is_dir() else None
 
 
-def continue_recording(run: Run, trainer: Trainer, state: TrainingState, *, anew: bool) -> Recording | None:
+def continue_recording(run: TrainingRun, trainer: Trainer, state: TrainingState, *, anew: bool) -> Recording | None:
     """Continue the recording of a run from a state, if it has one.
 
     States of later steps are removed, because the steps are taken again, and states that are now too close to each

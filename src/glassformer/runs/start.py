@@ -27,9 +27,9 @@ from ..tree import flatten
 from .custom_files import custom_files_of, remember
 from .folder import CONFIG, METRICS
 from .lock import LOCK, FolderLock
-from .planning import Plan, plan_new, plan_tuning
+from .planning import RunPlan, plan_new, plan_tuning
 from .provenance import Provenance, data_provenance
-from .run import Run, open_run, tokenizers_of
+from .run import TrainingRun, open_run, tokenizers_of
 from .session import Session, continue_recording, make_trainer, start_session
 
 MAY_CHANGE = {"steps", "decay_steps"}
@@ -58,7 +58,7 @@ def new_session(
     return start_session(create_run(plan, folder, numbered=numbered), plan, recorded=recorded)
 
 
-def create_run(plan: Plan, folder: Path, *, numbered: bool = False) -> Run:
+def create_run(plan: RunPlan, folder: Path, *, numbered: bool = False) -> TrainingRun:
     """Create a run folder; refuse one that holds a run. Of several processes, the first one creates it."""
     run, (tokenizer, target) = plan.run, tokenizers_of(plan.task)
     check_freeze(run.recipe.freeze, run.model, scan=run.execution.scan)
@@ -73,7 +73,7 @@ def create_run(plan: Plan, folder: Path, *, numbered: bool = False) -> Run:
     return run if first else _followed(replace(run, folder=made))
 
 
-def _created(run: Run, *, numbered: bool) -> Run:
+def _created(run: TrainingRun, *, numbered: bool) -> TrainingRun:
     """Create, lock and fill a run folder; refuse one with other content, or that another process locked first."""
     folder = new_folder(run.folder) if numbered else run.folder
     _check_free(folder)
@@ -97,7 +97,7 @@ def _created(run: Run, *, numbered: bool) -> Run:
     return run
 
 
-def _with_copy(run: Run) -> Run:
+def _with_copy(run: TrainingRun) -> TrainingRun:
     """Return a run whose data is in its folder, if it came through a pipe."""
     data = run.task_options.get("data")
     if not isinstance(data, str) or not is_copy(data) or run.provenance.data is None:
@@ -118,7 +118,7 @@ def _check_free(folder: Path) -> None:
         raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another folder: --out, or out=…")
 
 
-def _followed(own: Run) -> Run:
+def _followed(own: TrainingRun) -> TrainingRun:
     """Return the run that the first process created; refuse another run than its."""
     check_shared(own.folder / CONFIG)
     run = open_run(own.folder)
@@ -172,7 +172,9 @@ def resume_session(
     return session
 
 
-def _continued(run: Run, notes: list[str], steps: int | None, mesh: MeshShape | None, *, anyway: bool) -> Session:
+def _continued(
+    run: TrainingRun, notes: list[str], steps: int | None, mesh: MeshShape | None, *, anyway: bool
+) -> Session:
     task, first = run.task(), process() == 0
     found: Changes = {}
     now = run.provenance
@@ -214,7 +216,7 @@ def _continued(run: Run, notes: list[str], steps: int | None, mesh: MeshShape | 
     return Session(run, task, trainer, state, parametrization, notes=notes, recording=recording)
 
 
-def _rewind(run: Run, step: int) -> list[str]:
+def _rewind(run: TrainingRun, step: int) -> list[str]:
     """Cut the metrics back to a step; return notes on what is lost."""
     taken = max((line["step"] for line in run.metrics()), default=0)
     damaged = run.rewind_metrics(step)
@@ -222,7 +224,7 @@ def _rewind(run: Run, step: int) -> list[str]:
     return notes if step or not taken else [*notes, f"there is no checkpoint: {taken:,} steps are taken again"]
 
 
-def _extend(run: Run, state: TrainingState) -> TrainingState:
+def _extend(run: TrainingRun, state: TrainingState) -> TrainingState:
     """Write another number of steps into a run; refuse fewer than it has taken. Patience starts over."""
     if run.recipe.steps <= state.step:
         raise ConfigError(
@@ -233,7 +235,7 @@ def _extend(run: Run, state: TrainingState) -> TrainingState:
     return state._replace(stale=0) if out_of_patience(state, run.recipe) else state
 
 
-def _latest(run: Run, trainer: Trainer) -> tuple[TrainingState, list[Path]]:
+def _latest(run: TrainingRun, trainer: Trainer) -> tuple[TrainingState, list[Path]]:
     """Return the newest state of a run, from one file or from many, and the incomplete checkpoints after it."""
     file, parts = checkpoint_path(run.folder, LATEST), trainer.parts
     in_parts = -1 if parts is None else parts.latest(run.folder)
@@ -256,7 +258,7 @@ def _latest(run: Run, trainer: Trainer) -> tuple[TrainingState, list[Path]]:
 # --- what changed since a run began ----------------------------------------------------------------------------------
 
 
-def compare(run: Run, task: Task) -> tuple[Provenance, Changes]:
+def compare(run: TrainingRun, task: Task) -> tuple[Provenance, Changes]:
     """Return the provenance of a run if it began now, and what differs from when it did, cores left out."""
     before = run.provenance
     data = data_provenance(run.task_name, run.task_options.get("data"))
@@ -282,7 +284,7 @@ def _relevant(package: str, version: str | None) -> str | None:
     return version if version is None or package != "python" else ".".join(version.split(".")[:2])
 
 
-def refusal(run: Run, found: Changes, verb: str, otherwise: str = "") -> CheckpointError | DataError:
+def refusal(run: TrainingRun, found: Changes, verb: str, otherwise: str = "") -> CheckpointError | DataError:
     """Return the error for a run that has changed, so that it cannot continue or be repeated."""
     if any(name in found for name in ("data", "examples", "first batch")):
         known = run.provenance.data

@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from .chat_budget import LONGEST, NUMBER, WIDEST, Budget
-from .chat_syntax import COMPARED, JOINED, KEPT, PAID, TURN, Generation, Marks, Rewriter
+from .chat_syntax import COMPARED, JOINED, KEPT, PAID, TURN, GenerationBlock, Marks, Rewriter
 
 LARGEST_POWER = 64
 LONGEST_SPACE = 1 << 10
@@ -97,7 +97,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
-            extensions=[Generation, loopcontrols],
+            extensions=[GenerationBlock, loopcontrols],
             optimized=False,
             finalize=self._finalized,
         )

@@ -17,7 +17,7 @@ from jinja2.visitor import NodeTransformer
 PAID, KEPT, JOINED, COMPARED, TURN = " paid", " kept", " joined", " compared", " turn"
 
 
-class Generation(Extension):
+class GenerationBlock(Extension):
     """The block {% generation %}: it marks what the assistant said, for training; here it is only what stands in it."""
 
     tags = {"generation"}  # noqa: RUF012

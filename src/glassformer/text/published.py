@@ -32,6 +32,7 @@ ROLES = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
 SPARSEST, MOST_UNUSED = 4, 1 << 16
 """Ids may be as large as four times the number of tokens, and 65,536 more."""
 _LAST_PRIVATE = 0x10FFFD
+_STEADY = {"ByteLevel", "WordPiece", "Metaspace", "BPEDecoder", "ByteFallback", "Fuse", "Replace", "Strip"}
 
 # What a byte is called in the vocabulary of a byte-level BPE: itself where it prints, else the next free letter.
 _PRINTING = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -60,7 +61,7 @@ class PublishedTokenizer(Comparable):
         described = json.loads(self._inner.to_str())
         self._content = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
         self._model: dict[str, Any] = described["model"]
-        self._steps = _flat(described["decoder"])
+        self._steps = flat_steps(described["decoder"], "decoders")
         added = self._inner.get_added_tokens_decoder()
         self.specials: dict[str, int] = {token.content: i for i, token in sorted(added.items()) if token.special}
         self.roles = {role: name for role, name in (roles or {}).items() if self._inner.token_to_id(name) is not None}
@@ -81,16 +82,30 @@ class PublishedTokenizer(Comparable):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PublishedTokenizer:
         """Read a `tokenizer.json`, or the one in a folder, with what `tokenizer_config.json` beside it says."""
-        content, roles, template = _read_files(Path(path))
+        file = Path(path) / TOKENIZER if Path(path).is_dir() else Path(path)
+        if not file.is_file():
+            raise CheckpointError(f"there is no {file}", hint=f"pass a {TOKENIZER}, or a folder that holds one")
+        config, own = _read_object(file.with_name(CONFIG)), file.with_name(TEMPLATE)
+        roles = {**_roles(_read_object(file.with_name(SPECIALS))), **_roles(config)}
+        template = _read(own) if own.is_file() else _template(config.get("chat_template"))
         try:
-            return cls(content, roles=roles, chat_template=template)
+            return cls(_read(file), roles=roles, chat_template=template)
         except ConfigError as error:
             raise CheckpointError(f"{path}: {error.fact}", hint=error.hint) from error
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write `tokenizer.json` and `tokenizer_config.json` into a folder, as `load` and other libraries read them."""
-        pretty = json.dumps(json.loads(self._content), ensure_ascii=False, indent=2)
-        _write_files(Path(folder), pretty, self.roles, self.chat_template)
+        config: dict[str, Any] = {f"{role}_token": name for role, name in self.roles.items()}
+        if self.chat_template is not None:
+            config["chat_template"] = self.chat_template
+        # Without a class, `AutoTokenizer` of transformers does not know how to open the file.
+        config |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+        folder = Path(folder)
+        with explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, content in ((TOKENIZER, json.loads(self._content)), (CONFIG, config)):
+                text = json.dumps(content, ensure_ascii=False, indent=2)
+                (folder / name).write_text(text + "\n", encoding="utf-8")
 
     def encode(self, text: str, *, specials: bool = False, parse_special: bool = False) -> Array:
         """Return the ids of `text`: int64 (T,).
@@ -256,30 +271,6 @@ class PublishedTokenizer(Comparable):
                 raise TokenError(fact, hint="leave it out")
 
 
-def _read_files(path: Path) -> tuple[str, dict[str, str], str | None]:
-    """Return the content of a `tokenizer.json`, the roles of special tokens and the chat template beside it."""
-    file = path / TOKENIZER if path.is_dir() else path
-    if not file.is_file():
-        raise CheckpointError(f"there is no {file}", hint=f"pass a {TOKENIZER}, or a folder that holds one")
-    config = _read_object(file.with_name(CONFIG))
-    roles = {**_roles(_read_object(file.with_name(SPECIALS))), **_roles(config)}
-    own = file.with_name(TEMPLATE)
-    return _read(file), roles, _read(own) if own.is_file() else _template(config.get("chat_template"))
-
-
-def _write_files(folder: Path, content: str, roles: Mapping[str, str], template: str | None) -> None:
-    """Write the tokenizer and what belongs to it."""
-    config: dict[str, Any] = {f"{role}_token": name for role, name in roles.items()}
-    if template is not None:
-        config["chat_template"] = template
-    # Without a class, `AutoTokenizer` of transformers does not know how to open the file.
-    config |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / TOKENIZER).write_text(content + "\n", encoding="utf-8")
-        (folder / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-
-
 def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
@@ -333,17 +324,12 @@ def rewrites_earlier_text(steps: list[dict[str, Any]]) -> bool:
     fused = False
     for step in steps:
         name = step["type"]
-        if name == "Strip" and (step["start"] > 1 or (fused and step["stop"] > 0)):
-            return True
-        if name == "Replace" and fused and len(step["pattern"].get("String", "")) != 1:
-            return True
-        if name not in _STEADY:
+        strips = name == "Strip" and (step["start"] > 1 or (fused and step["stop"] > 0))
+        replaces = name == "Replace" and fused and len(step["pattern"].get("String", "")) != 1
+        if strips or replaces or name not in _STEADY:
             return True
         fused = fused or name in ("Fuse", "ByteLevel")
     return False
-
-
-_STEADY = {"ByteLevel", "WordPiece", "Metaspace", "BPEDecoder", "ByteFallback", "Fuse", "Replace", "Strip"}
 
 
 def _check_ids(content: str) -> None:
@@ -388,10 +374,8 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
-def _flat(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the steps of a decoder, one after the other."""
-    if decoder is None:
+def flat_steps(step: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
+    """Return the steps that a tokenizer.json describes, one after the other; a sequence has them `inside` it."""
+    if step is None:
         return []
-    if decoder["type"] != "Sequence":
-        return [decoder]
-    return [step for part in decoder["decoders"] for step in _flat(part)]
+    return [one for part in step[inside] for one in flat_steps(part, inside)] if step["type"] == "Sequence" else [step]

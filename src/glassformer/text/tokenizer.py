@@ -1,9 +1,9 @@
-"""What every tokenizer can do, and how one comes back from its stored form."""
+"""What every tokenizer can do, how one comes back from its stored form, and which one suits some texts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from .. import registry
 from ..arrays import Array
@@ -41,6 +41,18 @@ _EVERY: tuple[type[Tokenizer], ...] = (
 TOKENIZERS = {tokenizer.kind: tokenizer for tokenizer in _EVERY}
 """Every tokenizer by the `kind` in its dict."""
 
+
+Family = Literal["auto", "chars", "bytes", "bpe", "wordpiece"]
+FAMILIES = ("auto", "chars", "bytes", "bpe", "wordpiece")
+LEARNED: dict[str, Any] = {"bpe": BPETokenizer, "wordpiece": WordPieceTokenizer}
+"""Families whose pieces are learned from text."""
+
+LARGE = 2_000_000
+"""Characters from which on `auto` chooses BPE: there is enough text to learn pieces, and sequences get shorter."""
+SIZE, LARGE_SIZE = 512, 4096
+"""Tokens that are learned from less text than that, and from more."""
+MOST = 10_000_000
+"""Characters that pieces are learned from; of a longer text, parts of it that lie evenly."""
 
 _ASKED = ("kind", "specials", "size", "encode", "decode", "to_dict", "from_dict")
 _Own = TypeVar("_Own", bound=type)
@@ -93,3 +105,55 @@ def pieces_of(tokenizer: Tokenizer, text: str) -> list[tuple[str, int]]:
 def printable(text: str) -> str:
     """Return `text` with lone surrogates, which no terminal or UTF-8 file accepts, replaced by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+# --- a tokenizer for texts --------------------------------------------------------------------------------------------
+
+
+def fit_tokenizer(
+    family: str,
+    texts: Sequence[str],
+    held_out: Sequence[str] = (),
+    *,
+    size: int | None = None,
+    specials: Sequence[str] = (),
+) -> Tokenizer:
+    """Return a tokenizer of a family that knows texts, held-out ones too; its pieces are learned from the others alone.
+
+    family   auto: chars for less than two million characters, bpe from there on
+    size     tokens that bpe and wordpiece learn; None: 512, and 4,096 from two million characters on
+    """
+    check_known("tokenizer is", family, (*FAMILIES, *registry.own("tokenizer")))
+    total = sum(map(len, texts))
+    automatic = "bpe" if total + sum(map(len, held_out)) >= LARGE else "chars"
+    chosen = automatic if family == "auto" else family
+    if size is not None and chosen not in LEARNED:
+        raise ConfigError(
+            f"tokenizer_size is set, but the tokenizer {chosen!r} learns nothing",
+            hint="set tokenizer to bpe or wordpiece, or leave tokenizer_size out",
+        )
+    if chosen in LEARNED:
+        usual = LARGE_SIZE if total >= LARGE else SIZE
+        return LEARNED[chosen].train(_sample(texts, total), size=usual if size is None else size, specials=specials)
+    if chosen == "chars":
+        return CharTokenizer(set().union(*texts, *held_out), specials=specials)
+    if chosen == "bytes":
+        return ByteTokenizer(specials=specials)
+    cls = registry.find("tokenizer", chosen)
+    if not hasattr(cls, "from_text"):
+        raise ConfigError(
+            f"the tokenizer {chosen!r} cannot be made from a text", hint="give it a class method from_text(text)"
+        )
+    if specials:
+        raise ConfigError(f"this task needs the special tokens {', '.join(specials)}", hint="use another tokenizer")
+    return cls.from_text("".join([*texts, *held_out]))
+
+
+def _sample(texts: Sequence[str], total: int) -> Sequence[str]:
+    """Return the texts, or evenly spread parts of them."""
+    if total <= MOST:
+        return texts
+    if len(texts) > 1:
+        return texts[:: -(-total // MOST)]
+    length, parts = len(texts[0]), 100
+    return [texts[0][at : at + MOST // parts] for at in range(0, length, -(-length // parts))]

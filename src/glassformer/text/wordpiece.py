@@ -43,7 +43,11 @@ class WordPieceTokenizer(PublishedTokenizer):
         """
         names = (UNKNOWN, *check_specials(specials))
         reader = cls(_described({name: i for i, name in enumerate(names)}, names))
-        words = reader._count_words([texts] if isinstance(texts, str) else texts)
+        every: Counter[str] = Counter()
+        for text in [texts] if isinstance(texts, str) else texts:
+            normal = reader._inner.normalizer.normalize_str(check_characters(text))
+            every.update(word for word, _ in reader._inner.pre_tokenizer.pre_tokenize_str(normal))
+        words = Counter({word: count for word, count in every.items() if len(word) <= LONGEST})
         pieces = [*names, *sorted({piece for word in words for piece in _letters(word)})]
         if type(size) is not int or size < len(pieces):
             raise ConfigError(
@@ -54,14 +58,6 @@ class WordPieceTokenizer(PublishedTokenizer):
         pieces += _merged(words, size - len(pieces), set(pieces))
         roles = {role: f"<{role}>" for role in ROLES if f"<{role}>" in names}
         return cls(_described({piece: i for i, piece in enumerate(pieces)}, names), roles={"unk": UNKNOWN, **roles})
-
-    def _count_words(self, texts: Iterable[str]) -> Counter[str]:
-        """Return how often each word occurs."""
-        words: Counter[str] = Counter()
-        for text in texts:
-            normal = self._inner.normalizer.normalize_str(check_characters(text))
-            words.update(word for word, _ in self._inner.pre_tokenizer.pre_tokenize_str(normal))
-        return Counter({word: count for word, count in words.items() if len(word) <= LONGEST})
 
 
 def _letters(word: str) -> list[str]:

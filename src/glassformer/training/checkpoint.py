@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from ..arrays import Array
 from ..errors import CheckpointError, ConfigError, DTypeError
 from ..files import disk_hint, refusal, replacing
+from ..weights.tensors import TYPES, write_tensors
 
 FORMAT = "glassformer-checkpoint"
 VERSION = "1"
@@ -27,13 +29,6 @@ LATEST = "latest"
 BEST = "best"
 
 _ENDING = ".safetensors"
-_FLOATS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "complex64": "C64"}
-_TYPES = {
-    **_FLOATS,
-    "bool": "BOOL",
-    **{f"{sign}int{bits}": f"{sign.upper() or 'I'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}
-"""What safetensors calls the types of arrays."""
 
 
 class Checkpoint(NamedTuple):
@@ -63,38 +58,24 @@ def save_checkpoint(
     """
     path = checkpoint_path(folder, name)
     plain = {key: _plain(key, array) for key, array in arrays.items()}
-    text = _as_json(meta)
+    try:
+        text = json.dumps(dict(meta), sort_keys=True)
+    except (TypeError, ValueError) as error:
+        hint = "keep to numbers, strings, lists and dicts, and pass arrays as arrays"
+        raise DTypeError(f"meta cannot be written as JSON: {error}", hint=hint) from None
     names = json.dumps(list(plain))  # the largest types go first in the file
     header = {"format": FORMAT, "version": VERSION, "meta": text, "names": names, "sha256": _digest(plain, text)}
     try:
         if make_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial:
-            save_file(plain, partial, metadata=header)
+            write_tensors(partial, plain, header)
     except OSError as error:
-        raise _not_written(path, error, sum(array.nbytes for array in plain.values())) from error
+        kept = "the previous one is unchanged" if path.is_file() else "there was none before"
+        fact = f"could not write the checkpoint {path}: {refusal(error)}; {kept}"
+        size = sum(array.nbytes for array in plain.values())
+        raise CheckpointError(fact, hint=disk_hint(refusal(error), path.parent, size)) from error
     return path
-
-
-def save_file(arrays: Mapping[str, np.ndarray], path: Path, metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file, array by array, its bytes a function of what it holds.
-
-    The library's own writer copies all arrays first, and puts the metadata into another order in each process.
-    """
-    header: dict[str, Any] = {"__metadata__": dict(metadata)}
-    # In the library's order, in which every array begins where its type may.
-    ordered = dict(sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0])))
-    end = 0
-    for name, array in ordered.items():
-        start, end = end, end + array.nbytes
-        code = _TYPES[array.dtype.name]
-        header[name] = {"dtype": code, "shape": array.shape, "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for array in ordered.values():
-            file.write(array.reshape(-1).view(np.uint8).data)
 
 
 def load_checkpoint(folder: str | Path, name: str = LATEST) -> Checkpoint:
@@ -106,15 +87,17 @@ def load_checkpoint(folder: str | Path, name: str = LATEST) -> Checkpoint:
         with safe_open(path, framework="np") as file:
             header = file.metadata() or {}
             _check_header(path, header)
-            arrays = file.get_tensors()
-    except (CheckpointError, PermissionError) as error:
-        if isinstance(error, CheckpointError):
-            raise
+            stored = file.get_tensors()
+    except CheckpointError:
+        raise
+    except PermissionError as error:
         hint = "ask its owner for the right to read it"
         raise CheckpointError(f"the checkpoint {path} cannot be read: {refusal(error)}", hint=hint) from error
     except (SafetensorError, OSError, UnicodeDecodeError) as error:
         raise _damaged(path, f"it cannot be read ({error})") from error
-    arrays = _ordered(arrays, header["names"])
+    arrays: dict[str, np.ndarray] = {}
+    with suppress(ValueError, KeyError, TypeError):  # names that cannot be read are left to the checksum
+        arrays = {name: stored[name] for name in json.loads(header["names"])}
     if _digest(arrays, header["meta"]) != header["sha256"]:
         raise _damaged(path, "its checksum does not match its content")
     return Checkpoint(arrays, json.loads(header["meta"]))
@@ -132,22 +115,12 @@ def read_meta(folder: str | Path, name: str = LATEST) -> dict[str, Any]:
 def _plain(name: str, array: Array) -> np.ndarray:
     """Return any array as a NumPy array in one piece, which is what the writer takes its bytes from."""
     plain = np.asarray(array, order="C")
-    if plain.dtype.name not in _TYPES:
+    if plain.dtype.name not in TYPES:
         raise DTypeError(
             f"the array {name} has type {plain.dtype}, which a checkpoint cannot hold",
             hint="convert it, or put it into meta if it is not numeric",
         )
     return plain.astype(plain.dtype.newbyteorder("<"), copy=False)
-
-
-def _as_json(meta: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(dict(meta), sort_keys=True)
-    except (TypeError, ValueError) as error:
-        raise DTypeError(
-            f"meta cannot be written as JSON: {error}",
-            hint="keep to numbers, strings, lists and dicts, and pass arrays as arrays",
-        ) from None
 
 
 def _digest(arrays: Mapping[str, np.ndarray], meta: str) -> str:
@@ -157,14 +130,6 @@ def _digest(arrays: Mapping[str, np.ndarray], meta: str) -> str:
     for array in arrays.values():
         digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def _ordered(arrays: dict[str, np.ndarray], names: str) -> dict[str, np.ndarray]:
-    """Put the arrays into the order in which they were saved; unreadable names are left to the checksum."""
-    try:
-        return {name: arrays[name] for name in json.loads(names)}
-    except (ValueError, KeyError, TypeError):
-        return {}
 
 
 def _check_header(path: Path, header: Mapping[str, str]) -> None:
@@ -201,12 +166,3 @@ def _damaged(path: Path, reason: str) -> CheckpointError:
     elif others:
         remedy += f", or use another one in this folder: {', '.join(others)}"
     return CheckpointError(f"the checkpoint {path} is damaged: {reason}", hint=remedy)
-
-
-def _not_written(path: Path, error: Exception, size: int) -> CheckpointError:
-    """Explain why a checkpoint could not be written, and that nothing was lost."""
-    kept = "the previous one is unchanged" if path.is_file() else "there was none before"
-    why = refusal(error)
-    return CheckpointError(
-        f"could not write the checkpoint {path}: {why}; {kept}", hint=disk_hint(why, path.parent, size)
-    )

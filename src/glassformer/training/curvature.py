@@ -52,7 +52,12 @@ def hvp(model: Model, params: Tree, batch: Batch, vector: Tree) -> Tree:
     It is computed in float64 with the ops as written, whatever the engine and the type of the parameters.
     ReLU has no second derivative at 0; there, and for ops of your own that are not analytic, the result is undefined.
     """
-    _check_like(params, vector)
+    wanted, given = flatten(params), flatten(vector)
+    for name in [*wanted, *given]:
+        shapes = [np.shape(tree[name]) if name in tree else "nothing" for tree in (wanted, given)]
+        if shapes[0] != shapes[1]:
+            fact = f"the vector has {shapes[1]} at {name}, the parameters have {shapes[0]}"
+            raise ShapeError(fact, hint="give a tree like the parameters, such as their gradients")
 
     def moved(x: Array, v: Array) -> Array:
         return np.asarray(x, np.float64) + 1j * STEP * np.asarray(v, np.float64)
@@ -113,15 +118,3 @@ def _examples(batch: Batch) -> list[Batch]:
             f"the tokens have shape {np.shape(batch.tokens)}", hint="pass a batch (examples, positions) with examples"
         )
     return [Batch(*(None if x is None else x[n : n + 1] for x in batch)) for n in range(len(batch.tokens))]
-
-
-def _check_like(params: Tree, vector: Tree) -> None:
-    """Refuse a vector that is no tree like the parameters."""
-    wanted, given = flatten(params), flatten(vector)
-    for name in [*wanted, *given]:
-        shapes = [np.shape(tree[name]) if name in tree else "nothing" for tree in (wanted, given)]
-        if shapes[0] != shapes[1]:
-            raise ShapeError(
-                f"the vector has {shapes[1]} at {name}, the parameters have {shapes[0]}",
-                hint="give a tree like the parameters, such as their gradients",
-            )

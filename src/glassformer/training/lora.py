@@ -100,11 +100,11 @@ class LoRA:
 
     def merge(self, params: Tree, adapters: Tree) -> Tree:
         """Return the parameters with  w + s · a b  in the place of each target; all others are the same arrays."""
-        return self._shifted(params, adapters, self.scale)
-
-    def unmerge(self, merged: Tree, adapters: Tree) -> Tree:
-        """Undo `merge`, up to rounding."""
-        return self._shifted(merged, adapters, -self.scale)
+        weights = flatten(params)
+        for name, (a, b) in pairs_of(adapters).items():
+            w = weights[name]
+            weights[name] = cast(w + self.scale * (a @ b), w.dtype)
+        return rebuilt(params, weights)
 
     def backward(self, adapters: Tree, grads: Tree) -> Tree:
         """Return the gradients of the adapters for those of the merged parameters."""
@@ -114,13 +114,6 @@ class LoRA:
             found[f"{name}.a"] = cast(self.scale * (dw @ b.swapaxes(-1, -2)), a.dtype)
             found[f"{name}.b"] = cast(self.scale * (a.swapaxes(-1, -2) @ dw), b.dtype)
         return unflatten(found)
-
-    def _shifted(self, params: Tree, adapters: Tree, scale: float) -> Tree:
-        weights = flatten(params)
-        for name, (a, b) in pairs_of(adapters).items():
-            w = weights[name]
-            weights[name] = cast(w + scale * (a @ b), w.dtype)
-        return rebuilt(params, weights)
 
     def _chosen(self, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
         """Return the names that a target means, in the order of the parameters."""

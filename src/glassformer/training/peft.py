@@ -108,7 +108,6 @@ def export_adapter(model: TrainedModel, path: str | Path) -> list[Path]:
         write_tensors(folder / WEIGHTS, {n: np.ascontiguousarray(x.T) for n, x in halves.items()}, {"format": "pt"})
         content = _settings(adapter, family, {module: a.shape[-1] for module, (a, _) in fused.items()})
         (folder / ADAPTER).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        (folder / WEIGHTS).chmod((folder / ADAPTER).stat().st_mode)  # else only its owner could read it
     return [Path(path) / ADAPTER, Path(path) / WEIGHTS]
 
 

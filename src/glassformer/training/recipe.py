@@ -161,10 +161,7 @@ class Recipe:
 
     @property
     def after(self) -> float:
-        """The share of the peak at which cosine and linear go on behind their end.
-
-        It is the floor, or a tenth where the floor is nothing, at which nothing more would be learned.
-        """
+        """The share of the peak at which cosine and linear go on behind their end: the floor, or a tenth if it is 0."""
         return self.floor or AFTER
 
     def build_schedule(self) -> Schedule:
@@ -196,8 +193,7 @@ class Recipe:
 
 def register_schedule(name: str, function: Callable[[int], float]) -> None:
     """Let recipes choose your own schedule by a name: from a step, counted from 0, to a share of the learning rate."""
-    _check_callable(function)
-    registry.register("schedule", name, function)
+    _register("schedule", name, function)
 
 
 def register_loss(name: str, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
@@ -208,14 +204,14 @@ def register_loss(name: str, forward: Callable[..., Any], backward: Callable[...
 
     Write them with the namespace of their arrays, `logits.__array_namespace__()`, and the engine jax runs them too.
     """
-    _check_callable(forward, backward)
-    registry.register("loss", name, (forward, backward))
+    _register("loss", name, forward, backward)
 
 
-def _check_callable(*functions: Any) -> None:
+def _register(family: str, name: str, *functions: Any) -> None:
     for function in functions:
         if not callable(function):
             raise ConfigError(f"{function!r:.80} cannot be called", hint="pass a function")
+    registry.register(family, name, functions if len(functions) > 1 else functions[0])
 
 
 @dataclass(frozen=True)
@@ -245,17 +241,13 @@ class Schedule:
         check_known("there is no schedule", self.kind, registry.known("schedule"))
         check_range(self, "peak", "warmup", least=0)
         check_range(self, "floor", least=0, most=1, hint="it is a fraction of the peak, from 0 to 1")
-        if self.kind in ("cosine", "linear"):
-            self._check_total()
-
-    def _check_total(self) -> None:
+        if self.kind not in ("cosine", "linear"):
+            return
         if self.total is None:
             raise ConfigError(f"a {self.kind} schedule needs the total number of steps", hint="pass total=…")
         if self.total <= self.warmup:
-            raise ConfigError(
-                f"warmup takes {self.warmup:,} of {self.total:,} steps and leaves none",
-                hint="make warmup shorter than total",
-            )
+            fact = f"warmup takes {self.warmup:,} of {self.total:,} steps and leaves none"
+            raise ConfigError(fact, hint="make warmup shorter than total")
 
     def __call__(self, step: Any) -> Any:
         """Return the learning rate of `step`: a float for a number, an array for an array, traced or not."""

@@ -39,8 +39,20 @@ def export_folder(loaded: TrainedModel, path: str | Path) -> list[Path]:
     family, config = family_for(loaded.config, loaded.family)
     loaded = with_config(loaded, config)
     arrays = published_arrays(family, loaded)
-    with complete_folder(path) as partial:
-        _write_model(partial, family, loaded, arrays)
+    settings = {"architectures": [family.class_of(config)], "model_type": family.name}
+    settings["dtype"] = next(iter(arrays.values())).dtype.name
+    ids = {} if config.architecture == "encoder" else _ids(loaded)
+    tokenizer = published_form(loaded.tokenizer)
+    with complete_folder(path) as folder:
+        write_tensors(folder / SINGLE, arrays, {"format": "pt"})
+        _write(folder / CONFIG, {**settings, **family.config_fields(config), **ids})
+        if ids:
+            _write(folder / GENERATION, ids)
+        if loaded.pooling is not None:
+            _write_pooling(folder, loaded)
+        if tokenizer is not None:
+            template = tokenizer.chat_template if loaded.chat_template is None else loaded.chat_template
+            PublishedTokenizer(tokenizer.to_dict()["json"], roles=tokenizer.roles, chat_template=template).save(folder)
     return sorted(file for file in Path(path).rglob("*") if file.is_file())
 
 
@@ -63,23 +75,6 @@ def complete_folder(path: str | Path) -> Iterator[Path]:
             flush_folder(folder.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _write_model(folder: Path, family: Family, loaded: TrainedModel, arrays: dict[str, Array]) -> None:
-    write_tensors(folder / SINGLE, arrays, {"format": "pt"})
-    settings = {"architectures": [family.class_of(loaded.config)], "model_type": family.name}
-    settings["dtype"] = next(iter(arrays.values())).dtype.name
-    ids = {} if loaded.config.architecture == "encoder" else _ids(loaded)
-    _write(folder / CONFIG, {**settings, **family.config_fields(loaded.config), **ids})
-    (folder / SINGLE).chmod((folder / CONFIG).stat().st_mode)  # else only its owner could read it
-    if ids:
-        _write(folder / GENERATION, ids)
-    if loaded.pooling is not None:
-        _write_pooling(folder, loaded)
-    tokenizer = published_form(loaded.tokenizer)
-    if tokenizer is not None:
-        template = tokenizer.chat_template if loaded.chat_template is None else loaded.chat_template
-        PublishedTokenizer(tokenizer.to_dict()["json"], roles=tokenizer.roles, chat_template=template).save(folder)
 
 
 def with_config(loaded: TrainedModel, config: TransformerConfig) -> TrainedModel:

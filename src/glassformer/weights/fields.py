@@ -41,12 +41,12 @@ _NOT_ZERO = {"init_std": 0.02, "segments": 1}
 _NEEDED: Any = object()
 
 
-def read_json(path: Path, *, most: int = MOST_BYTES) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file."""
     with explained(path, WeightsError, "check the path", "read"), path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise WeightsError(f"{path} is larger than {most:,} bytes", hint="no model needs that: check what it is")
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise WeightsError(f"{path} is larger than {MOST_BYTES:,} bytes", hint="no model needs that: check what it is")
     return parse_json(content, str(path))
 
 

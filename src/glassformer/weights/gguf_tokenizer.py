@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import ConfigError, WeightsError
 from ..text import CharTokenizer, PublishedTokenizer, Tokenizer
 from ..text.bpe import WORDS
+from ..text.published import flat_steps
 from ..trained_model import TrainedModel
 from .export import published_form
 from .fields import Fields
@@ -233,11 +234,11 @@ def _described(tokenizer: Tokenizer) -> dict[str, Any]:
         raise WeightsError(f"tokenizers of the kind {model['type']} are not written into GGUF files", hint=_REMEDY)
     merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
     names, types = _names_and_types(form, described)
-    if any(step["type"] == "ByteLevel" for step in _flat(described["decoder"], "decoders")):
+    if any(step["type"] == "ByteLevel" for step in flat_steps(described["decoder"], "decoders")):
         pairs = [" ".join(pair) for pair in merges]
         pre = _name_of_rule(described, merges)
         return {"model": "gpt2", "pre": pre, "tokens": names, "token_type": types, "merges": pairs}
-    steps = _flat(described.get("normalizer"), "normalizers")
+    steps = flat_steps(described.get("normalizer"), "normalizers")
     if isinstance(tokenizer, CharTokenizer):
         if SPACE in names:
             fact = f"the vocabulary holds {SPACE!r}, which stands for a space in GGUF files"
@@ -288,10 +289,3 @@ def _plain(step: Any) -> Any:
     if isinstance(step, dict):
         return {name: _plain(value) for name, value in step.items() if name != "trim_offsets"}
     return [_plain(part) for part in step] if isinstance(step, list) else step
-
-
-def _flat(step: Any, inside: str) -> list[Any]:
-    """Return the steps of a description, one after the other; those of a sequence are `inside` it by that name."""
-    if step is None:
-        return []
-    return step[inside] if step["type"] == "Sequence" else [step]

@@ -73,7 +73,14 @@ def save_folder(loaded: TrainedModel, path: str | Path) -> Path:
 def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
     """Read a model that `save_folder` wrote; its weights stay in their file, mapped into memory."""
     content = _content(folder)
-    _check_files(folder, content.get("files", {}))
+    hashes = content.get("files")
+    for name, sha256 in hashes.items() if isinstance(hashes, dict) else ():
+        path = folder / Path(str(name)).name
+        with explained(path, WeightsError, "restore it from a copy", "read"):
+            found = sha256_of(path)
+        if found != sha256:
+            hint = f"restore it from a copy; to use an edited one, remove its line in {DESCRIPTION}, and sha256"
+            raise WeightsError(f"{path} is damaged: its checksum is not the one in {DESCRIPTION}", hint=hint)
     tensors = open_tensors(folder)
     config = read_saved_config(folder)
     specs = build(config).specs()
@@ -122,19 +129,6 @@ def _content(folder: Path) -> dict[str, Any]:
             hint="restore it from a copy; to use an edited one, remove its line sha256",
         )
     return content
-
-
-def _check_files(folder: Path, hashes: Any) -> None:
-    """Refuse files that are not those which the description speaks of."""
-    for name, sha256 in hashes.items() if isinstance(hashes, dict) else ():
-        path = folder / Path(str(name)).name
-        with explained(path, WeightsError, "restore it from a copy", "read"):
-            found = sha256_of(path)
-        if found != sha256:
-            raise WeightsError(
-                f"{path} is damaged: its checksum is not the one in {DESCRIPTION}",
-                hint=f"restore it from a copy; to use an edited one, remove its line in {DESCRIPTION}, and sha256",
-            )
 
 
 def _checksum(content: dict[str, Any]) -> str:

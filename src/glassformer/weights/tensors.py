@@ -7,14 +7,14 @@ are converted when an array is asked for. Nothing in a file is believed before i
 not be shortened or written to in place, which ends the process; replacing it by another file is safe.
 """
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from ..arrays import Array
 from ..errors import WeightsError
@@ -30,6 +30,11 @@ MOST_FILES = 1024
 MOST_AXES = 8
 
 FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+TYPES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "complex64": "C64", "bool": "BOOL",
+    **{f"{sign}int{bits}": f"{sign.upper() or 'I'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+"""What safetensors calls the types of arrays."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,24 @@ class TensorEntry:
     stop: int
 
 
-def write_tensors(path: Path, arrays: dict[str, Array], metadata: dict[str, str]) -> None:
-    """Write a safetensors file; what the system refuses is an OSError, as it is for all other files."""
-    try:
-        save_file(arrays, path, metadata=metadata)
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
+def write_tensors(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file, array by array, its bytes a function of what it holds.
+
+    The library's own writer copies all arrays first, and puts the metadata into another order in each process.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    # In the library's order, in which every array begins where its type may.
+    ordered = dict(sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0])))
+    end = 0
+    for name, array in ordered.items():
+        start, end = end, end + array.nbytes
+        header[name] = {"dtype": TYPES[array.dtype.name], "shape": array.shape, "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in ordered.values():
+            file.write(array.reshape(-1).view(np.uint8).data)
 
 
 @dataclass(frozen=True)

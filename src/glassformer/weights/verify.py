@@ -22,7 +22,7 @@ MOST_TOKENS = 32
 
 
 @dataclass(frozen=True)
-class Row:
+class LayerDifference:
     """One layer: the largest number of the reference, and the largest difference to ours as a share of it."""
 
     layer: str
@@ -40,7 +40,7 @@ class Verification:
     """What every layer made of the same tokens, from the embedding to the output."""
 
     tokens: int
-    rows: tuple[Row, ...]
+    rows: tuple[LayerDifference, ...]
 
     @property
     def first_departure(self) -> str | None:
@@ -67,7 +67,7 @@ def verify(loaded: TrainedModel, folder: str | Path | None = None) -> Verificati
     for layer, theirs in expected.items():
         largest = float(np.max(np.abs(theirs)))
         difference = float(np.max(np.abs(np.asarray(found[layer], dtype=np.float64) - theirs))) / max(largest, 1e-30)
-        rows.append(Row(layer, largest, difference if np.isfinite(difference) else float("inf")))
+        rows.append(LayerDifference(layer, largest, difference if np.isfinite(difference) else float("inf")))
     return Verification(tokens.shape[-1], tuple(rows))
 
 

@@ -10,7 +10,7 @@ from glassformer.engines.cpu.cores import at_most
 from glassformer.engines.cpu.trainer import InPlaceTrainer, in_place
 from glassformer.errors import ShapeError
 from glassformer.models import Batch, build
-from glassformer.runs.planning import Plan
+from glassformer.runs.planning import RunPlan
 from glassformer.runs.session import start_session
 from glassformer.runs.start import resume_session
 from glassformer.training import OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon
@@ -233,7 +233,7 @@ def arrays(tree):
 def test_a_session_never_writes_to_what_it_was_given(session):
     given = tree_map(np.copy, session.state.params)
     before = tree_map(np.copy, given)
-    plan = Plan(session.run, session.task, given)
+    plan = RunPlan(session.run, session.task, given)
     other = start_session(session.run, plan)
     for _ in other.steps():
         if other.state.step == 3:

@@ -9,8 +9,7 @@ import numpy as np
 from ...arrays import Array
 from ...errors import DataError
 from ...models.model import Batch
-from ...text.choice import Family, fit_tokenizer
-from ...text.tokenizer import Tokenizer
+from ...text.tokenizer import Family, Tokenizer, fit_tokenizer
 from .. import preview
 from ..examples import Examples, stack
 from ..question_tasks import Count, Lexicon, Seed, Splits, hash_fraction, require_text

@@ -14,8 +14,7 @@ from ...errors import ConfigError, DataError
 from ...models.model import Batch
 from ...text import PublishedTokenizer
 from ...text.chat import encode_chat
-from ...text.choice import Family, fit_tokenizer
-from ...text.tokenizer import Tokenizer
+from ...text.tokenizer import Family, Tokenizer, fit_tokenizer
 from .. import preview
 from ..chats import conversations, exchange, message
 from ..corpus import CARRIED, encode_long, is_token_file, left_out_files, open_tokens, read_text, shown_path, text_files
