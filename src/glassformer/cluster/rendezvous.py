@@ -320,29 +320,25 @@ def own_file(environ: Mapping[str, str]) -> Path:
 
 
 def _made(path: Path) -> Path:
-    """Make the user's own secret, readable by its owner alone, where there is none."""
-    if not path.exists():
-        try:
-            _make(path)
-        except FileExistsError:
-            pass  # another worker was faster, perhaps on another machine
-        except OSError as error:
-            fact = f"the secret of this run cannot be kept in {path}: {refusal(error)}"
-            raise ConfigError(fact, hint=HINT) from error
+    """Make the user's own secret, readable by its owner alone, where there is none.
+
+    It has its name only when it is complete, and never replaces another.
+    """
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+                file.write(secrets.token_hex(32) + "\n")
+            with contextlib.suppress(FileExistsError):  # another worker was faster, perhaps on another machine
+                os.link(partial, path)
+    except OSError as error:
+        fact = f"the secret of this run cannot be kept in {path}: {refusal(error)}"
+        raise ConfigError(fact, hint=HINT) from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
     deadline = time.monotonic() + VISIBLE
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     return path
-
-
-def _make(path: Path) -> None:
-    """Write a new secret; it has its name only when it is complete, and never replaces another."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(secrets.token_hex(32) + "\n")
-        os.link(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

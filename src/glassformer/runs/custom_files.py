@@ -28,13 +28,8 @@ _warned: set[tuple[Path, str]] = set()
 _grants: list[bool] = [False]  # one more for each open `granted` block
 
 
-def decline(question: str) -> bool:
-    """Answer no: a program has no terminal to ask at."""
-    return False
-
-
-ask: Callable[[str], bool] = decline
-"""Asks the user a question; the command line replaces it."""
+ask: Callable[[str], bool] = lambda question: False  # noqa: E731
+"""Asks the user a question; the command line replaces it: a program has no terminal to ask at."""
 
 
 def custom_files_of(task: Task, config: TransformerConfig, recipe: "Recipe") -> tuple[CustomFile, ...]:

@@ -102,7 +102,7 @@ def summarize(folder: Path) -> RunSummary:
         figures = progress(read_metrics(folder / METRICS)[0], steps)
         return RunSummary(folder, when, task["name"], changed, record=record, **figures)
     except (GlassformerError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-        return RunSummary(folder, when, error=error.fact if isinstance(error, GlassformerError) else first_line(error))
+        return RunSummary(folder, when, error=first_line(error))
 
 
 def progress(metrics: list[dict[str, Any]], steps: int) -> dict[str, Any]:
@@ -267,12 +267,12 @@ def judged(curves: Curves) -> Points:
     return curves.validation if curves.validation.values else curves.training
 
 
-def samples_or_reason(run: TrainingRun, *, count: int = 3, length: int = 80) -> list[tuple[str, str]] | str:
+def samples_or_reason(run: TrainingRun) -> list[tuple[str, str]] | str:
     """Return some prompts of the task, each with the best model's answer, or why there are none."""
     try:
-        return TrainedModel.of_task(run.model, run.load_params(), run.task()).samples(count, length)
+        return TrainedModel.of_task(run.model, run.load_params(), run.task()).samples(3, 80)
     except (GlassformerError, OSError) as error:  # there is no checkpoint yet, or its data is gone
-        return error.fact if isinstance(error, GlassformerError) else str(error)
+        return first_line(error)
 
 
 def _number(value: float | None) -> float | None:

@@ -92,17 +92,12 @@ def fixed_example(task: Task, text: str | None = None) -> Batch:
 # --- measures --------------------------------------------------------------------------------------------------------
 
 
-def attention_on(batch: Batch, kind: str | None = None) -> Measure:
-    """Return who looks at whom in an example, the first of a batch: (L, H, T, S).
-
-    kind   encoder, decoder or cross (None: the first that the model has)
-    """
+def attention_on(batch: Batch) -> Measure:
+    """Return the attention weights on an example, the first of a batch: (L, H, T, S), of the model's first stack."""
 
     def measure(frame: Frame) -> Array:
         seen = trace(frame.model, frame.trained.params, batch)
-        chosen = seen.kinds[0] if kind is None else kind
-        seen.check_kind(chosen)
-        return seen.attention[chosen]
+        return seen.attention[seen.kinds[0]]
 
     return measure
 

@@ -84,10 +84,14 @@ class Provenance:
     @classmethod
     def now(cls, engine: str, train: Dataset, recipe: Recipe, preset: str | None = None) -> Self:
         """Describe this moment, process and machine, and what training reads."""
-        digest = hashlib.sha256()
+        digest, processor = hashlib.sha256(), _blas().get("architecture")  # as its libraries call it, if they do
         for array in train.batch(0, recipe.batch, recipe.seed):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).tobytes())
+        if engine == "jax":
+            import jax
+
+            processor = str(jax.devices()[0].device_kind)
         return cls(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             engine=engine,
@@ -95,7 +99,7 @@ class Provenance:
             cores=cores(),
             blas=_blas().get("num_threads"),
             platform=f"{platform.system()} {platform.machine()}",
-            processor=_processor(engine),
+            processor=processor,
             examples=len(train),
             first=digest.hexdigest(),
             preset=preset,
@@ -160,15 +164,6 @@ def _computing_with(number: int, blas: int | None) -> Iterator[None]:
 
     with at_most(number), threadpool_limits(blas, user_api="blas"):
         yield
-
-
-def _processor(engine: str) -> str | None:
-    """Return the processor that an engine computes for, as its libraries call it; None if they do not say."""
-    if engine == "jax":
-        import jax
-
-        return str(jax.devices()[0].device_kind)
-    return _blas().get("architecture")
 
 
 def _blas() -> dict[str, Any]:

@@ -9,7 +9,6 @@ that the run recorded, to the last bit; otherwise an error is raised.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from ..models import Model
 from ..trained_model import TrainedModel
 from ..training.checkpoint import LATEST, read_meta
 from ..training.evaluate import Evaluation
-from ..training.loop import StepRecord, apply_evaluation, suitable_threads, take_step
+from ..training.loop import StepRecord, apply_evaluation, number, suitable_threads, take_step
 from ..training.lora import Parametrization
 from ..training.state import TREES, TrainingState, final_params
 from ..training.trainer import Trainer
@@ -55,16 +54,12 @@ class Frame:
     @property
     def loss(self) -> float:
         """The training loss of the step that led here; NaN before the first."""
-        return _number(self.metrics.get("loss"))
+        return number(self.metrics.get("loss"))
 
     @property
     def grad_norm(self) -> float:
         """The norm of that step's gradients; NaN before the first."""
-        return _number(self.metrics.get("grad_norm"))
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+        return number(self.metrics.get("grad_norm"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +95,11 @@ class Replay:
         for step in sorted({self.checked(step) for step in steps}):
             near = max((kept for kept in (self.steps.start, *self.kept) if kept <= step), default=0)
             if state is None or state.step < near:
-                state = self._kept_state(near)
+                if near in self.kept:
+                    kept = self.run.load_state(self.recording.folder, self.recording.kept()[near])
+                    state = self.trainer.put(kept)
+                else:
+                    state = self.trainer.first(self.run.first_params())
             state = self._advanced(state, step)
             yield frame_of(self, state, self.lines.get(state.step))
 
@@ -120,11 +119,6 @@ class Replay:
             )
         return number
 
-    def _kept_state(self, step: int) -> TrainingState:
-        if step in self.kept:
-            return self.trainer.put(self.run.load_state(self.recording.folder, self.recording.kept()[step]))
-        return self.trainer.first(self.run.first_params())
-
     def _advanced(self, state: TrainingState, until: int) -> TrainingState:
         """Repeat the steps of the run up to `until`."""
         recipe = self.run.recipe
@@ -135,7 +129,7 @@ class Replay:
                 state, record = take_step(self.trainer, self.task.train, state, schedule(step), None, overwrite=False)
                 line = self._compared(record)
                 if "val_loss" in line:
-                    found = Evaluation(_number(line["val_loss"]), 0, 0, line.get("accuracy"))
+                    found = Evaluation(number(line["val_loss"]), 0, 0, line.get("accuracy"))
                     state, _ = apply_evaluation(state, record, recipe, found)
         return state
 
@@ -143,9 +137,8 @@ class Replay:
         """Return the recorded line of a repeated step; raise if the step differs from it."""
         line, found = self.lines.get(record.step), record.to_dict()
         if line is None:
-            raise CheckpointError(
-                f"{self.run.folder / METRICS} has no line of step {record.step:,}", hint="restore it from a copy"
-            )
+            fact = f"{self.run.folder / METRICS} has no line of step {record.step:,}"
+            raise CheckpointError(fact, hint="restore it from a copy")
         for name in ("loss", "grad_norm"):
             if found[name] != line[name]:
                 raise CheckpointError(

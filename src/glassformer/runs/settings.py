@@ -61,6 +61,9 @@ ALIASES = {
 FEW_EXAMPLES = {"train": 40, "held_out": 40, "held_out_each": 2}
 """Options that make a task small, where it has them."""
 
+OF_DATA = "of the data"
+"""Default shown for settings that the data decides."""
+
 
 class Group(NamedTuple):
     """Settings that belong together, and how to set them."""
@@ -187,10 +190,6 @@ def task_groups(name: str) -> list[Group]:
     ]
 
 
-OF_DATA = "of the data"
-"""Default shown for settings that the data decides."""
-
-
 def model_settings(architecture: str, given: Mapping[str, Any] | None = None) -> list[Setting]:
     """Return the settings of an architecture's model and of how it runs; `given` are other defaults."""
     own = described(CONFIGS[architecture], choices())
@@ -217,7 +216,12 @@ def groups_of(topic: Any) -> list[Group]:
     if isinstance(config, TransformerConfig):
         return [Group(f"model ({config.architecture})", set_model, model_settings(config.architecture, vars(config)))]
     if str(topic).endswith(".py"):
-        return _file_groups(topic)
+        tasks = import_file(topic).tasks
+        if not tasks:
+            raise ConfigError(f"{topic} holds no task", hint="mark a function with @gf.task")
+        if len(tasks) == 1:
+            return groups_of(tasks[0])
+        return [group._replace(title=f"{task}: {group.title}") for task in tasks for group in groups_of(task)]
     if not isinstance(topic, str):
         raise ConfigError(f"{topic!r:.80} has no settings", hint="pass a model, a config, or the name of a task")
     if topic in TASKS:
@@ -241,16 +245,6 @@ def groups_of(topic: Any) -> list[Group]:
         return [Group("adapters", "train TASK --from MODEL --lora --set NAME=VALUE", own)]
     drawn = with_defaults(described(Sampling), {"temperature": TEMPERATURE})
     return [Group("sampling", "generate MODEL --NAME VALUE, with - in the place of _", drawn)]
-
-
-def _file_groups(file: str) -> list[Group]:
-    """Return the settings of the tasks in a file; of several tasks, each under its name."""
-    tasks = import_file(file).tasks
-    if not tasks:
-        raise ConfigError(f"{file} holds no task", hint="mark a function with @gf.task")
-    if len(tasks) == 1:
-        return groups_of(tasks[0])
-    return [group._replace(title=f"{task}: {group.title}") for task in tasks for group in groups_of(task)]
 
 
 TOPICS = {

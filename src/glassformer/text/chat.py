@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..arrays import Array
 from ..errors import ChatError
 from .published import PublishedTokenizer
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 Message = Mapping[str, Any]
 """One turn: {"role": "user", "content": "…"}; roles are system, user, assistant, and what else a template knows."""
@@ -72,8 +69,15 @@ def _rendered(template: str, messages: Sequence[Message], settings: Mapping[str,
         fact = f"the chat template has {len(template):,} characters, at most {LONGEST_TEMPLATE:,} are allowed"
         raise ChatError(fact, hint="use another template")
     written, pieces = 0, []
+    from jinja2 import Template
+
+    from .chat_sandbox import Sandbox
+
     try:
-        program = _opened(template, marks)
+        # In the sandbox that Hugging Face describes for chat templates, which serves one rendering.
+        sandbox = Sandbox(marks)
+        compiled = _compiled(template, tuple(marks.items()))
+        program = Template.from_code(sandbox, compiled, sandbox.make_globals(None))
         # The conversation is copied: what the template does to it stays its own.
         chat = [dict(message) for message in messages]
         for piece in program.generate({"tools": None, "documents": None, **settings, "messages": chat}):
@@ -86,16 +90,6 @@ def _rendered(template: str, messages: Sequence[Message], settings: Mapping[str,
     except Exception as error:  # a template is a program, which fails as it likes
         raise _failure(error) from error
     return "".join(pieces)
-
-
-def _opened(template: str, marks: Mapping[str, str]) -> Template:
-    """Return a template ready to run once, in the sandbox that Hugging Face describes for chat templates."""
-    from jinja2 import Template
-
-    from .chat_sandbox import Sandbox
-
-    sandbox = Sandbox(marks)
-    return Template.from_code(sandbox, _compiled(template, tuple(marks.items())), sandbox.make_globals(None))
 
 
 @lru_cache(maxsize=16)

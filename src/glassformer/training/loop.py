@@ -68,8 +68,8 @@ class StepRecord:
         evaluation = None
         if "val_loss" in line:
             right, learned = line.get("accuracy"), line.get("train_accuracy")
-            evaluation = Evaluation(_number(line["val_loss"]), 0, 0, right, learned=learned)
-        loss, norm = _number(line["loss"]), _number(line.get("grad_norm"))
+            evaluation = Evaluation(number(line["val_loss"]), 0, 0, right, learned=learned)
+        loss, norm = number(line["loss"]), number(line.get("grad_norm"))
         lr, seconds, tokens = line.get("lr", math.nan), line.get("seconds", math.nan), line.get("tokens", 0)
         refused, is_best = line.get("refused", False), line.get("best", False)
         return cls(line["step"], loss, lr, norm, tokens, seconds, refused, evaluation, is_best)
@@ -79,8 +79,9 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+def number(value: float | None) -> float:
+    """Return a number of a metrics file, in which None stands for those that JSON has no word for."""
+    return math.nan if value is None else float(value)
 
 
 class History(list[StepRecord]):
@@ -134,12 +135,12 @@ class History(list[StepRecord]):
     @property
     def accuracy(self) -> Array:
         """The share of right answers of each evaluation, (E,); NaN where it is not asked for."""
-        return np.array([_number(record.evaluation.accuracy) for record in self if record.evaluation])
+        return np.array([number(record.evaluation.accuracy) for record in self if record.evaluation])
 
     @property
     def train_accuracy(self) -> Array:
         """The share of right answers to the batch of the step before each evaluation, (E,); NaN as in `accuracy`."""
-        return np.array([_number(record.evaluation.learned) for record in self if record.evaluation])
+        return np.array([number(record.evaluation.learned) for record in self if record.evaluation])
 
     def __repr__(self) -> str:
         if not self:

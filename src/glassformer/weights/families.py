@@ -146,15 +146,11 @@ def write_qwen2(config: DecoderConfig, fields: dict[str, Any]) -> dict[str, Any]
     return fields if config.window is None else {**fields, "sliding_window": config.window}
 
 
-def _mistral_heads(fields: Fields) -> int:
-    """Return how many key/value heads there are where none are given; a field that is missing is not null."""
-    return fields.size("num_attention_heads") if "num_key_value_heads" in fields.values else 8
-
-
+_KV = "num_key_value_heads"
 _LLAMA_FIELDS: Table = {
     **FIELDS,
     "head_width": ("head_dim", Fields.size, lambda f: max(f.size("hidden_size") // f.size("num_attention_heads"), 1)),
-    "kv_heads": ("num_key_value_heads", Fields.size, lambda fields: fields.size("num_attention_heads")),
+    "kv_heads": (_KV, Fields.size, lambda fields: fields.size("num_attention_heads")),
     "activation": ("hidden_act", Fields.activation, "silu"),
     "norm_eps": ("rms_norm_eps", Fields.number, 1e-6),
     "tied_head": ("tie_word_embeddings", Fields.flag, False),
@@ -193,7 +189,8 @@ MISTRAL = replace(
     classes={"MistralForCausalLM": "tokens", "MistralModel": "tokens"},
     fields={
         **_LLAMA_FIELDS,
-        "kv_heads": ("num_key_value_heads", Fields.size, _mistral_heads),
+        # A field that is missing stands for 8, one that is null for as many as there are heads.
+        "kv_heads": (_KV, Fields.size, lambda f: f.size("num_attention_heads") if _KV in f.values else 8),
         "window": ("sliding_window", Fields.optional_size, 4096),
     },
     fixed={**LLAMA.fixed, **_NO_BIASES},

