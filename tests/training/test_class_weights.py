@@ -6,8 +6,7 @@ import pytest
 import glassformer as gf
 from glassformer import ops
 from glassformer.errors import ConfigError
-from glassformer.training.class_weights import weighted_cross_entropy
-from glassformer.training.recipe import Recipe
+from glassformer.training.recipe import Recipe, weighted_cross_entropy
 
 WEIGHTS = (0.5, 3.0, 1.25)
 TARGETS = np.array([0, 2, 1, ops.IGNORE, 0, 1, 2, 2])

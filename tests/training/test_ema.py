@@ -22,22 +22,14 @@ def run(ema, steps):
     return state
 
 
-def test_the_corrected_average_is_a_mean_with_geometric_weights(steps):
+def test_the_average_is_a_mean_with_geometric_weights(steps):
     weights = 0.9 ** np.arange(STEPS)[::-1]
     want = sum(weight * params["b"] for weight, params in zip(weights, steps[1:], strict=True)) / weights.sum()
     np.testing.assert_allclose(run(EMA(0.9), steps)["average"]["b"], want, rtol=1e-13)
 
 
-def test_the_plain_average_keeps_the_initial_parameters(steps):
-    want = 0.9**STEPS * steps[0]["b"]
-    for age, params in enumerate(reversed(steps[1:])):
-        want = want + 0.1 * 0.9**age * params["b"]
-    np.testing.assert_allclose(run(EMA(0.9, corrected=False), steps)["average"]["b"], want, rtol=1e-13)
-
-
-@pytest.mark.parametrize("corrected", [True, False])
-def test_the_average_is_the_same_on_jax_under_jit(jax, steps, corrected):
-    ema = EMA(0.9, corrected=corrected)
+def test_the_average_is_the_same_on_jax_under_jit(jax, steps):
+    ema = EMA(0.9)
     want = run(ema, steps)
     update = jax.jit(ema.update)
     state = ema.init(like(steps[0], jax.numpy))

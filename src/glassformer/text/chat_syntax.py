@@ -4,6 +4,7 @@ Special tokens that the template writes become private characters, one for each.
 no message can turn into one of these: this is what keeps users from ending their own turn.
 """
 
+# ruff: noqa: N802, N815
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -65,88 +66,74 @@ class Marks:
 
 
 class Rewriter(NodeTransformer):
-    """Marks the special tokens of a template, and lets everything that can grow or repeat pass through a filter."""
+    """Marks the special tokens of a template, and lets everything that can grow or repeat pass through a filter.
+
+    Jinja calls each method by the type of its node; of other nodes, the parts are rewritten.
+    """
 
     def __init__(self, marks: Marks) -> None:
         self.marks = marks
-        self._visitors: dict[type[nodes.Node], Callable[[Any], nodes.Node]] = {
-            nodes.Const: self._constant,
-            nodes.TemplateData: self._data,
-            nodes.Output: self._output,
-            nodes.Add: self._total,
-            nodes.Concat: self._joined,
-            nodes.Filter: self._filtered,
-            nodes.Compare: self._compared,
-            nodes.List: self._kept,
-            nodes.Dict: self._kept,
-            nodes.Tuple: self._group,
-            nodes.Getitem: self._item,
-            nodes.Macro: self._body,
-            nodes.CallBlock: self._body,
-            nodes.Block: self._body,
-            nodes.For: self._loop,
-        }
 
-    def get_visitor(self, node: nodes.Node) -> Any:
-        """Return what rewrites a node of this kind; None: its parts are rewritten."""
-        return self._visitors.get(type(node))
-
-    def _constant(self, node: nodes.Const) -> nodes.Node:
+    def visit_Const(self, node: nodes.Const) -> nodes.Node:
         return nodes.Const(self.marks.put(node.value), lineno=node.lineno) if isinstance(node.value, str) else node
 
-    def _data(self, node: nodes.TemplateData) -> nodes.Node:
+    def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:
         return nodes.TemplateData(self.marks.put(node.data), lineno=node.lineno)
 
-    def _output(self, node: nodes.Output) -> nodes.Node:
+    def visit_Output(self, node: nodes.Output) -> nodes.Node:
         node.nodes = _with_turns(node.nodes, _as_text)
         return self.generic_visit(node)
 
-    def _total(self, node: nodes.Add) -> nodes.Node:
+    def visit_Add(self, node: nodes.Add) -> nodes.Node:
         first, *rest = (self.visit(term) for term in _with_turns(_terms(node), lambda role: role))
         for term in rest:
             first = nodes.Add(first, term, lineno=node.lineno)
         return first
 
-    def _joined(self, node: nodes.Concat) -> nodes.Node:
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         parts = [self.visit(part) for part in _with_turns(node.nodes, _as_text)]
         return _filtered(nodes.Tuple(parts, "load", lineno=node.lineno), JOINED)
 
-    def _filtered(self, node: nodes.Filter) -> nodes.Node:
+    def visit_Filter(self, node: nodes.Filter) -> nodes.Node:
         if node.name != TURN:
             return self.generic_visit(node)
         # Its arguments, what stands around the role, are marked together with it, when it is known.
         node.node = self.visit(node.node) if node.node is not None else None
         return node
 
-    def _compared(self, node: nodes.Compare) -> nodes.Node:
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
         sides: list[Any] = [node, *node.ops]
         for side in sides:
             side.expr = _filtered(side.expr, COMPARED)
         return node
 
-    def _kept(self, node: nodes.List) -> nodes.Node:
+    def visit_List(self, node: nodes.List) -> nodes.Node:
         return _filtered(self.generic_visit(node), KEPT)
 
-    def _group(self, node: nodes.Tuple) -> nodes.Node:
+    visit_Dict = visit_List
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
         self.generic_visit(node)
         return _filtered(node, KEPT) if node.ctx == "load" else node
 
-    def _item(self, node: nodes.Getitem) -> nodes.Node:
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
         if isinstance(node.arg, nodes.Const):  # a key, which is no text to be written
             node.node = self.visit(node.node)
             return node
         self.generic_visit(node)
         return _filtered(node, KEPT) if isinstance(node.arg, nodes.Slice) else node
 
-    def _body(self, node: Any) -> nodes.Node:
+    def visit_Block(self, node: Any) -> nodes.Node:
         payment = _payment(node)
         self.generic_visit(node)
         node.body = [nodes.ExprStmt(payment, lineno=node.lineno), *node.body]
         return node
 
-    def _loop(self, node: nodes.For) -> nodes.Node:
-        self._body(node)
+    visit_Macro = visit_CallBlock = visit_Block
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        self.visit_Block(node)
         if node.test is not None:
             # `not` the payment, which is nothing: the test is then asked as it was.
             payment = nodes.Not(_payment(node.test), lineno=node.lineno)

@@ -278,15 +278,13 @@ def make_optimizer(name: str, **settings: Any) -> Optimizer:
 class EMA:
     """Average the parameters of all steps, each step weighing `decay` times as much as the next.
 
-        average ← average + weight · (p − average)
-        weight = (1 − decay) / (1 − decayᵗ)   corrected: the weights of t steps sum to one, the first average is p₁
-        weight = 1 − decay                    otherwise: the parameters given to `init` stay in, decayᵗ of them
+        average ← average + (p − average) · (1 − decay) / (1 − decayᵗ)
 
+    The weights of t steps sum to one, and the first average is p₁, whatever was given to `init`.
     The average is held in float32 for parameters of half precision. State: {"step": count, "average": tree}.
     """
 
     decay: float = 0.999
-    corrected: bool = True
 
     def __post_init__(self) -> None:
         check_range(self, "decay", least=0, below=1, hint=PAST)
@@ -300,7 +298,7 @@ class EMA:
     def update(self, state: dict[str, Tree], params: Tree) -> dict[str, Tree]:
         """Return the state that takes one more step's parameters into account."""
         step = namespace(state["step"]).asarray(state["step"] + 1, dtype=np.int32)
-        weight = (1 - self.decay) / started(self.decay, step) if self.corrected else 1 - self.decay
+        weight = (1 - self.decay) / started(self.decay, step)
         average = tree_map(
             lambda mean, p: mean + namespace(mean).asarray(weight, dtype=mean.dtype) * (cast(p, mean.dtype) - mean),
             state["average"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -9,11 +10,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from .. import registry
-from ..arrays import namespace
+from .. import ops, registry
+from ..arrays import Array, namespace
 from ..errors import ConfigError
 from ..setting import check_known, check_range, check_types, from_settings
-from .class_weights import weighted_cross_entropy
 from .optimizer import Optimizer
 from .optimizers import OPTIMIZERS, make_optimizer
 
@@ -189,6 +189,31 @@ class Recipe:
             return f"its {self.schedule} schedule was to come down at step {end:,} and is broken off before"
         share = f"its floor, {self.floor:g} of the peak" if self.floor else "a tenth of the peak, for its floor is 0"
         return f"its {self.schedule} schedule ends at step {end:,}; from there on the rate is {rate}, {share}"
+
+
+@functools.lru_cache(maxsize=8)
+def weighted_cross_entropy(weights: tuple[float, ...], smoothing: float) -> tuple[Callable[..., Any], ...]:
+    """Return the loss and its backward, as `register_loss` takes them.
+
+        loss = Σ w[target] · loss of the target / number of targets
+
+    The sum is divided by how many targets count, not by their weights: so the mean over parts of a batch is that of the
+    whole batch, however it is cut into microbatches and shards.
+    """
+
+    def forward(logits: Array, targets: Array) -> tuple[Array, tuple[Any, Array]]:
+        xp = namespace(logits)
+        w = xp.asarray(weights, dtype=logits.dtype)
+        loss, saved = ops.cross_entropy(logits, targets, class_weights=w, smoothing=smoothing)
+        counted = xp.sum(xp.asarray(targets) != ops.IGNORE)
+        # loss = Σ … / Σ w[target], and Σ w[target] is saved.total
+        share = saved.total / xp.maximum(counted, 1).astype(logits.dtype)
+        return loss * share, (saved, share)
+
+    def backward(dloss: Array, saved: tuple[Any, Array]) -> Array:
+        return ops.cross_entropy_backward(dloss * saved[1], saved[0], smoothing=smoothing)
+
+    return forward, backward
 
 
 def register_schedule(name: str, function: Callable[[int], float]) -> None:

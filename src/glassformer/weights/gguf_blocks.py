@@ -75,14 +75,6 @@ def _q3_k(b: Array) -> Array:
     return _scaled(_float16(b[:, 108:]), scales.astype(np.int8) - np.int8(32), q.astype(np.int8) - np.int8(4))
 
 
-def _q4_k(b: Array) -> Array:
-    return _with_least(b, _spread(b[:, 16:], 4, 32))
-
-
-def _q5_k(b: Array) -> Array:
-    return _with_least(b, _spread(b[:, 48:], 4, 32) | _spread(b[:, 16:48], 1, 32) << 4)
-
-
 def _with_least(b: Array, q: Array) -> Array:
     """Return (d s) q − (m t): s and t are four times 6 bits, then four times 4 bits and 2 bits of those before."""
     s, t, high = b[:, 4:8], b[:, 8:12], b[:, 12:16]
@@ -97,5 +89,7 @@ def _q6_k(b: Array) -> Array:
 
 
 _UNPACKED = {
-    "Q5_0": _q5_0, "Q5_1": _q5_1, "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k,
+    "Q5_0": _q5_0, "Q5_1": _q5_1, "Q2_K": _q2_k, "Q3_K": _q3_k, "Q6_K": _q6_k,
+    "Q4_K": lambda b: _with_least(b, _spread(b[:, 16:], 4, 32)),
+    "Q5_K": lambda b: _with_least(b, _spread(b[:, 48:], 4, 32) | _spread(b[:, 16:48], 1, 32) << 4),
 }  # fmt: skip
