@@ -1,1 +1,1 @@
-"""How the processes of a run find each other, and who watches them; no mathematics."""
+"""How the processes of a run find and watch each other; no mathematics."""

@@ -56,8 +56,7 @@ def find_cluster(
         "coordinator": environ.get("GLASSFORMER_COORDINATOR") or None,
     }
     given = _joined(found)
-    # Of those who may have started this process, only the nearest is asked: `mpirun` starts its helpers with `srun`,
-    # whose numbers are those of the helpers.
+    # Only the nearest launcher counts: `mpirun` starts its helpers with `srun`, whose numbers are those of the helpers.
     for name, find in (("Open MPI", _open_mpi), ("Slurm", _slurm), ("Kubernetes", _kubernetes)):
         if told := find(environ):
             found[name] = told

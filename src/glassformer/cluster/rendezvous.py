@@ -133,7 +133,7 @@ class _Door:
         return Meeting(everyone, self.lines, free)
 
     def _look(self, server: socket.socket) -> None:
-        """Let in who has come, and forget who went away again: it may come back, started anew."""
+        """Accept new workers, and drop those that disconnected: they may come back, restarted."""
         with contextlib.suppress(OSError):  # nothing has come, or there are too many open files for now
             threading.Thread(target=self._greet, args=server.accept(), daemon=True).start()
         for number in [number for number, line in self.lines.items() if line.receive() or line.closed]:
@@ -144,7 +144,7 @@ class _Door:
                 self._take_in(*self.proved.get_nowait())
 
     def _greet(self, connection: socket.socket, address: tuple[Any, ...]) -> None:
-        """Ask for proof, in a thread of its own; all kinds of programs try out ports."""
+        """Ask for proof in a thread of its own: port scanners connect, too."""
         line = Channel(connection)
         try:
             deliver_challenge(line.connection, self.secret)
@@ -209,7 +209,7 @@ def _join(host: str, port: int, hello: dict[str, Any], limits: Limits, secret: b
     deadline = time.monotonic() + limits.start
     while True:
         line = Channel(_connected(host, port, deadline, limits))
-        # Worker 0 gives up first and says who is missing.
+        # Worker 0 gives up first and names the missing workers.
         message = _answer(line, hello, secret, deadline + limits.silence - time.monotonic())
         if "unproved" in message:
             fact = f"worker 0 at {host}:{port} does not know this worker's secret"

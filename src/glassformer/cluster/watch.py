@@ -252,7 +252,7 @@ class Watch:
         os._exit(self._code)
 
     def _end(self, verdict: Verdict) -> None:
-        """Say who is at fault and end this process, whatever its main thread waits for."""
+        """Name the lost worker and end this process, whatever its main thread waits for."""
         if self._state["failure"] is not None:
             self._let_main_thread_end()
         # In another thread, since nothing may read what it writes any more, and then it waits.

@@ -23,7 +23,7 @@ from ..setting import check_range, setting_names
 PATIENCE = 3
 """A worker may be behind for this many steps' time, where that is more than the limit."""
 MISSED = 0.6
-"""Who was not heard for so much of the limit on silence, when another one has passed it, is silent as well."""
+"""Share of the limit on silence after which a worker counts as silent too, once another one has passed the limit."""
 FADING = 0.8
 """How much of the longest step so far counts in the next: one that was compiled on the way is forgotten in time."""
 
@@ -111,7 +111,7 @@ class Worker:
 
 
 class Verdict(NamedTuple):
-    """Who is lost, and what to say about it; `silent` are those whose processes may still be there."""
+    """The lost worker and the message about it; `silent` are workers whose processes may still run."""
 
     worker: int | None
     fact: str
@@ -120,7 +120,7 @@ class Verdict(NamedTuple):
 
 
 def judge(workers: list[Worker], now: float, limits: Limits) -> Verdict | None:
-    """Return who is lost, if anyone is: first who failed and said so, then the dead, the silent, those behind."""
+    """Return the lost worker, if any: first one that reported a failure, then the dead, the silent, those behind."""
     total = len(workers)
     present = [worker for worker in workers if not worker.left]
     for worker in present:

@@ -47,7 +47,7 @@ MORE_DEVICES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Message(NamedTuple):
-    """What devices along one axis of the mesh tell each other in one step."""
+    """What devices along one axis of the mesh send each other in one step."""
 
     axis: str
     operation: str  # all-gather, reduce-scatter or all-reduce
@@ -149,7 +149,7 @@ class Plan:
 
     @property
     def largest(self) -> str:
-        """What takes most."""
+        """The part that takes most memory."""
         return max(self.memory, key=lambda part: self.memory[part])
 
     @property

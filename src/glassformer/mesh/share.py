@@ -168,7 +168,7 @@ class Share:
         return [(narrow.layers, size(layers=2) - size(layers=1))]
 
     def logits(self) -> int:
-        """Bytes of what the head says, and of its logarithms in float32."""
+        """Bytes of the logits, and of their logarithms in float32."""
         c = self.config
         each = self.itemsize + 4
         if isinstance(c, EncoderConfig) and not has_token_head(c):

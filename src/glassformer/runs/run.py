@@ -74,7 +74,7 @@ class TrainingRun:
 
     @property
     def engine(self) -> dispatch.Engine:
-        """Who computes it."""
+        """The engine that computes it."""
         return engine_of(under_jax=self.under_jax)
 
     def computing(self) -> Callable[[], Any]:
@@ -88,7 +88,7 @@ class TrainingRun:
                 self.write_config()
 
     def check(self) -> None:
-        """Refuse devices that are not there, or among which the model or its batches cannot be shared out."""
+        """Refuse devices that are missing, and a model or batches that cannot be split over them."""
         if self.under_jax:
             check_execution(self.config, self.execution, batch=self.recipe.batch, accumulate=self.recipe.accumulate)
 
@@ -140,7 +140,7 @@ class TrainingRun:
                 load_custom_file(file, self.folder)
 
     def check_data(self) -> None:
-        """Refuse data that is not what the run began with, where the run says what that was."""
+        """Refuse data that differs from what the run began with, if the run has its hash."""
         known = self.provenance.data
         found = None if known is None else data_provenance(self.task_name, self.task_options.get("data"))
         if known is not None and found is not None and found.sha256 != known.sha256:
@@ -155,7 +155,7 @@ class TrainingRun:
         return None if self.base is None else self.base.lora
 
     def parametrization(self) -> Parametrization:
-        """Return what is trained; adapters need the model beside which they stand, which is read again."""
+        """Return what is trained; for adapters, the base model is read again."""
         whole = self._whole_parts()
         if self.base is None or not (self.base.lora or whole):
             return EVERYTHING
@@ -171,7 +171,7 @@ class TrainingRun:
         return self.lora is None and leaves_only(self.recipe.freeze, HEAD, self.model)
 
     def _base_params(self) -> Tree:
-        """Return the parameters of the model that the run started from, with its new head; refuse others than those."""
+        """Return the parameters of the base model, with its new head; refuse a base model that has changed."""
         assert self.base is not None
         found = read_base(self.base.source)
         if self.base.head:
@@ -227,7 +227,7 @@ class TrainingRun:
         self.save_as(self.folder, LATEST, state)
 
     def save_as(self, folder: Path, name: str, state: TrainingState) -> None:
-        """Write a state, and by which recipe it came about, in this folder or one inside it."""
+        """Write a state and its recipe into this folder or one inside it."""
         trees = {part: getattr(state, part) for part in TREES}
         self._write(folder, name, state, trees, recipe=self.recipe.to_dict())
 
@@ -267,7 +267,7 @@ class TrainingRun:
 
 
 def engine_of(*, under_jax: bool) -> dispatch.Engine:
-    """Return who computes a run: JAX if JAX began it, else the engine in use, or one of the host in its place."""
+    """Return the engine of a run: JAX if it began on JAX, else the engine in use, or the default one if that is JAX."""
     if under_jax:
         return dispatch.engines().find("jax")
     chosen = dispatch.current()

@@ -19,7 +19,7 @@ PAID, KEPT, JOINED, COMPARED, TURN = " paid", " kept", " joined", " compared", "
 
 
 class GenerationBlock(Extension):
-    """The block {% generation %}: it marks what the assistant said, for training; here it is only what stands in it."""
+    """The block {% generation %}, which marks the assistant's words for training; here it changes nothing."""
 
     tags = {"generation"}  # noqa: RUF012
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Any, ClassVar
 
 from ..errors import ConfigError
@@ -18,6 +16,8 @@ LEAST = 2
 """How often two pieces must stand side by side to become one."""
 LONGEST = 100
 """Characters of a word that is read; a longer one is unknown."""
+FIRST_MARK = 0xF0000
+"""Private characters from here on stand for letters."""
 
 _NORMALIZER = {
     "type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": False,
@@ -47,15 +47,16 @@ class WordPieceTokenizer(PublishedTokenizer):
         for text in [texts] if isinstance(texts, str) else texts:
             normal = reader._inner.normalizer.normalize_str(check_characters(text))
             every.update(word for word, _ in reader._inner.pre_tokenizer.pre_tokenize_str(normal))
-        words = Counter({word: count for word, count in every.items() if len(word) <= LONGEST})
-        pieces = [*names, *sorted({piece for word in words for piece in _letters(word)})]
-        if type(size) is not int or size < len(pieces):
+        words = {word: count for word, count in every.items() if len(word) <= LONGEST}
+        letters = sorted({letter for word in words for letter in _letters(word)})
+        least = len(names) + len(letters)
+        if type(size) is not int or size < least:
             raise ConfigError(
                 f"the size of a WordPiece vocabulary is {size!r}, but the text and the special tokens have "
-                f"{len(pieces):,} characters",
-                hint=f"use a size of at least {len(pieces):,}, or bpe, which begins with bytes",
+                f"{least:,} characters",
+                hint=f"use a size of at least {least:,}, or bpe, which begins with bytes",
             )
-        pieces += _merged(words, size - len(pieces), set(pieces))
+        pieces = dict.fromkeys((*names, *_learned(words, letters, size - len(names))))
         roles = {role: f"<{role}>" for role in ROLES if f"<{role}>" in names}
         return cls(_described({piece: i for i, piece in enumerate(pieces)}, names), roles={"unk": UNKNOWN, **roles})
 
@@ -64,52 +65,21 @@ def _letters(word: str) -> list[str]:
     return [word[0], *(INSIDE + letter for letter in word[1:])]
 
 
-def _merged(words: Counter[str], most: int, known: set[str]) -> list[str]:
-    """Return up to `most` longer pieces, in the order of learning; of equally frequent pairs, the first by name."""
-    spelled = [(_letters(word), count) for word, count in sorted(words.items())]
-    counts: Counter[tuple[str, str]] = Counter()
-    where: dict[tuple[str, str], set[int]] = defaultdict(set)  # the words in which a pair occurs, or did
-    for number, (pieces, count) in enumerate(spelled):
-        for pair in pairwise(pieces):
-            counts[pair] += count
-            where[pair].add(number)
-    heap = [(-count, pair) for pair, count in counts.items()]
-    heapq.heapify(heap)
-    learned: list[str] = []
-    while len(learned) < most and heap:
-        count, pair = heapq.heappop(heap)
-        if -count != counts[pair]:
-            continue  # it has changed since, and its count of now stands in the heap as well
-        if -count < LEAST:
-            break
-        new = pair[0] + pair[1].removeprefix(INSIDE)
-        if new not in known:
-            known.add(new)
-            learned.append(new)
-        changed = set()
-        for number in where.pop(pair):
-            pieces, times = spelled[number]
-            joined = _join(pieces, pair, new)
-            for old in pairwise(pieces):
-                counts[old] -= times
-            for made in pairwise(joined):
-                counts[made] += times
-                where[made].add(number)
-            changed |= {*pairwise(pieces), *pairwise(joined)}
-            spelled[number] = joined, times
-        for each in changed - {pair}:
-            heapq.heappush(heap, (-counts[each], each))
-    return learned
+def _learned(words: dict[str, int], letters: list[str], size: int) -> list[str]:
+    """Return the letters and the pieces that BPE merges them into, where ##a is another letter than a.
 
+    Each letter is one character to the trainer of BPE. That of WordPiece orders its pieces anew in every process.
+    """
+    from tokenizers import Tokenizer, models, trainers
 
-def _join(pieces: list[str], pair: tuple[str, str], new: str) -> list[str]:
-    """Replace a pair of pieces by one, from left to right."""
-    joined, place = [], 0
-    while place < len(pieces):
-        found = tuple(pieces[place : place + 2]) == pair
-        joined.append(new if found else pieces[place])
-        place += 1 + found
-    return joined
+    marks = {letter: chr(FIRST_MARK + i) for i, letter in enumerate(letters)}
+    spelled = {"".join(marks[letter] for letter in _letters(word)): count for word, count in words.items()}
+    inner = Tokenizer(models.BPE())
+    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=LEAST, show_progress=False)
+    inner.train_from_iterator((word for word, count in spelled.items() for _ in range(count)), trainer)
+    vocabulary = inner.get_vocab()
+    found = [[letters[ord(mark) - FIRST_MARK] for mark in piece] for piece in sorted(vocabulary, key=vocabulary.get)]
+    return [first + "".join(letter.removeprefix(INSIDE) for letter in rest) for first, *rest in found]
 
 
 def _described(vocab: dict[str, int], names: Sequence[str]) -> str:

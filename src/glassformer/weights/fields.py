@@ -1,4 +1,4 @@
-"""JSON that somebody else wrote: an object, small and without doubles, asked for its fields one by one.
+"""JSON of other programs: an object, small and without duplicate keys, whose fields are checked one by one.
 
 Each field that is wrong is named.
 """
