@@ -284,7 +284,7 @@ def full(*args, **settings):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize(("module", "function"), [(checkpoint, "save_file"), (files, "flush")])
+@pytest.mark.parametrize(("module", "function"), [(checkpoint, "write_tensors"), (files, "flush")])
 def test_a_full_disk_leaves_the_previous_checkpoint(session, monkeypatch, module, function):
     steps = session.steps()
     for _ in range(5):
@@ -306,7 +306,7 @@ def test_a_run_goes_on_from_there_when_there_is_space_again(session, tmp_path, m
         steps = session.steps()
         for _ in range(5):
             next(steps)
-        patch.setattr(checkpoint, "save_file", full)
+        patch.setattr(checkpoint, "write_tensors", full)
         with pytest.raises(CheckpointError):
             next(steps)
     resumed = resume_session(session.run.folder)
