@@ -204,16 +204,14 @@ def _continued(
         change = {"step": state.step, "when": now.started, **{name: list(pair) for name, pair in found.items()}}
         began = run.provenance
         run = replace(run, provenance=replace(now, started=began.started, changes=(*began.changes, change)))
-    before = state
-    if steps is not None:
-        state = _extend(run, state)
-    recording = continue_recording(run, trainer, state, anew=bool(found) or state is not before)
+    begin = state if steps is None else _extend(run, state)
+    recording = continue_recording(run, trainer, begin, anew=bool(found) or begin is not state)
     if first:
         if found:
             run.write_config()
             notes.append(f"continuing anyway, and last digits will differ: {describe(found)}")
-        notes += _rewind(run, state.step)
-    return Session(run, task, trainer, state, parametrization, notes=notes, recording=recording)
+        notes += _rewind(run, begin.step)
+    return Session(run, task, trainer, begin, parametrization, notes=notes, recording=recording)
 
 
 def _rewind(run: TrainingRun, step: int) -> list[str]:
