@@ -4,6 +4,7 @@ import inspect
 import logging
 import pickle
 import traceback
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import glassformer as gf
 from glassformer.errors import DEBUG, GlassformerError
 from glassformer.interpret import Logit, add, lens, put, scale, watch, zero
+from glassformer.text import CharTokenizer
 
 TOKENS = np.arange(4)[None]
 
@@ -45,6 +47,8 @@ def run(model):
         (lambda model, run: gf.interpret.patch_heads(run, model, Logit(3)), "source is a TrainedModel"),
         (lambda model, run: gf.interpret.ablate_heads(run, targets="x"), "targets is 'x'; ablate takes Logit"),
         (lambda model, run: gf.Loop(), "Loop: missing"),
+        (lambda model, run: gf.training.Adam(lr=3), "Adam has no argument 'lr'"),
+        (lambda model, run: gf.data.Examples([1]), "rows is \\[1\\]; Examples takes Batch"),
         (lambda model, run: gf.interpret.linear_cka(run, run), "arrays of numbers"),
         (lambda model, run: zero(3), "name is 3"),
         (lambda model, run: zero("blocks.0", heads=3), "no argument 'heads'.*'head'"),
@@ -57,7 +61,9 @@ def run(model):
         (lambda model, run: gf.settings([]), "no settings"),
         (lambda model, run: gf.set_engine(3), "name is 3"),
         (lambda model, run: gf.use_engine("jx"), "'jax'"),
-        (lambda model, run: watch(model), "model is a TrainedModel"),
+        (lambda model, run: watch(model), "watch: missing .*'batch'"),
+        (lambda model, run: watch(model, model.params), "batch is a dict"),
+        (lambda model, run: gf.interpret.Cards(model), "run is a TrainedModel; Cards takes Run.*model.watch"),
         (lambda model, run: gf.ops.softmax(np.ones((2, 3)), mask=np.ones((4, 4), bool)), "does not broadcast"),
         (lambda model, run: model.model.forward(model.params, np.array([[999]])), "999"),
         (lambda model, run: model.model.forward({}, TOKENS), "lack embedding"),
@@ -71,13 +77,35 @@ def test_wrong_arguments_get_one_sentence_and_a_short_traceback(call, words, mod
     assert len("".join(traceback.format_exception(trace)).splitlines()) <= 10
 
 
-@pytest.mark.parametrize("name", gf.interpret.__all__)
-def test_every_public_function_refuses_a_call_without_its_arguments(name):
-    function = getattr(gf.interpret, name)
-    if inspect.isfunction(function):
-        with pytest.raises(GlassformerError, match=f"{name}: missing"):
-            function()
+@pytest.mark.parametrize("module", [gf.data, gf.interpret, gf.plots, gf.training], ids=lambda module: module.__name__)
+def test_every_public_function_refuses_a_call_without_its_arguments(module):
+    functions = {name: one for name in module.__all__ if inspect.isfunction(one := getattr(module, name))}
+    assert len(functions) > 5
+    for name, function in functions.items():
+        given = inspect.signature(function).parameters.values()
+        if any(one.default is one.empty and one.kind is not one.VAR_POSITIONAL for one in given):
+            with pytest.raises(GlassformerError, match=f"{name}: missing"):
+                function()
+        with pytest.raises(GlassformerError, match=f"{name} has no argument 'nonsense'"):
+            function(nonsense=1)
         assert pickle.loads(pickle.dumps(function)) is function
+
+
+def test_a_trained_model_stands_for_a_model_and_its_parameters(model):
+    batch = gf.Batch(np.concatenate([TOKENS, TOKENS[:, ::-1]]), np.concatenate([TOKENS, TOKENS]))
+    named = replace(model, tokenizer=CharTokenizer("abcdefgh"))
+    assert watch(named, batch).tokens[1] == named.watch(batch).tokens[1] == ["d", "c", "b", "a"]
+    assert gf.interpret.trace(named, batch).labels == {"decoder": ["a", "b", "c", "d"]}
+    assert "'d'" in repr(gf.interpret.exciting_inputs(named, [batch], layer=0))
+    for function, rest in [
+        (gf.interpret.detect_heads, ()),
+        (gf.interpret.position_table, ()),
+        (gf.per_example_gradients, (batch,)),
+        (gf.gradient_noise_scale, (batch,)),
+        (gf.hvp, (batch, model.params)),
+    ]:
+        ours, theirs = pickle.dumps(function(model, *rest)), pickle.dumps(function(model.model, model.params, *rest))
+        assert ours == theirs
 
 
 def test_the_frames_of_functions_that_were_given_stay(run):

@@ -27,7 +27,7 @@ LEVELS = [
     {"models"},
     {"data"},
     {"trained_model"},
-    {"weights"},
+    {"weights", "trained_or_pair"},
     {"training", "generation"},
     {"mesh", "proofs"},
     {"cluster", "interpret"},

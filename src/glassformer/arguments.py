@@ -23,7 +23,7 @@ TREES = ("params", "state")
 REMEDIES = {
     "Run": "watch a model first: model.watch(text), or watch(model, params, batch)",
     "TrainedModel": "pass what gf.load or gf.train returns, or gf.TrainedModel(model, params)",
-    "Model": "pass gf.build(…), or model.model of a trained one, which reads text by itself: model.watch(text)",
+    "Model": "pass gf.build(…), or what gf.load or gf.train returns, which reads texts: model.watch(text)",
     "Batch": 'model.batch("a text"), or gf.Batch(tokens)',
     "Logit": 'ask for Logit(" Paris"), Logit(7, against=3); or, of gradients and patches, for Loss()',
     "Place": 'say where: at("logits"), at("blocks.0.attention.output.x", head=1)',
@@ -41,14 +41,14 @@ def short_traces(owner: Owner, *, is_strict: bool = False) -> Owner:
     """Refuse arguments of the wrong kind in one sentence, and leave the library's frames out of tracebacks.
 
     owner       a function, or a class: its public methods, and how it is made and indexed
-    is_strict   look at the arguments before the call, not only when it has failed
+    is_strict   look at the arguments before the call, of a class those that make it, not only when it has failed
 
     GLASSFORMER_DEBUG=1 keeps the frames inside the library.
     """
     if isinstance(owner, type):
         for name, method in list(vars(owner).items()):
             if isinstance(method, FunctionType) and (name in ("__init__", "__getitem__") or not name.startswith("_")):
-                setattr(owner, name, short_traces(method))
+                setattr(owner, name, short_traces(method, is_strict=is_strict and name == "__init__"))
         return owner
     function: Any = owner
 
@@ -69,15 +69,22 @@ def short_traces(owner: Owner, *, is_strict: bool = False) -> Owner:
     return refusing  # type: ignore[return-value]
 
 
-def public(namespace: dict[str, Any], names: Iterable[str], *, is_strict: bool = False) -> None:
-    """Give the functions of a public module, and the classes of a strict one, short tracebacks."""
+def public(
+    namespace: dict[str, Any], names: Iterable[str], *, is_strict: bool = False, has_makers: bool = False
+) -> None:
+    """Give the functions of a public module, and the classes of a strict one, short tracebacks.
+
+    has_makers   those who make objects of its classes, as well
+    """
     for name in names:
         value = namespace[name]
         if isinstance(value, FunctionType):
             namespace[name] = short_traces(value, is_strict=is_strict)
             namespace[name].__module__ = namespace["__name__"]  # where pickle finds it
+        elif isinstance(value, type) and has_makers and isinstance(vars(value).get("__init__"), FunctionType):
+            value.__init__ = short_traces(value.__init__)  # type: ignore[misc]
         elif isinstance(value, type) and is_strict:
-            short_traces(value)
+            short_traces(value, is_strict=not hasattr(value, "__dataclass_fields__"))  # those are made by the thousand
 
 
 def shortened(error: GlassformerError) -> GlassformerError:
@@ -98,6 +105,8 @@ def misuse(function: Any, args: tuple[Any, ...], settings: dict[str, Any], messa
     message   of the error that they led to
     """
     signature, hints = _annotated(function)
+    if hasattr(function, "pair"):  # of a trained model, in place of a model and its parameters
+        args, settings = function.pair(args, settings)
     name, taken = function.__qualname__.removesuffix(".__init__"), [*signature.parameters]
     call = f"{name}({', '.join(one for one in taken if one != 'self')})"
     try:

@@ -333,8 +333,8 @@ class TrainedModel:
         """
         return _room("interpret.reading").batch_of(self, text, answer)
 
-    def watch(self, text: str | Sequence[str] = "", **settings: Any) -> Any:
-        """Return the `interpret.Run` of the model on a text, or several; settings as in `interpret.watch`.
+    def watch(self, text: str | Sequence[str] | Batch = "", **settings: Any) -> Any:
+        """Return the `interpret.Run` of the model on a text, several, or a batch; settings as in `interpret.watch`.
 
         >>> import glassformer as gf
         >>> run = gf.train(None, "majority", steps=1, show=False).watch(["0012", "21"])

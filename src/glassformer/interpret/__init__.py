@@ -17,7 +17,7 @@ lens(run).ranks(7)                        # how likely token 7 is at every point
 attribute(run, Logit(7, against=3))       # what every head, layer and bias adds to a difference of logits
 ablate_heads(run).rows()                  # what is lost without each head
 patch_stream(run, other, Logit(7))        # which vectors carry the difference between two prompts
-detect_heads(model, params)               # previous-token heads, induction heads, …
+detect_heads(model)                       # previous-token heads, induction heads, …
 """
 
 from ..arguments import public

@@ -14,7 +14,7 @@
 Random tokens that come twice have nothing in them but their repetition, so that a score says what a head does by
 itself. `chance` is what a head without preference would score.
 
-    found = detect_heads(model, params)["decoder"]
+    found = detect_heads(model)["decoder"]
     found.named()        the heads that clearly are of a kind, the surest first
 """
 
@@ -28,6 +28,7 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError
 from ..models import Batch, EncoderDecoder, Model
 from ..setting import check_count
+from ..trained_or_pair import trained_or_pair
 from .run import Run, watch
 from .show import Map, Tables, table_html
 from .stream import attentions, stack_tokens, stacks
@@ -115,13 +116,14 @@ def repeated_tokens(vocab: int, length: int, examples: int = 8, *, seed: int = 0
     return np.concatenate((half, half), axis=1)
 
 
+@trained_or_pair
 def detect_heads(
     model: Model, params: Tree, *, length: int | None = None, examples: int = 8, seed: int = 0
 ) -> dict[str, HeadScores]:
     """Score every head on repeated random tokens; by kind of attention: encoder, decoder and cross.
 
-    An encoder-decoder gets the same tokens as source and as target. `length` is that of the part that comes twice, half
-    of what the model reads but at most 32 unless given.
+    A trained model stands for `model` and `params`. An encoder-decoder gets the same tokens as source and as target.
+    `length` is that of the part that comes twice, half of what the model reads but at most 32 unless given.
     """
     config, has_source = model.config, isinstance(model, EncoderDecoder)
     length = min(32, config.context // 2) if length is None else length

@@ -3,7 +3,7 @@
 A neuron is a hidden feature of a feed-forward layer: act(x up), or act(x gate) · x up, before the last matrix, for each
 token. What a neuron stands for is most easily seen in the tokens, of many, on which it is largest.
 
-    found = exciting_inputs(model, params, batches, layer=1, count=5)
+    found = exciting_inputs(model, batches, layer=1, count=5)
     found.values[7], found.tokens[7]        the five largest values of neuron 7, and the tokens they are at
     found.window(7, 0, batches, before=4)   the tokens that led to the first of them
 """
@@ -17,6 +17,7 @@ from ..arrays import Array, Tree
 from ..errors import LengthError
 from ..models import Batch, EncoderDecoder, Model
 from ..setting import check_count
+from ..trained_or_pair import trained_or_pair
 from .batched import Progress
 from .labels import NUMBERS, Labels
 from .run import watch
@@ -63,6 +64,7 @@ class ExcitingInputs(Tabled):
         return "the tokens that excite each neuron most", columns, rows, []
 
 
+@trained_or_pair
 def exciting_inputs(
     model: Model,
     params: Tree,
@@ -76,7 +78,7 @@ def exciting_inputs(
 ) -> ExcitingInputs:
     """Return for every neuron of a feed-forward layer the tokens of the data on which it is largest.
 
-    labels   how to call the tokens, such as `model.watch(text).labels`
+    A trained model stands for `model` and `params`, and knows the labels of its tokens.
     """
     check_count("count", count, least=1)
     batches = list(data)

@@ -10,6 +10,7 @@ from .. import ops
 from ..arrays import Array, Tree, widen
 from ..errors import ConfigError, ShapeError
 from ..models import EncoderDecoder, Model
+from ..trained_or_pair import trained_or_pair
 from ..tree import flatten, rebuilt
 from .run import Run, watch
 
@@ -31,10 +32,12 @@ class Similarity(NamedTuple):
         return {k: known[k] for k in distances if k in known}
 
 
+@trained_or_pair
 def position_table(model: Model, params: Tree, *, stack: str | None = None) -> Array | None:
     """Return the vectors (N, D) that a model adds for its positions, or None if positions enter elsewhere.
 
-    `stack` is "encoder" or "decoder"; it matters for an encoder-decoder, which learns one table for each.
+    A trained model stands for `model` and `params`. `stack` is "encoder" or "decoder"; it matters for an
+    encoder-decoder, which learns one table for each.
     """
     config = model.config
     if config.positions == "sinusoidal":

@@ -18,7 +18,6 @@ from ..setting import texts_of
 from ..trained_model import TrainedModel
 from .gradients import Logit
 from .labels import Labels, id_of, token_labels
-from .packed import unpacked
 from .run import Run, watch
 
 EXAMPLE = "The capital of France is"
@@ -27,9 +26,9 @@ ANSWER = 32
 """Tokens of an encoder-decoder's answer that are shown at most."""
 
 
-def watch_texts(model: TrainedModel, texts: str | Sequence[str], **settings: Any) -> Run:
-    """Watch a model read a text, or several."""
-    return watch(model.model, unpacked(model.params), batch_of(model, texts), labels=labels_of(model), **settings)
+def watch_texts(model: TrainedModel, texts: str | Sequence[str] | Batch, **settings: Any) -> Run:
+    """Watch a model read a text, several, or a batch."""
+    return watch(model, texts if isinstance(texts, Batch) else batch_of(model, texts), **settings)
 
 
 def batch_of(model: TrainedModel, texts: str | Sequence[str], answer: str | Sequence[str] | None = None) -> Batch:

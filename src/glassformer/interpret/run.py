@@ -25,6 +25,8 @@ from ..errors import ConfigError
 from ..execution import Execution
 from ..models import Batch, Model
 from ..setting import check_known
+from ..trained_model import TrainedModel
+from ..trained_or_pair import trained_or_pair
 from ..tree import flatten, rebuilt
 from .block_checkpoints import RecomputedBlocks, unpack
 from .changes import ALL, Change, Intervention, Placed, listed
@@ -209,8 +211,11 @@ def watch(
 ) -> Kept: ...
 @overload
 def watch(model: Model, params: Tree, batch: Batch, *, until: str) -> Kept: ...
+@overload
+def watch(model: TrainedModel, batch: Batch, **settings: Any) -> Any: ...
 
 
+@trained_or_pair
 def watch(
     model: Model,
     params: Tree,
@@ -223,9 +228,11 @@ def watch(
 ) -> Run | Kept:
     """Run a model on a batch with one axis of examples, and keep every value, or those asked for.
 
+    A trained model stands for `model` and `params`, and knows its labels; `model.watch(text)` makes the batch as well.
+
     keep     "everything", or "block_checkpoints": only what enters and leaves each block. What is inside is computed
              again, bit for bit, when it is asked for: this takes time, and little memory, for long texts
-    labels   how to call the ids; `model.watch(text)` of a model that has a tokenizer shows tokens
+    labels   how to call the ids
     names    the only values to keep; the pass ends with the last of them
     until    the value with which the pass ends
     """

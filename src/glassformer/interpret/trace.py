@@ -9,6 +9,7 @@ from .. import ops
 from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError, did_you_mean
 from ..models import Batch, Model
+from ..trained_or_pair import trained_or_pair
 from ..tree import flatten
 from .labels import CLS, NUMBERS, Labels
 from .run import Run, has_no_head, watch
@@ -16,7 +17,7 @@ from .show import html_of
 from .stream import attentions, points, stack_tokens, stacks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """One example on its way through a model.
 
@@ -48,6 +49,10 @@ class Trace:
         """The kinds of attention this model has."""
         return tuple(self.attention)
 
+    def __repr__(self) -> str:
+        tokens = ", ".join(f"{stack} {names!r:.60}" for stack, names in self.labels.items())
+        return f"<trace of {self.architecture}: {tokens}; attention {', '.join(self.kinds)}>"
+
     def _repr_html_(self) -> str:
         parts = {"attention": self.attention, "residual": self.residual, "logits": self.logits}
         named = flatten({name: part for name, part in parts.items() if part is not None})
@@ -75,16 +80,18 @@ class Trace:
         return self.labels["encoder" if kind == "cross" else kind]
 
 
+@trained_or_pair
 def trace(model: Model, params: Tree, batch: Batch, *, example: int = 0, labels: Labels = NUMBERS) -> Trace:
-    """Run one example of a batch and return everything there is to see."""
+    """Run one example of a batch and return everything there is to see; a trained model stands for `model, params`."""
     batch = flat_batch(batch)
     _check_example(example, batch.tokens.shape[0])
     one = Batch(*(None if part is None else part[example][None] for part in batch))
     return trace_each(model, params, one, labels=labels)[0]
 
 
+@trained_or_pair
 def trace_each(model: Model, params: Tree, batch: Batch, *, labels: Labels = NUMBERS) -> list[Trace]:
-    """Run a whole batch at once and return the trace of every example."""
+    """Run a whole batch at once and return the trace of every example; see `trace`."""
     run = watch(model, params, flat_batch(batch), labels=labels)
     return [trace_of(run, number) for number in range(len(run.logits))]
 

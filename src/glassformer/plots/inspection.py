@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from ..interpret import NUMBERS, Labels, Logit, Trace
 from ..interpret.trace import flat_batch
 from ..models import Batch, Encoder, Model
+from ..trained_or_pair import trained_or_pair
 from .attention_maps import MOST_HEADS, attention_grid, attention_heads, full_against_causal
 from .heads import detector_maps, head_positions, head_specialization
 from .labels import visible
@@ -34,6 +35,7 @@ Sketches = Iterator[tuple[str, Callable[[], Figure]]]
 """Names of files, with what draws the figure."""
 
 
+@trained_or_pair
 def inspect_model(
     model: Model,
     params: Tree,
@@ -48,6 +50,8 @@ def inspect_model(
     progress: Callable[[int, int, str], None] | None = None,
 ) -> list[Path]:
     """Draw everything there is to see of one example into `folder`, and return the files.
+
+    A trained model stands for `model` and `params`, and knows its labels.
 
     example    which one of the batch is drawn; what the heads and layers do is averaged over all of them
     labels     names of the ids

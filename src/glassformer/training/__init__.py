@@ -3,6 +3,7 @@
 Optimizers and what they are made of are pure functions over trees of NumPy or JAX arrays.
 """
 
+from ..arguments import public
 from ..sources import snapshot
 from .checkpoint import BEST, LATEST, Checkpoint, checkpoint_path, list_checkpoints, load_checkpoint, save_checkpoint
 from .curvature import ExampleGradients, NoiseScale, gradient_noise_scale, hvp, per_example_gradients
@@ -23,5 +24,6 @@ __all__ = [
     "suitable_threads", "training_steps",
 ]  # fmt: skip
 __dir__ = __all__.copy
+public(globals(), set(__all__) - {"StepRecord"}, has_makers=True)  # one is made at every step
 
 snapshot(__name__)

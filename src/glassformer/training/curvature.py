@@ -5,6 +5,8 @@
     per_example_gradients(model, params, batch)         one gradient for each example
     gradient_noise_scale(model, params, batch)          the batch size beyond which larger batches gain little
 
+A trained model stands for `model, params` in all of them.
+
 The gradients are derived by hand, so they are ordinary functions of the parameters, and the complex step differentiates
 them once more: H v = Im grads(params + i h v) / h, exact to rounding because nothing is subtracted.
 """
@@ -17,6 +19,7 @@ from ..arrays import Array, Tree
 from ..dispatch import use_engine
 from ..errors import ConfigError, ShapeError
 from ..models import Batch, Model
+from ..trained_or_pair import trained_or_pair
 from ..tree import flatten, tree_map
 
 STEP = 1e-30
@@ -44,6 +47,7 @@ class NoiseScale(NamedTuple):
     squared_norm: float
 
 
+@trained_or_pair
 def hvp(model: Model, params: Tree, batch: Batch, vector: Tree) -> Tree:
     """Return the product of the Hessian of the mean loss with a vector, a tree like the parameters.
 
@@ -72,6 +76,7 @@ def hvp(model: Model, params: Tree, batch: Batch, vector: Tree) -> Tree:
     return tree_map(lambda g: np.imag(g) / STEP, grads)
 
 
+@trained_or_pair
 def per_example_gradients(model: Model, params: Tree, batch: Batch) -> ExampleGradients:
     """Return the loss and the gradients of every example of a batch, each as if it were a batch of one.
 
@@ -83,6 +88,7 @@ def per_example_gradients(model: Model, params: Tree, batch: Batch) -> ExampleGr
     return ExampleGradients(losses, tree_map(lambda *leaves: np.stack(leaves), *(grads for _, grads in results)))
 
 
+@trained_or_pair
 def gradient_noise_scale(model: Model, params: Tree, batch: Batch) -> NoiseScale:
     """Estimate the gradient noise scale from the examples of one batch: trace(Σ) / |G|².
 

@@ -19,7 +19,7 @@ Score: TypeAlias = Callable[[Tree, Batch], tuple[Any, Array]]
 """From parameters and a batch to its loss, and its likeliest classes or which of its answers are right, (B,)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """A model against a data set.
 
@@ -40,6 +40,25 @@ class Evaluation:
     confusion: tuple[tuple[int, ...], ...] = ()
     error: float | None = None
 
+    def __repr__(self) -> str:
+        figures = {
+            name: getattr(self, name) for name in ("loss", "error", "accuracy", "learned", "examples", "targets")
+        }
+        said = [
+            f"{name}={value if isinstance(value, int) else f'{value:.6g}'}"
+            for name, value in figures.items()
+            if value is not None
+        ]
+        if self.groups:
+            some = [f"{name!r}: {share:.4g}" for name, share in list(self.groups.items())[:SHOWN]]
+            said.append(f"groups={{{', '.join(some + ['…'] * (len(self.groups) > SHOWN))}}}")
+        if self.confusion:
+            said.append(f"confusion of {len(self.confusion)} classes")
+        return f"Evaluation({', '.join(said)})"
+
+
+SHOWN = 8
+"""Groups that the repr of an evaluation shows."""
 
 PARTS = 16
 """A sample is measured in at least this many parts, whose losses say how uncertain their mean is."""
