@@ -1,10 +1,11 @@
 """How results are compared: by one relative error, and with PyTorch's values and gradients."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from glassformer.tree import flatten
 from oracles import require
 
 
@@ -24,6 +25,23 @@ def assert_close(actual: Any, expected: Any, limit: float = 1e-12) -> None:
     """Refuse arrays whose error is above the limit or not a number."""
     found = error(actual, expected)
     assert found <= limit, f"error {found:.3g} is above {limit:.3g}"
+
+
+def assert_same(have: Any, want: Any, limit: float | Mapping[Any, float] = 1e-12) -> None:
+    """Refuse trees that differ in a name, a type, a shape, or by more than a limit; whole numbers must be equal.
+
+    limit   of their errors; by the types of their arrays, where it is a table
+    """
+    assert type(have) is type(want)
+    have, want = flatten(have), flatten(want)
+    assert have.keys() == want.keys()
+    for name, x in want.items():
+        assert np.asarray(have[name]).dtype == np.asarray(x).dtype, name
+        if np.asarray(x).dtype.kind not in "fc":
+            np.testing.assert_array_equal(have[name], x, err_msg=name)
+            continue
+        found = error(have[name], x)
+        assert found <= (limit[x.dtype] if isinstance(limit, Mapping) else limit), f"{name}: error {found:.3g}"
 
 
 def torch_gradients(

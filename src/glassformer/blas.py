@@ -1,4 +1,4 @@
-"""How many threads compute: those of BLAS, one of them while somebody asks for it, and the cores of the engine cpu.
+"""How many threads compute: those of BLAS, limited to one inside some blocks, and the cores of the engine cpu.
 
 BLAS has one number of threads for the whole process. The first block to open notes it and sets it to one, and
 the last to close puts it back, in any order and from any thread.

@@ -74,7 +74,7 @@ def sha256_of(path: Path) -> str:
 
 def flush(path: Path) -> None:
     """Wait until a file, or the list of names in a folder, is on the disk."""
-    if path.is_dir() and os.name == "nt":  # Windows writes folders by itself and lets no one open them
+    if path.is_dir() and os.name == "nt":  # Windows writes folders by itself, and they cannot be opened there
         return
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:

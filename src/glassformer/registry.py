@@ -47,7 +47,7 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
     "schedule": ("constant", "cosine", "linear", "inverse_sqrt"),
     "loss": ("cross_entropy",),
 }
-"""What may be chosen without anybody's doing."""
+"""What may be chosen without registering it."""
 
 PARTS = {"activation": "forward, backward", "norm": "make", "positions": "make", "block": "block"}
 """What the config of a model chooses by name, and users may register; and what is registered under the name."""

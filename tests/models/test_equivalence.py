@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compare import assert_close
+from compare import assert_close, assert_same
 from glassformer.models import build
 from glassformer.models.decoder import Decoder
 from glassformer.models.model import Batch
@@ -31,13 +31,6 @@ CHOSEN = [
     "encoder-decoder (T5)",
     "encoder-decoder (original)",
 ]
-
-
-def assert_same(actual, expected, limit=1e-12):
-    actual, expected = flatten(actual), flatten(expected)
-    assert actual.keys() == expected.keys()
-    for name, x in expected.items():
-        assert_close(actual[name], x, limit)
 
 
 def cut(case, row):

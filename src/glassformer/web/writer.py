@@ -94,7 +94,7 @@ class PageWriter(NamedTuple):
 
 
 def writer_of(session: RunSession, size: int, *, chats: bool) -> PageWriter:
-    """Return what writes with the changes of a session, behind a text, or a conversation, of so many tokens."""
+    """Return what writes with the changes of a session, behind a text or a conversation of `size` tokens."""
     run, limits = session.run, []
     inputs: list[Change] = []
     values: list[Change] = []

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from compare import assert_same
 from engines.cpu.kernel_cases import normal
 from glassformer.dispatch import use_engine
 from glassformer.engines.cpu import ENGINE
 from glassformer.engines.cpu.cores import at_most
 from glassformer.ops import CAUSAL, Pattern, rotary_angles
-from glassformer.tree import flatten, tree_map
+from glassformer.tree import tree_map
 
 LIMITS = {"float32": 1e-5, "float64": 1e-12}
 
@@ -26,19 +27,6 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 def in_kind(tree, kind):
     return tree_map(lambda x: x.astype(kind) if getattr(x, "dtype", np.dtype(int)).kind == "f" else x, tree)
-
-
-def assert_same(have, want, limit):
-    """Refuse trees that differ in a name or by more than rounding of their largest numbers."""
-    have, want = flatten(have), flatten(want)
-    assert have.keys() == want.keys()
-    for name, x in want.items():
-        assert (np.shape(have[name]), have[name].dtype) == (np.shape(x), x.dtype), name
-        finite = np.isfinite(x)
-        np.testing.assert_array_equal(have[name][~finite], x[~finite], err_msg=name)
-        scale = max(1.0, np.max(np.abs(x[finite]), initial=0.0))
-        difference = have[name][finite].astype(np.float64) - x[finite].astype(np.float64)
-        assert np.max(np.abs(difference), initial=0.0) <= limit * scale, name
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compare import assert_same
 from engines.cpu.fused_cases import LIMITS as LAYER_LIMITS
-from engines.cpu.fused_cases import assert_same as assert_same_trees
 from engines.cpu.fused_cases import in_kind
 from engines.cpu.kernel_cases import KERNELS, PAIRS, PATTERNS, SINGLES, case_of, normal
 from glassformer import ops
@@ -37,23 +37,6 @@ def by_kernel(case):
     return replace(case, op=KERNELS[case.op.__name__], backward=KERNELS[case.backward.__name__])
 
 
-def assert_same(have, want):
-    """Refuse results, or records of results, that differ in a name, a type, a shape or more than rounding."""
-    assert type(have) is type(want)
-    have, want = flatten(have), flatten(want)
-    assert have.keys() == want.keys()
-    for name, expected in want.items():
-        found = have[name]
-        assert (found.shape, found.dtype) == (expected.shape, expected.dtype), name
-        finite = np.isfinite(expected)
-        np.testing.assert_array_equal(found[~finite], expected[~finite], err_msg=name)
-        if expected.dtype.kind != "f":
-            np.testing.assert_array_equal(found, expected, err_msg=name)
-        elif finite.any():
-            largest = max(1.0, np.max(np.abs(expected[finite])))
-            assert np.max(np.abs(found[finite] - expected[finite])) <= LIMITS[expected.dtype] * largest, name
-
-
 def computed(case, dy=None):
     """The result, the record and the gradients of a case, for a random dy unless given."""
     y, saved = case.forward()
@@ -73,12 +56,12 @@ def assert_kernel_equals_op(case, *, covered=True):
     before = tree_map(np.copy, (case.arrays, saved, dy))
     kernel = by_kernel(case) if covered else case
     kernel_y, kernel_saved, kernel_grads, _ = computed(kernel, dy)
-    assert_same(kernel_y, y)
-    assert_same(kernel_saved, saved)
-    assert_same(kernel_grads, grads)
-    assert_same(kernel.gradients(dy, saved), grads)
+    assert_same(kernel_y, y, LIMITS)
+    assert_same(kernel_saved, saved, LIMITS)
+    assert_same(kernel_grads, grads, LIMITS)
+    assert_same(kernel.gradients(dy, saved), grads, LIMITS)
     with use_engine("numpy"):
-        assert_same(case.gradients(dy, kernel_saved), grads)
+        assert_same(case.gradients(dy, kernel_saved), grads, LIMITS)
     for name, copy in flatten(before).items():  # nobody wrote to what they were given
         np.testing.assert_array_equal(flatten((case.arrays, saved, dy))[name], copy, err_msg=name)
 
@@ -147,7 +130,7 @@ def test_kernels_without_a_gradient_equal_their_ops(name, shape, kind, seed):
     before = [np.copy(x) for x in arrays]
     have, want = KERNELS[name](*arrays, **settings), getattr(ops, name).__wrapped__(*arrays, **settings)
     assert have is not NotImplemented
-    assert_same(have if isinstance(have, tuple) else (have,), want if isinstance(want, tuple) else (want,))
+    assert_same(have if isinstance(have, tuple) else (have,), want if isinstance(want, tuple) else (want,), LIMITS)
     for x, copy in zip(arrays, before, strict=True):
         np.testing.assert_array_equal(x, copy)
 
@@ -192,4 +175,4 @@ def test_the_engines_agree_on_layers_and_models(case, kind):
     have = case.forward(), case.gradients()
     with use_engine("numpy"):
         want = case.forward(), case.gradients()
-    assert_same_trees(have, want, LAYER_LIMITS[kind])
+    assert_same(have, want, LAYER_LIMITS[kind])

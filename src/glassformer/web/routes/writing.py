@@ -82,7 +82,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class ChatTurn:
-    """What somebody said in a conversation."""
+    """One message of a conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: str
