@@ -101,7 +101,7 @@ def test_views_say_the_same_of_a_run_that_keeps_block_checkpoints(architecture, 
     block = "decoder.blocks.1" if architecture == "encoder-decoder" else "blocks.1"
     changes = [{"word": "zero", "name": f"{block}.attention.output.x", "where": {"head": 1}}]
     entry = {"name": f"{block}.attention.attend.weights", "index": [0, 1, 2, 1]}
-    asked = {"attention": {}, "backward": {}, "outcome": {}, "run": {}, "switches": {},
+    asked = {"attention": {}, "backward": {}, "outcome": {}, "run": {}, "scene": {},
              "card": entry, "proof": entry,
              "attribution": {"token": None, "against": None, "position": -1}}  # fmt: skip
     if architecture != "encoder":  # nobody said which class it should have been

@@ -37,8 +37,9 @@ def test_every_view_opens(page, server, state):
 
 
 def test_a_head_is_switched_off_by_a_true_rerun(page, server, explorer, state):
-    visit(page, server, ".levers", **state, view="change")
-    page.get_by_role("switch", name="head 1 of attention of layer 2", exact=True).click()
+    own = "decoder" if state["model"] == "smollm2" else "encoder"
+    visit(page, server, ".scene-cards", **state, look={"scene": {own: {"open": 2, "head": 1}}})
+    page.get_by_role("button", name="What happens without head 1?").click()
     page.wait_for_selector("#strip .token")
     assert page.locator(".token:has-text('altered nothing')").count() == 0
     found = explorer.session(read_state({**state, "changes": told(page)["changes"]}))

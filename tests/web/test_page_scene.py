@@ -155,6 +155,21 @@ def test_a_weight_is_dragged_or_typed_and_its_row_still_sums_to_one(page, server
     assert page.locator(".scene-story").inner_text().startswith("With weight 0.9 from")
 
 
+def test_a_sublayer_a_norm_and_a_token_are_switched_off_where_they_stand(page, server):
+    opened(page, server, "decoder", look={"scene": {"zoom": "blocks.0.feed_forward"}})
+    page.get_by_role("button", name="What happens without this sublayer?").click()
+    page.wait_for_selector(".scene-story:has-text('Without the feed-forward of block 0, ')")
+    page.get_by_role("button", name="Switch this sublayer on again").click()
+    page.wait_for_selector(".scene-story:has-text('The likeliest')")
+    page.get_by_role("button", name="norm", exact=True).first.click()
+    page.get_by_role("button", name="What happens without this norm?").click()
+    page.wait_for_selector(".scene-story:has-text('Without blocks.0.attention_norm, ')")
+    page.locator(".scene-token").nth(2).click()
+    page.get_by_role("button", name="Zeros for its vector").click()
+    page.wait_for_selector("#strip:has-text('without the vector of “r” at 2')")
+    assert [one["word"] for one in told(page)["changes"]] == ["put", "put", "zero"]
+
+
 def test_another_token_is_typed_at_its_lane_and_the_loss_asks_for_it(page, server, explorer):
     opened(page, server, "decoder")
     page.locator(".scene-token").nth(4).click()

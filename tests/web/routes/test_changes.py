@@ -52,8 +52,8 @@ def test_a_second_text_is_shown_as_it_is_read(explorer):
 
 @pytest.mark.parametrize("architecture", TASKS)
 def test_the_outcome_has_both_probabilities(explorer, architecture):
-    off = ask(explorer, "switches", {"state": state(architecture)})["rows"][0]["parts"][0]["off"]
-    asked = state(architecture, changes=off)
+    block = "decoder.blocks.0" if architecture == "encoder-decoder" else "blocks.0"
+    asked = state(architecture, changes=[{"word": "zero", "name": f"{block}.attention"}])
     found = ask(explorer, "outcome", {"state": asked, "position": -1})
     seen = explorer.session(read_state(asked))
     row = (0,) if architecture == "encoder" else (0, -1)
@@ -80,19 +80,24 @@ def test_another_position_has_its_own_outcome(explorer):
         ask(explorer, "outcome", {"state": state("decoder"), "position": 99})
 
 
+def switches(explorer, architecture):
+    """Return what each station of the scene can be switched off by, by name and title."""
+    found = ask(explorer, "scene", {"state": state(architecture)})["parts"]
+    stations = [one for part in found for one in [*part["start"], *part["end"], *inside(part)]]
+    return {(one["name"], off["title"]): off["changes"] for one in stations for off in one["off"]}
+
+
+def inside(part):
+    return [one for block in part["blocks"] for one in block["stations"]]
+
+
 @pytest.mark.parametrize("architecture", TASKS)
 def test_every_switch_can_be_thrown(explorer, architecture):
-    found = ask(explorer, "switches", {"state": state(architecture)})
+    found = switches(explorer, architecture)
     run = explorer.session(read_state(state(architecture))).run
-    levers = [one["off"] for one in found["rest"]]
-    for row in found["rows"]:
-        for part in row["parts"]:
-            levers += [part["off"], *([part["norm"]] if part["norm"] else []), *part["heads"]]
-    levers += [token["off"] for part in found["tokens"] for token in part["tokens"]]
     layers = {"encoder": 2, "decoder": 2, "encoder-decoder": 4}[architecture]
-    assert len(found["rows"]) == layers
-    assert len(levers) > layers * (run.heads + 3)
-    for off in levers[:: 1 if architecture == "decoder" else 4]:
+    assert len(found) > 4 * layers
+    for off in list(found.values())[:: 1 if architecture == "decoder" else 4]:
         changed = explorer.session(read_state(state(architecture, changes=off)))
         assert not np.array_equal(changed.run.logits, run.logits), off
         assert changed.idle == []
@@ -100,8 +105,8 @@ def test_every_switch_can_be_thrown(explorer, architecture):
 
 
 def test_a_norm_that_is_off_leaves_gamma_and_beta(explorer):
-    part = ask(explorer, "switches", {"state": state("decoder")})["rows"][1]["parts"][0]
-    run = explorer.session(read_state(state("decoder", changes=part["norm"]))).run
+    off = switches(explorer, "decoder")["blocks.1.attention_norm", "this norm"]
+    run = explorer.session(read_state(state("decoder", changes=off))).run
     gamma, beta = (run.params["blocks"][1]["attention_norm"][name] for name in ("gamma", "beta"))
     np.testing.assert_allclose(
         run["blocks.1.attention_norm"], gamma * run["blocks.1.attention_norm.x"] + beta, rtol=1e-15

@@ -1,4 +1,4 @@
-// Ablate and patch: everything that can be switched off, one at a time for all of a kind, and a form for any other change.
+// Ablate and patch: one change at a time for all heads or vectors, and a form for any change that has no place in the scene.
 
 import { make, section } from "./dom.js";
 import { kept, live } from "./kept.js";
@@ -8,7 +8,6 @@ import { keepSteady } from "./steady.js";
 import { changeForm } from "./change_form.js";
 import { sceneStory } from "./scene_answers.js";
 import { sweepBox } from "./sweeps.js";
-import { switchGrid } from "./switches.js";
 
 export const changeView = { id: "change", title: "Ablate and patch", draw: drawChange };
 
@@ -17,11 +16,9 @@ function drawChange(place, page) {
   const told = (state().changes.length ? ask("outcome", { state: runState() }) : Promise.resolve(null)).then((outcome) => story.append(...[sceneStory(page, outcome)].flat())).catch((error) => story.append(error.message));
   place.append(story);
   if (kept) { place.append(make("p", { class: "quiet" }, live.title)); return; }
-  const grid = switchGrid();
   place.append(
-    section("Switched off", "A layer or head that is off adds nothing; a norm that is off neither centers nor scales; a token that is off starts from a zero vector.", grid),
     section("One at a time", "One run for each head that is switched off, or for each vector of the stream that is taken from a second text.", sweepBox(page)),
-    section("Any value", "A value of the run, a parameter, a part of the batch, or a gradient on its way back. Leave a place empty to change all of it. Tokens, attention weights and single numbers are changed in the scene.", changeForm(page)),
+    section("Any value", "A value of the run, a parameter, a part of the batch, or a gradient on its way back. Leave a place empty to change all of it. Tokens, heads, layers, attention weights and single numbers are changed in the scene.", changeForm(page)),
   );
-  keepSteady(place, [grid.ready, told]);
+  keepSteady(place, [told]);
 }

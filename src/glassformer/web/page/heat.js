@@ -7,7 +7,7 @@ import { tile } from "./server.js";
 import { runState } from "./state.js";
 
 const NONNEGATIVE = /(weights|mask|rstd|keep|probabilities)$/;
-const LETTERS = { example: "B", head: "H", position: "T", key: "S", feature: "D", row: "R" };
+const LETTERS = { example: "B", head: "H", position: "T", query: "T", key: "S", feature: "D", row: "R" };
 const CELLS = 512; // cells along one side, at most, are asked for
 
 // settings: what, name, axes, at, rows, columns, rowLabels, columnLabels, size (pixels of a side), most (pixels of a cell), title, says (in the place
@@ -50,7 +50,7 @@ function draw(own) {
   const family = (own.what ?? "").startsWith("gradient") ? "gradient" : "value";
   const size = sizeOf(own, height, width);
   paintCells(own.canvas, cells, facts.size, top, signed, family);
-  if (own.large && size[1] / width >= 8) enlarge(own, size, (n) => inkOn(cells[n], top, signed, family));
+  if (own.large && size[1] / width >= 6) enlarge(own, size, (n) => inkOn(cells[n], top, signed, family));
   Object.assign(own.canvas.style, { width: `${size[1]}px`, height: `${size[0]}px` });
   [facts.rows, facts.columns].forEach((part, axis) => {
     const names = facts.step[axis] === 1 ? [own.rowLabels, own.columnLabels][axis]?.slice(...part) : undefined;

@@ -16,9 +16,9 @@ export function sceneAnswers(page, outcome, { x, y, width }) {
   const top = Math.max(1e-9, ...shown.flatMap((one) => [one.after, one.before ?? 0]));
   const bar = (kind, share) => make("i", { class: kind, style: { width: `${(100 * share) / top}%` } });
   const rows = shown.map((one) => make("div", { class: "scene-answer" }, make("span", { class: "word" }, visible(one.label)),
-    make("span", { class: "odds" }, one.before === undefined ? "" : `${percent(one.before)} → `, make("b", {}, percent(one.after))),
+    make("span", { class: "odds" }, one.before === undefined || percent(one.before) === percent(one.after) ? "" : `${percent(one.before)} → `, make("b", {}, percent(one.after))),
     make("span", { class: one.before === undefined ? "track" : "track both", "aria-hidden": "true" }, one.before === undefined ? null : bar("before", one.before), bar("after", one.after))));
-  const title = page.info.classes ? "class" : outcome && run.source ? `after “${run.tokens.slice(1, outcome.position + 1).map((token) => token.label).join("")}”` : run.source ? "next in the answer" : "next token";
+  const title = page.info.classes ? "class" : outcome && run.source ? whereIn(run, outcome).trim() : run.source ? "next in the answer" : "next token";
   return make("div", { class: "scene-answers", style: { left: `${x}px`, top: `${y - 28}px`, width: `${width}px` } }, make("h3", {}, title), rows,
     run.loss === null ? null : make("p", { class: "quiet" }, outcome ? `loss ${short(run.loss_before, 4)} → ${short(run.loss, 4)}` : `loss ${short(run.loss, 4)}`),
     outcome ? make("p", { class: "quiet" }, "hatched: before the changes") : null);
@@ -26,6 +26,9 @@ export function sceneAnswers(page, outcome, { x, y, width }) {
 
 const mostOf = (rows, when) => rows.reduce((most, one) => (one[when] > most[when] ? one : most), rows[0]);
 const quoted = (one) => make("b", {}, `“${visible(one.label)}”`);
+
+// Where in the answer a token is asked for.
+const whereIn = (run, { position }) => (position === 0 ? " at the start of the answer" : ` after “${run.tokens.slice(1, position + 1).map((token) => token.label).join("")}”`);
 
 // What the model answers, and what the changes did to it.
 export function sceneStory(page, outcome) {
@@ -41,7 +44,6 @@ function changedStory({ run }, { rows, moved, position }) {
   if (!rows.length) return [`what the model returns moves by ${percent(moved)} of its length.`];
   const [was, now] = [mostOf(rows, "before"), mostOf(rows, "after")];
   const [from, to] = [percent(was.before), percent(was.after)];
-  const after = run.source ? [" after ", quoted({ label: run.tokens.slice(1, position + 1).map((token) => token.label).join("") })] : [];
   const move = from === to ? [` stays at ${to}`] : [` ${was.after < was.before ? "falls" : "rises"} from ${from} to ${to}`];
-  return [quoted(was), ...after, ...move, ...(now === was ? ["."] : [". The likeliest is now ", quoted(now), `, with ${percent(now.after)}.`])];
+  return [quoted(was), run.source ? whereIn(run, { position }) : "", ...move, ...(now === was ? ["."] : [". The likeliest is now ", quoted(now), `, with ${percent(now.after)}.`])];
 }

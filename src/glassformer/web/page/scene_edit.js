@@ -6,11 +6,12 @@ import { kept } from "./kept.js";
 import { page } from "./page.js";
 import { tokenPicker } from "./picker.js";
 import { state } from "./state.js";
-import { oneChange, tryChanges } from "./trials.js";
+import { areMade, oneChange, toggleChanges, tryChanges } from "./trials.js";
 
 // A small form at a token: another one in its place. Where each token is asked for by the one before it, the question may follow the token or stay.
-export function tokenEditor(part, position, style, close) {
+export function tokenEditor(part, embedding, position, style, close) {
   const token = page.run[part][position];
+  const silent = [oneChange("zero", embedding, { position })];
   const asks = part === "tokens" && position > 0 && page.run.batch.includes("targets") && page.info.architecture !== "encoder";
   const follow = make("input", { type: "checkbox", checked: true });
   const put = (chosen) => {
@@ -20,7 +21,7 @@ export function tokenEditor(part, position, style, close) {
   };
   const box = make("div", { class: "scene-pop box stack", role: "dialog", "aria-label": `Another token at position ${position}`, style, onkeydown: (event) => { if (event.key === "Escape") { event.stopPropagation(); close(); } } },
     tokenPicker({ title: `In the place of “${visible(token.label)}”, position ${position}`, part, onpick: put, enters: true }),
-    asks ? make("label", { class: "check" }, follow, "the loss asks for it, too") : null, make("div", { class: "row" }, button("Close", close)));
+    asks ? make("label", { class: "check" }, follow, "the loss asks for it, too") : null, make("div", { class: "row" }, button(areMade(silent) ? "Give it its vector again" : "Zeros for its vector", () => toggleChanges(silent)), button("Close", close)));
   requestAnimationFrame(() => box.querySelector("input")?.focus({ preventScroll: true }));
   return box;
 }

@@ -68,11 +68,11 @@ function headMap(own, what, step, [title, under]) {
   const full = step === "products" ? name : `${name}.attend.${step}`;
   const says = step === "scores" && what === "value" ? `q · k times ${short(own.scale)}${has(`${name}.attend.bias`) ? " plus a bias" : ""}; hatched: may not look` : under;
   const count = Math.max(windows.query[1] - windows.query[0], windows.key[1] - windows.key[0]);
-  const room = own.wide > 1000 ? Math.min(900, own.wide) / 3 + (own.wide > 1600 ? 160 : 40) : Math.min(own.wide - 70, 420);
+  const room = own.wide > 1000 ? Math.min(620, own.wide / 3 - 48) : Math.min(own.wide - 70, 460); // three beside each other
   const whole = (side, size) => (windows[side][1] - windows[side][0] === size ? {} : { [side === "query" ? "rows" : "columns"]: windows[side] });
   const map = heat({
-    name: full, what: step === "products" ? "products" : what, at: [0, head], ...whole("query", kind.queries.length), ...whole("key", kind.keys.length), axes: ["example", "head", "position", "key"],
-    rowLabels: kind.queries, columnLabels: kind.keys, size: Math.max(room, count * 8), most: 40, large: true, title, says, least: step === "weights" && what === "value" ? 0.25 : 0,
+    name: full, what: step === "products" ? "products" : what, at: [0, head], ...whole("query", kind.queries.length), ...whole("key", kind.keys.length), axes: ["example", "head", "query", "key"],
+    rowLabels: kind.queries, columnLabels: kind.keys, size: Math.max(room, count * 6), most: 40, large: true, title, says, least: step === "weights" && what === "value" ? 0.25 : 0,
     mask: step !== "products" && has(`${name}.attend.mask`) ? `${name}.attend.mask` : undefined,
     onpoint: (cursor) => pointAt(own, cursor && [cursor[0] + windows.query[0], cursor[1] + windows.key[0]]),
     onpick: ([, , query, key]) => {

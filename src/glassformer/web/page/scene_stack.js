@@ -98,12 +98,12 @@ export class StackPicture {
     if (!adds.length) return "";
     const parts = adds.map((one) => [one.part.replace("_", "-"), this.found.growth[one.name]]).sort((a, b) => b[1] - a[1]);
     const [[most, share], ...rest] = parts;
-    return `In block ${this.open}, the ${most} adds ${rest.length ? "most: " : ""}${short(share, 2)} times the length of the stream${rest.map(([name, other]) => ` (${name} ${short(other, 2)})`).join("")}.`;
+    return `In block ${this.open}, the ${most} adds ${rest.length ? "most: " : ""}${short(share, 2)} times the length of the stream${rest.length ? ` (${rest.map(([name, other]) => `${name} ${short(other, 2)}`).join(", ")})` : ""}.`;
   }
 
   frame({ kind, title, x, width, part }) {
     const isClosed = part && hasTwo(this.part.blocks[this.open]) && part !== "feed_forward" && part !== this.attention;
-    const label = isClosed ? button(`open ${title}`, () => this.set({ attention: part, head: 0 }), { class: "scene-frame-title" }) : make("span", { class: "scene-frame-title" }, title);
+    const label = isClosed ? button(title, () => this.set({ attention: part, head: 0 }), { class: "scene-frame-title", "aria-label": `Open ${title}` }) : make("span", { class: "scene-frame-title" }, title);
     return make("div", { class: `scene-frame ${kind} ${part ?? ""}`, style: { left: `${x}px`, width: `${width}px`, height: `${this.plan.height - 6 - (kind === "part" ? 26 : 0)}px`, top: kind === "part" ? "22px" : "0" } }, label);
   }
 
@@ -183,7 +183,7 @@ export class StackPicture {
     if (!isOn || live.disabled || this.page.info.reads === false) return;
     const row = lane - this.plan.lanes[0];
     const close = () => { this.pop?.remove(); token.focus(); };
-    this.pop = tokenEditor(this.part.tokens, lane, { left: `${this.plan.label + 4}px`, top: `${this.plan.top + (row + 1) * this.plan.lane + 4}px` }, close);
+    this.pop = tokenEditor(this.part.tokens, this.part.start[0].name, lane, { left: `${this.plan.label + 4}px`, top: `${this.plan.top + (row + 1) * this.plan.lane + 4}px` }, close);
     this.picture.append(this.pop);
   }
 
@@ -207,7 +207,7 @@ export class StackPicture {
     const canvas = make("canvas", { "aria-hidden": "true" });
     const card = make("button", { type: "button", class: "scene-card", "aria-pressed": String(layer === this.open && head === this.head), "aria-label": layer === this.open ? `head ${head}` : `block ${layer}, head ${head}`, "data-key": `${this.key} head ${layer} ${head}`,
       onclick: () => this.set({ open: layer, head }) }, canvas, make("span", {}, `head ${head}`), make("small", {}, ""));
-    card.load = () => this.load(canvas, { ...station, width: 52, height: 52, isLane: true }, { head });
+    card.load = () => this.load(canvas, { ...station, width: 52, height: 52, isLane: true }, { head, fades: false });
     if (layer === this.open) this.loads.push(card.load());
     return card;
   }
@@ -232,10 +232,10 @@ export class StackPicture {
     return box;
   }
 
-  async load(canvas, place, { head = this.head } = {}) {
+  async load(canvas, place, { head = this.head, fades = this.fades } = {}) {
     try {
       const whats = place.kind === "weights" && this.whats.length > 1 ? this.whats.slice(0, 1) : this.whats;
-      const found = await loadStrip(canvas, place, this.plan, whats, { head, fades: this.fades });
+      const found = await loadStrip(canvas, place, this.plan, whats, { head, fades });
       if (!canvas.dataset.name) return;
       this.tiles.set(place.name, found);
       if (place.kind === "weights") await this.lines(place, head);
@@ -272,7 +272,7 @@ export class StackPicture {
   hint() {
     const of = this.page.run.of;
     const gradients = this.what === "gradient" && this.lengths[this.part.start[0].name];
-    if (!gradients) return "Point at a token to follow it. Click a cell for its card, a name for the whole tensor, a block to open it.";
+    if (!gradients) return !this.isLast ? "" : "Point at a token to follow it. Click a cell for its card, a name for the whole tensor, a block to open it.";
     const most = gradients.indexOf(Math.max(...gradients));
     return `The gradient of ${of?.title ?? "the loss"} is largest at “${this.words[most]}” (position ${most}): length ${short(gradients[most])} in the embedding.`;
   }

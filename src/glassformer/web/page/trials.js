@@ -59,6 +59,7 @@ export function changeInWords(one) {
   if (inside?.[4] === "attend.mask" && key !== undefined) return `with “${wordAt(one, at, false)}” ${one.value ? "allowed" : "not allowed"} to look at “${wordAt(one, key, true)}” in ${ofHead} of ${place}`;
   if (inside?.[4] === "attend.weights" && key !== undefined && one.word === "put") return `with weight ${one.value} from “${wordAt(one, at, false)}” (${at}) to “${wordAt(one, key, true)}” (${key}) in ${ofHead} of ${place}`;
   if (inside?.[4] === "attend.weights" && at !== undefined && one.word === "scale") return `with the attention of “${wordAt(one, at, false)}” (${at}) times ${short(one.value)} in ${ofHead} of ${place}`;
+  if (one.word === "zero" && /^(source_)?embedding$/.test(one.name) && at !== undefined) return `without the vector of “${wordAt(one, at, false)}” at ${at}`;
   const neuron = inside?.[4] === "down.x" && one.where?.feature !== undefined;
   const named = inside && !inside[4] ? `the ${PARTS[inside[3]]} of ${place}` : inside?.[4] === "output.x" && head !== undefined ? `${ofHead} of ${place}` : neuron ? `neuron ${one.where.feature} of ${place}` : one.name;
   const told = Object.entries(one.where ?? {}).filter(([axis]) => axis !== "example" && !(axis === "head" && named !== one.name) && !(neuron && axis === "feature"));
@@ -67,7 +68,7 @@ export function changeInWords(one) {
 }
 
 function wordAt({ name }, position, isKey) {
-  const part = name.startsWith("encoder.") || (isKey && name.includes("cross_attention")) ? "source" : "tokens";
+  const part = /^(encoder\.|source)/.test(name) || (isKey && name.includes("cross_attention")) ? "source" : "tokens";
   return visible((page.run?.[part] ?? page.run?.tokens)?.[position]?.label ?? String(position));
 }
 
@@ -76,6 +77,8 @@ export function changesInWords(list) {
   const targets = list.filter((one) => one.name !== "targets");
   const [first] = targets.length ? targets : list;
   const rest = targets.filter((one) => one.word !== "scale" || !one.name.endsWith("attend.weights"));
-  const text = rest.length === 1 ? changeInWords(rest[0]) : targets.length > 1 ? `with these ${targets.length} changes` : changeInWords(first);
+  const [norm] = new Set(targets.map((one) => /^(.+norm)\.(?:mean|rstd|rrms)$/.exec(one.name)?.[1]));
+  const isNorm = norm && targets.every((one) => one.word === "put" && one.name.startsWith(`${norm}.`));
+  const text = isNorm ? `without ${norm}` : rest.length === 1 ? changeInWords(rest[0]) : targets.length > 1 ? `with these ${targets.length} changes` : changeInWords(first);
   return text[0].toUpperCase() + text.slice(1);
 }

@@ -15,13 +15,14 @@ from ..jobs import Job, Work
 from ..memory_budget import tidied
 from ..router import route
 from ..state import Asked, PageState, Stepped
-from .changes import EMBEDDINGS
 from .runs import said_of, tokens_of
 from .sweeps import measured
 from .tiles import statistics
 
 TOLERANCE = 1e-3
 """Largest error of integrated gradients, relative to the larger of 1 and their sum; the page shows it."""
+EMBEDDINGS = {"source_embedding": "source", "embedding": "tokens"}
+"""Where the stream begins, by the part of the batch that is read there."""
 
 
 @route("backward")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...interpret.scene import SAYS, growth, lengths, scene
+from ...interpret import Run
+from ...interpret.scene import SAYS, Station, growth, lengths, scene
 from ..explorer import RunSession
 from ..router import route
+from ..state import POSITIONS
 
 WIDE = ("embedding", "stream", "adds", "vectors")
 """Stations that are drawn as wide as their vectors are long."""
@@ -18,7 +20,7 @@ def describe_scene(session: RunSession) -> dict[str, Any]:
     run = session.run
 
     def fields(one: Any) -> dict[str, Any]:
-        return {**one._asdict(), "shape": list(run.spec(one.name).shape)}
+        return {**one._asdict(), "shape": list(run.spec(one.name).shape), "off": _switches(session.plain, one)}
 
     parts = [
         {"stack": one.stack, "tokens": one.tokens, "start": [*map(fields, one.start)], "end": [*map(fields, one.end)],
@@ -36,3 +38,23 @@ def stream_lengths(session: RunSession, what: str) -> dict[str, list[float]]:
         stations = [*part.start, *(one for block in part.blocks for one in block.stations), *part.end]
         found |= {one.name: lengths(session.array(what, one.name)) for one in stations if one.kind in WIDE}
     return found
+
+
+def _switches(run: Run, one: Station) -> list[dict[str, Any]]:
+    """Return what can be switched off at a station: in words, with the changes that silence it."""
+    found = {"this sublayer": [_change("zero", one.name)] if one.kind == "adds" else []}
+    norms = {"this norm": one.name, "the norm of the embedding": f"{one.name}.norm"}
+    found |= {title: _norm_off(run, name) for title, name in norms.items()}
+    if one.kind == "embedding" and run.model.config.positions != "none":
+        found[f"{run.model.config.positions} positions"] = [_change("zero", POSITIONS)]
+    return [{"title": title, "changes": changes} for title, changes in found.items() if changes]
+
+
+def _norm_off(run: Run, name: str) -> list[dict[str, Any]]:
+    """Return the changes with which a norm takes away no mean and divides by nothing: y = gamma · x + beta."""
+    statistics = {"mean": 0.0, "rstd": 1.0, "rrms": 1.0}
+    return [_change("put", f"{name}.{word}", value) for word, value in statistics.items() if f"{name}.{word}" in run]
+
+
+def _change(word: str, name: str, value: float = 0) -> dict[str, Any]:
+    return {"word": word, "name": name, "where": {}, "value": value, "other": ""}
