@@ -51,7 +51,7 @@ def looks(model: str) -> dict[str, dict[str, Any]]:
         "scene-backward": {"look": {"scene": {"shown": "gradients"}}},
         "scene-both": {"look": {"scene": {"shown": "both"}}},
         "scene-changed": {"changes": [head], "look": {"scene": {"shown": "change"}}},
-        **{view: {"view": view} for view in ("lens", "attention", "change", "backward", "writing", "tours", "share")},
+        **{view: {"view": view} for view in ("lens", "change", "backward", "writing", "share")},
         "change-made": {"view": "change", "changes": [head]},
         "training": {"view": "training", "look": {"training": {"course": f"runs/{model}"} if model in TRAINED else {}}},
     }

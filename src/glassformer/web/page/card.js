@@ -42,13 +42,16 @@ export async function openCard(one, { back = false, quiet = false, wait = false 
   }
 }
 
+// Returns whether there was one to close.
 export function closeCard() {
+  const wasOpen = !cardPlace().hidden;
   look("card", { open: null });
   before.length = 0;
   const focused = cardPlace().contains(document.activeElement);
   hideCard();
   if (focused && opener?.isConnected) opener.focus({ preventScroll: true });
   else if (focused) document.getElementById("view").focus({ preventScroll: true });
+  return wasOpen;
 }
 
 export function redrawCard() {

@@ -14,13 +14,13 @@ import { drawSteps } from "./scene_steps.js";
 import { shareView } from "./share.js";
 import { trainingView } from "./training.js";
 import { writingView } from "./writing.js";
-import { drawTour, toursView } from "./tours.js";
+import { drawGuide, guideButton, leaveGuide } from "./guide.js";
 import { changeInWords } from "./trials.js";
 
 // {id, title, draw(place, page)}: four places, of which Experiments has several views; the guide and sharing stand beside them.
-const VIEWS = [sceneView, lensView, changeView, backwardView, trainingView, writingView, toursView, shareView];
+const VIEWS = [sceneView, lensView, changeView, backwardView, trainingView, writingView, shareView];
 const EXPERIMENTS = ["lens", "change", "backward"];
-const BESIDE = ["tours", "share"];
+const BESIDE = ["share"];
 const $ = (id) => document.getElementById(id);
 const BAD_ADDRESS = "This address could not be read: it may have been cut short. The page starts from the beginning.";
 let offers = [];
@@ -140,7 +140,7 @@ function drawView() {
   }
   fill($("view"), place);
   drawSteps(own.id === "scene").catch((error) => tell(error.message));
-  drawTour(page);
+  drawGuide(page);
 }
 
 function emptyView() {
@@ -211,7 +211,7 @@ function drawTabs() {
     const own = VIEWS.filter((view) => EXPERIMENTS.includes(view.id));
     const places = VIEWS.filter((view) => !EXPERIMENTS.includes(view.id) && !BESIDE.includes(view.id)).map(tab);
     if (own.length) places.splice(1, 0, button("Experiments", () => go(own[0].id), { id: "tab-experiments" }));
-    fill($("views"), places, make("span", { class: "grow" }), VIEWS.filter((view) => BESIDE.includes(view.id)).map(tab));
+    fill($("views"), places, make("span", { class: "grow" }), guideButton(), VIEWS.filter((view) => BESIDE.includes(view.id)).map(tab));
     fill($("experiments"), own.map(tab));
   }
   $("experiments").hidden = !isExperiment;
@@ -241,7 +241,7 @@ function chip(text, idle, remove) {
 function shortcut(event) {
   if (/^(input|textarea|select)$/i.test(event.target.tagName)) return;
   if ((event.ctrlKey || event.metaKey) && event.key === "z") { event.preventDefault(); (event.shiftKey ? redo : undo)(); }
-  if (event.key === "Escape") closeCard();
+  if (event.key === "Escape" && !closeCard()) leaveGuide();
   if (!event.ctrlKey && !event.metaKey && !event.altKey && /^[1-9]$/.test(event.key) && VIEWS[event.key - 1]) change({ view: VIEWS[event.key - 1].id }, { undoable: false });
 }
 

@@ -3,6 +3,7 @@
 
 import { openCard } from "./card.js";
 import { button, fill, make } from "./dom.js";
+import { beginTour } from "./guide.js";
 import { heat } from "./heat.js";
 import { kept, live } from "./kept.js";
 import { page } from "./page.js";
@@ -68,7 +69,7 @@ function welcome() {
   const way = (title, act, settings) => button(title, () => { known(); act(); }, settings);
   const box = make("div", { class: "box row welcome" },
     make("p", { class: "quiet" }, "This is one run of the model on the text above, from the tokens on the left to its answer on the right. Every strip of color is a vector that it computed."),
-    way("I am new to this", () => change({ view: "tours" }, { undoable: false }), { class: "main" }),
+    way("I am new to this", () => beginTour("first"), { class: "main" }),
     page.run.loss === null && !page.run.next ? null : way("Show me the gradients", () => setScene({ shown: "gradients" })),
     weights ? way("I want to change something", () => setScene({ zoom: weights.name }), live) : null,
     button("Close", () => { known(); box.remove(); }));

@@ -8,7 +8,7 @@ import { change, look, runState, state } from "./state.js";
 
 export const shareView = { id: "share", title: "Share", draw: drawShare };
 
-const NOT_VISITED = new Set(["share", "training", "tours"]);
+const NOT_VISITED = new Set(["share", "training"]);
 const ABOUT_NOW = new Set(["models", "job", "stop", "train", "trainings", "share", "npz", "keep"]);
 
 function drawShare(place, page) {

@@ -1,0 +1,44 @@
+"""Steps of tours: their words have the numbers of the run, and what is asked of a wrong run is refused in words."""
+
+import pytest
+
+from browser import TEXTS, state
+from glassformer.errors import ConfigError, LengthError
+from glassformer.web.router import ask
+from glassformer.web.routes.guide import words
+from glassformer.web.tours import STEPS
+
+
+def test_every_step_has_words_and_every_word_a_step():
+    assert {tour: [*steps] for tour, steps in STEPS.items()} == {
+        tour: [name for name, part in said.items() if isinstance(part, dict)] for tour, said in words().items()
+    }
+
+
+@pytest.mark.parametrize("architecture", TEXTS)
+def test_steps_are_about_the_run(explorer, architecture):
+    own = state(architecture, text="for x for" if architecture == "decoder" else TEXTS[architecture])
+    for tour in ask(explorer, "guide", {"state": own}):
+        number = 0 if not tour["lacks"] else None
+        while number is not None:
+            step = ask(explorer, "guide_step", {"state": own, "tour": tour["id"], "step": number})
+            assert not step["choices"] or 0 <= step["right"] < len(step["choices"]) == len({*step["choices"]})
+            assert all("{" not in step[part] for part in ("title", "say", "ask", "why"))
+            assert step["point"] in ("tokens", "answers", *explorer_names(explorer, own))
+            number = number + 1 if number + 1 < step["count"] else None
+
+
+def explorer_names(explorer, own):
+    return [value["name"] for value in ask(explorer, "run", {"state": own})["values"]]
+
+
+def test_what_cannot_be_walked_is_refused(explorer):
+    question = {"state": state("decoder"), "tour": "first", "step": 0}
+    with pytest.raises(ConfigError, match="there is no tour 'frist'"):
+        ask(explorer, "guide_step", {**question, "tour": "frist"})
+    with pytest.raises(LengthError, match="the tour has no step 6"):
+        ask(explorer, "guide_step", {**question, "step": 6})
+    with pytest.raises(ConfigError, match="needs an encoder-decoder"):
+        ask(explorer, "guide_step", {**question, "tour": "cross"})
+    with pytest.raises(ConfigError, match="at least three tokens"):
+        ask(explorer, "guide_step", {**question, "state": state("decoder", text="a")})
