@@ -73,7 +73,8 @@ def test_a_step_opens_its_head_makes_its_change_and_praises_a_right_answer(page,
     assert page.locator("#card").is_hidden()
     page.click("#guide button:has-text('they change')")
     page.wait_for_selector("#guide [role=status]:has-text('Not quite: nothing.')")
-    page.wait_for_selector("#strip:has-text('add 5')")
+    page.wait_for_selector("#strip .token")
+    assert [(one["word"], one["value"]) for one in told(page)["changes"]] == [("add", 5)]
     page.locator("#guide button:focus:has-text('Next')").wait_for()
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("#guide .guide-top:has-text('step 3 of')")
