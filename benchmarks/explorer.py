@@ -2,7 +2,12 @@
 
 python benchmarks/explorer.py              all rows; needs Chromium, playwright and `glassformer pull smollm2`
 python benchmarks/explorer.py --quick      without SmolLM2, and a thousand malformed requests instead of ten thousand
-python benchmarks/explorer.py --only smollm2     some rows alone: small, smollm2 or malformed
+python benchmarks/explorer.py --only pointing    some rows alone
+
+small       the first page and cards of a small run              smollm2     scenes of 32 and of 1,024 tokens, a change
+pointing    frames while one points, 64 tokens x 30 layers       memory      twenty texts, a card of each
+bounded     what 500 interactions leave in the page              exact       random cells and changes, against Python
+malformed   ten thousand malformed requests
 """
 
 import argparse
@@ -18,10 +23,10 @@ from urllib.parse import quote
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+import _explorer_limits as limits
 from browser import WIDE, chromium, served, tiny_explorer
 from glassformer.cli.output import print_table
 from glassformer.web.router import ROUTES
-from glassformer.weights.registry import resolve
 from malformed import nearly_right, not_http
 from raw_http import Line
 
@@ -31,6 +36,24 @@ LONG_TASKS = """() => {
   window.longest = 0;
   const keep = (one) => { window.longest = Math.max(window.longest, one.duration); };
   new PerformanceObserver((list) => list.getEntries().forEach(keep)).observe({type: "longtask"});
+}"""
+POINT = """async () => {
+  const places = [...document.querySelectorAll(".scene-station canvas, .scene-token")];
+  const times = [];
+  for (let n = 0; n < 240; n += 1) {
+    const place = places[(n * 7) % places.length];
+    const box = place.getBoundingClientRect();
+    const [right, down] = [((n * 13) % 97) / 97, ((n * 29) % 101) / 101];
+    const at = {clientX: box.left + right * box.width, clientY: box.top + down * box.height, bubbles: true};
+    await new Promise(requestAnimationFrame);
+    const began = performance.now();
+    for (const kind of ["pointerenter", "pointermove"]) place.dispatchEvent(new PointerEvent(kind, at));
+    document.body.getBoundingClientRect(); // with the layout that it asks for
+    times.push(performance.now() - began);
+  }
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  times.sort((a, b) => a - b);
+  return [times[Math.floor(times.length * 0.95)], times.at(-1), window.longest];
 }"""
 CARD = """async () => {
   const canvas = document.querySelector("#view canvas");
@@ -116,17 +139,42 @@ def published(browser: object) -> list[Row]:
         said = page.locator("#status p").all_inner_texts()
         page.wait_for_timeout(1000)
         longest, memory = page.evaluate("() => window.longest"), peak(server.process.pid)
+        pointed = page.evaluate(POINT)
     alone = _generate(texts[1024])
     return [
         ("SmolLM2, 32 tokens: the first scene", "1.5 s", f"{first:.2f} s"),
         ("SmolLM2, 32 tokens: a change", "1 s", f"{changed:.2f} s"),
         ("SmolLM2, 1,024 tokens: the page shows them", "", f"{long:.1f} s {' '.join(said)}".strip()),
         ("SmolLM2, 1,024 tokens: the longest task of the page", "200 ms", f"{longest:.0f} ms"),
+        ("SmolLM2, 1,024 tokens: to answer the pointer, 95 of 100 times", "50 ms", f"{pointed[0]:.1f} ms"),
         (
             "SmolLM2, 1,024 tokens: memory beside `generate`",
             "1.5 times",
             f"{memory / alone:.1f} times ({memory:,.0f} MiB)",
         ),
+    ]
+
+
+def pointing(browser: object) -> list[Row]:
+    """Measure how long the scene takes to answer the pointer: SmolLM2, 64 tokens, 30 layers."""
+    from glassformer.loading import load_tokenizer
+
+    tokenizer = load_tokenizer("smollm2")
+    text = tokenizer.decode(tokenizer.encode(SENTENCE * 8)[:64])
+    with Served("smollm2", text) as server:
+        page = browser.new_page(viewport=WIDE)
+        page.set_default_timeout(300_000)
+        _shown(page, server.address, 64)
+        page.wait_for_timeout(1000)
+        page.evaluate(LONG_TASKS)
+        usual, most, longest = page.evaluate(POINT)
+    return [
+        (
+            "64 tokens x 30 layers: to answer the pointer, 95 of 100 times",
+            "16 ms",
+            f"{usual:.1f} ms, at most {most:.1f}",
+        ),
+        ("64 tokens x 30 layers: the longest task while pointing", "50 ms", f"{longest:.0f} ms (0: none above 50)"),
     ]
 
 
@@ -179,15 +227,27 @@ def malformed(count: int) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", choices=("small", "smollm2", "malformed"))
+    parser.add_argument("--only", choices=("small", "smollm2", "pointing", "memory", "bounded", "exact", "malformed"))
     asked = parser.parse_args()
     rows: list[Row] = []
+
+    def wanted(name: str, *, published_model: bool = False) -> bool:
+        return asked.only == name or (asked.only is None and not (asked.quick and published_model))
+
     with chromium() as browser:
-        if asked.only in (None, "small"):
+        if wanted("small"):
             rows += small(browser)
-        if asked.only == "smollm2" or (asked.only is None and not asked.quick and resolve("smollm2") is not None):
+        if wanted("smollm2", published_model=True):
             rows += published(browser)
-    if asked.only in (None, "malformed"):
+        if wanted("pointing", published_model=True):
+            rows += pointing(browser)
+    if wanted("bounded"):
+        rows += limits.bounded(100 if asked.quick else 500)
+    if wanted("memory", published_model=True):
+        rows += limits.memory()
+    if wanted("exact"):
+        rows += limits.exact(*((100, 20) if asked.quick else (1000, 200)))
+    if wanted("malformed"):
         rows += malformed(1000 if asked.quick else 10_000)
     print_table(("", "asked", "measured"), rows, title="The explorer")
 

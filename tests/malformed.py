@@ -18,6 +18,12 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "card": {"name": "logits", "index": [0, 0, 0], "gradient": False},
     "proof": {"name": "logits", "index": [0, 0, 0]},
     "open": {"model": "decoder"},
+    "steps": {"model": "decoder"},
+    "lengths": {"what": "gradient"},
+    "attention": {"kind": "decoder", "layer": 0, "head": 0},
+    "lens": {"token": None, "between": False, "first": 0, "count": 4},
+    "attribution": {"token": None, "against": None, "position": -1},
+    "next": {"written": [], "temperature": 0.8, "seed": 0},
     "job": {"job": "x"},
     "stop": {"job": "x"},
 }
@@ -37,7 +43,7 @@ def nearly_right(rng: random.Random, words: Sequence[str]) -> tuple[str, Any]:
     """Return a word and a question in which one part, or several, are not what they should be."""
     word = rng.choice(words)
     whole: dict[str, Any] = copy.deepcopy(QUESTIONS.get(word, {}))
-    if word not in ("models", "open", "job", "stop"):
+    if word not in ("models", "open", "steps", "job", "stop"):
         whole["state"] = state(rng.choice(["encoder", "decoder"]), answer=None, steps=[], of={"kind": "loss"})
         whole["state"]["changes"] = [copy.deepcopy(rng.choice(CHANGES))] if rng.random() < 0.2 else []
     for _ in range(rng.choice([1, 1, 1, 2, 5])):

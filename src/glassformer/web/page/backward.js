@@ -13,12 +13,7 @@ import { targetBox } from "./target.js";
 
 export const backwardView = { id: "backward", title: "Backward", draw: drawBackward };
 
-const PAUSE = 650; // milliseconds at each point of the stream
-const stillness = window.matchMedia("(prefers-reduced-motion: reduce)");
-let walking = null; // the timer of the walk
-
 function drawBackward(place, page) {
-  clearTimeout(walking);
   const way = make("div", { class: "stack" }, make("p", { class: "quiet" }, "…"));
   const flow = make("div", { class: "scroll high", tabindex: "0", role: "group", "aria-label": "Flow at every residual connection" });
   const tokens = make("div", { class: "stack" });
@@ -32,7 +27,7 @@ function drawBackward(place, page) {
   }).catch((error) => fill(way, make("p", { class: "bad" }, error.message)));
   place.append(
     section("Gradient of", null, targetBox(page)),
-    section("The way back", "The gradient of the residual stream, from the output back to the input: its length at each point (bars on a logarithmic scale), and its entries.", way),
+    section("Along the stream", "How long the gradient is at each point of the residual stream, from the output back to the input; the bars are logarithmic. Click a point for its entries.", way),
     section("Flow", "At each residual connection the gradient takes two paths: along the stream unchanged, and through the sublayer. Which one carries more?", flow),
     section("Tokens", "Gradient × input: what each token would add if the model were linear. Integrated gradients add up to the whole difference from an input in which every token has the mean vector.", tokens),
     section("Take one step", "What an optimizer would do with the gradient of this text's loss, and the loss afterwards.", step),
@@ -40,7 +35,7 @@ function drawBackward(place, page) {
   keepSteady(place, [ready, step.ready]);
 }
 
-// --- the way back ---------------------------------------------------------------------------------------------------
+// --- along the stream -----------------------------------------------------------------------------------------------
 
 function walkBox(found, asked, page) {
   const { points } = found;
@@ -48,40 +43,15 @@ function walkBox(found, asked, page) {
   const seen = make("div", { class: "seen" });
   const items = points.map((point, n) => {
     const bar = make("span", { class: "bar", "aria-hidden": "true", style: { width: `${share(point.norm) * 100}%` } });
-    return button([make("span", {}, point.title), make("span", {}, bar), make("span", { class: "mono" }, short(point.norm))], () => { halt(); goTo(n); }, { class: "stop", title: `${point.name}: length ${exact(point.norm)}` });
+    return button([make("span", {}, point.title), make("span", {}, bar), make("span", { class: "mono" }, short(point.norm))], () => goTo(n), { class: "stop", title: `${point.name}: length ${exact(point.norm)}` });
   });
-  const play = button("Play", () => (walking ? halt() : begin()), { class: "main" });
-  const slider = make("input", { type: "range", min: "0", max: String(points.length - 1), step: "1", "aria-label": "Point of the stream", oninput: () => { halt(); goTo(Number(slider.value)); } });
-  let now = points[look("backward").point] ? look("backward").point : points.length - 1;
   const goTo = (n) => {
-    now = n;
     look("backward", { point: n });
-    slider.value = String(n);
-    items.forEach((item, k) => {
-      item.parentElement.classList.toggle("ahead", k > n);
-      if (k === n) item.setAttribute("aria-current", "step"); else item.removeAttribute("aria-current");
-    });
-    const list = items[n].closest("ol");
-    if (list && items[n].offsetParent) list.scrollTop = Math.max(0, items[n].parentElement.offsetTop - list.offsetTop - list.clientHeight / 2);
+    items.forEach((item, k) => { if (k === n) item.setAttribute("aria-current", "step"); else item.removeAttribute("aria-current"); });
     fill(seen, pointMap(points[n], asked, page));
   };
-  const halt = () => { clearTimeout(walking); walking = null; fill(play, "Play"); };
-  const advance = () => {
-    if (!play.isConnected) { walking = null; return; }
-    if (now + 1 >= points.length) { halt(); return; }
-    goTo(now + 1);
-    walking = setTimeout(advance, PAUSE);
-  };
-  const begin = () => {
-    if (stillness.matches) { goTo(points.length - 1); return; } // all at once: no animation
-    goTo(now + 1 >= points.length ? 0 : now);
-    fill(play, "Pause");
-    walking = setTimeout(advance, PAUSE);
-  };
-  const box = [make("div", { class: "row" }, play, button("Back", () => { halt(); goTo(Math.max(0, now - 1)); }), button("Next", () => { halt(); goTo(Math.min(points.length - 1, now + 1)); }), slider),
-    make("div", { class: "walk" }, make("ol", { tabindex: "0", "aria-label": "Points of the stream, from the end" }, items.map((item) => make("li", {}, item))), seen)];
-  goTo(now);
-  return box;
+  goTo(points[look("backward").point] ? look("backward").point : points.length - 1);
+  return make("div", { class: "walk" }, make("ol", { tabindex: "0", "aria-label": "Points of the stream, from the end" }, items.map((item) => make("li", {}, item))), seen);
 }
 
 // Gradients differ by orders of magnitude: bars have the logarithm of a length, over a decade at least.
@@ -94,7 +64,7 @@ function lengthShare(numbers) {
 
 function pointMap(point, asked, page) {
   const tensor = page.run.values.find((one) => one.name === point.name);
-  return heat({ ...tensor, state: asked, what: "gradient", ...page.labelsFor(tensor), title: `∂ ${page.run.of.title} / ∂ ${point.name}`, size: 420,
+  return heat({ ...tensor, state: asked, what: "gradient", ...page.labelsFor(tensor), title: `∂ ${page.run.of.title} / ∂ ${point.name}`, size: 340,
     onpick: (index) => openCard({ name: point.name, index, gradient: true }) });
 }
 

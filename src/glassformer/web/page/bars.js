@@ -11,15 +11,16 @@ export function percent(share) {
 
 export function writingBars(found, act) {
   const top = Math.max(...found.choices.map((one) => Math.max(one.own, one.kept)));
-  return found.choices.map((one) => {
+  const heads = make("div", { class: "choice heads", "aria-hidden": "true" }, ["token", "probability", "model", "drawn"].map((word) => make("span", {}, word)));
+  return [heads, ...found.choices.map((one) => {
     const drawn = one.id === found.drawn.id;
     const row = make("button", { type: "button", class: one.cut ? "choice cut" : "choice", title: `id ${one.id}`, onclick: () => act(one) },
       make("span", { class: "token" }, visible(one.label)), barTrack(one.own / top, one.kept / top),
       make("span", { class: "odds mono" }, percent(one.own)), make("span", { class: "odds mono" }, one.cut ? "cut" : percent(one.kept)),
-      make("span", { class: "why" }, one.cut ? `by ${REASONS[one.cut]}` : drawn ? "drawn" : one.ends ? "ends" : ""));
+      make("span", { class: "why" }, one.cut ? `by ${REASONS[one.cut]}` : drawn ? "next" : one.ends ? "ends" : ""));
     row.setAttribute("aria-label", `go on with ${JSON.stringify(one.label)}: the model gives it ${percent(one.own)}, ${one.cut ? `cut away by ${REASONS[one.cut]}` : `drawn with ${percent(one.kept)}`}${drawn ? "; the seed draws this one" : ""}`);
     return row;
-  });
+  })];
 }
 
 export function barTrack(own, kept) {
@@ -29,5 +30,5 @@ export function barTrack(own, kept) {
 
 export function writingCut(found) {
   const parts = Object.entries(found.cut).filter(([, one]) => one.count).map(([name, one]) => `${REASONS[name]} cuts ${whole(one.count)} (${percent(one.mass)})`);
-  return `Of ${whole(found.count)} tokens ${whole(found.left)} ${found.left === 1 ? "is" : "are"} left${parts.length ? `: ${parts.join(", ")}` : ""}. Faded is what the model itself says, solid what is drawn from.`;
+  return `Of ${whole(found.count)} tokens ${whole(found.left)} ${found.left === 1 ? "is" : "are"} left${parts.length ? `: ${parts.join(", ")}` : ""}. Faded bars are the model's own probabilities, solid ones those that the next token is drawn with.`;
 }

@@ -27,15 +27,6 @@ export function formula(math) {
   return make("div", { class: "formula", tabindex: "0", role: "group", "aria-label": "formula" }, own);
 }
 
-// Append many elements some at a time, so that the page answers in between: parts are made when it is their turn.
-const AT_ONCE = 128;
-export function appendInTurns(element, parts, makePart, from = 0) {
-  element.append(...parts.slice(from, from + AT_ONCE).map((part, n) => makePart(part, from + n)));
-  const next = from + AT_ONCE;
-  if (next < parts.length) setTimeout(() => { if (element.isConnected) appendInTurns(element, parts, makePart, next); });
-  return element;
-}
-
 export function button(text, act, settings = {}) {
   return make("button", { type: "button", onclick: act, ...settings }, text);
 }

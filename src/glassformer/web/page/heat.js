@@ -114,7 +114,7 @@ function fullColor(stats) {
 
 // Cells are squares where that fits; rows are high enough for a word where that fits.
 function sizeOf(own, height, width) {
-  const side = own.size ?? Math.max(200, Math.min(360, innerWidth - 150));
+  const side = Math.max(200, Math.min(own.size ?? 360, innerWidth - 150));
   const across = Math.max(side / CELLS, Math.min(own.most ?? 26, side / width));
   const down = Math.min(Math.max(across, 16), side / height);
   return [Math.max(height * down, 22), Math.max(width * across, 22)];

@@ -96,7 +96,7 @@ function lensTable(own) {
   const { found, page } = own;
   const classes = page.info.classes;
   const head = make("tr", {}, make("th", { scope: "col" }, "after"), found.columns.map((column) => make("th", { scope: "col", class: "mono" },
-    classes ? "the whole text" : [make("span", { class: "quiet" }, `${column.position} `), visible(page.run.tokens[column.position]?.label ?? "?")])));
+    classes ? "the whole text" : [visible(page.run.tokens[column.position]?.label ?? "?"), make("small", {}, ` at ${column.position}`)])));
   const rows = found.points.map((point, row) => make("tr", {}, make("th", { scope: "row" }, point.label),
     found.columns.map((column) => lensCell(own, row, column))));
   const scrolled = own.table.firstChild ? own.table.scrollLeft : null;

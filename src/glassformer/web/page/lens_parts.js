@@ -31,7 +31,7 @@ function partsChoosers(page, set, redo) {
   };
   const position = make("input", { type: "number", min: "0", max: String(page.run.tokens.length - 1), value: String(set.position ?? page.run.tokens.length - 1), ...live, onchange: () => redo({ position: Number(position.value) || 0 }) });
   const which = page.info.classes ? "class" : "token";
-  return make("div", { class: "row" }, make("p", { class: "quiet wide" }, set.token === null ? `The logit of the likeliest ${which}; follow another one above.` : `The logit of the ${which} that is followed above.`),
+  return make("div", { class: "row" }, make("p", { class: "quiet lens-why" }, set.token === null ? `The logit of the likeliest ${which}; follow another one above.` : `The logit of the ${which} that is followed above.`),
     field("minus the logit of", "against", set.against, "nothing"), page.info.classes ? null : make("label", {}, "at position", position));
 }
 

@@ -95,9 +95,9 @@ function writingParts(page) {
     path: make("div", { class: "tokens", "aria-label": "What was read and written" }), note: make("p", { class: "quiet" }), bars: make("div", { class: "bars" }), cut: make("p", { class: "quiet" }),
     tree: make("section", { class: "box stack" }), actions: make("div", { class: "row" }), progress: make("span", { class: "quiet", role: "status" }), wrong: make("p", { class: "bad" }), limits: make("div"),
   };
-  const source = page.run.source ? make("div", {}, make("h2", {}, "Source"), make("div", { class: "tokens" }, page.run.source.map((token) => make("span", { class: "token" }, visible(token.label))))) : null;
+  const source = page.run.source ? [make("h2", {}, "Source"), make("div", { class: "tokens" }, page.run.source.map((token) => make("span", { class: "token" }, visible(token.label))))] : null;
   parts.root = make("div", { class: "stack" },
-    make("section", { class: "box stack" }, source, make("h2", {}, page.run.source ? "Target" : chatOn() ? "The prompt and the answer" : "Text"), parts.path, parts.note, parts.wrong, parts.actions, parts.progress, parts.limits),
+    make("section", { class: "box stack" }, source ?? [], make("h2", {}, page.run.source ? "Target" : chatOn() ? "The prompt and the answer" : "Text"), parts.path, parts.note, parts.wrong, parts.actions, parts.progress, parts.limits),
     make("div", { class: "beside" }, make("section", { class: "box stack" }, make("h2", {}, "The next token"), writingSettings(), parts.bars, parts.cut), parts.tree));
   writingActions(parts);
   return parts;
