@@ -89,8 +89,8 @@ def test_the_page_writes_with_its_changes_what_python_writes_and_names_those_it_
     go(page, server, own)
     page.locator("button.choice").first.wait_for()
     assert page.locator("#view li b").all_inner_texts() == [
-        'mean blocks.0.attention.attend.weights from "if y in "',
-        "stop blocks.0",
+        'with the mean of blocks.0.attention.attend.weights over "if y in "',
+        "without the gradient through blocks.0",
     ]
     assert "pair of tokens" in page.locator("#view li").first.inner_text()
     page.get_by_role("button", name="Write on").click()

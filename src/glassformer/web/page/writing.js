@@ -155,7 +155,7 @@ function writingLimits(limits) {
   const { changes, steps } = state();
   if (!changes.length && !steps.length) return;
   fill(writing.parts.limits, make("p", { class: "quiet" }, limits.length ? "The model writes with the changes above, but for these:" : "The model writes with the changes above."),
-    limits.length ? make("ul", { class: "quiet" }, limits.map((one) => make("li", {}, make("b", {}, changeInWords(changes[one.change])), ` is ${one.why}.`))) : null);
+    limits.length ? make("ul", { class: "quiet" }, limits.map((one) => make("li", {}, make("b", {}, changeInWords(changes[one.change])), `: ${one.why}.`))) : null);
 }
 
 function writingIdle(said) {
