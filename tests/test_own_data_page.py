@@ -11,7 +11,7 @@ from runs import command
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "own_data.md").read_text(encoding="utf-8")
-MAKE, USE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+MAKE, BIG, USE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 BLOCKS = re.findall(r"```console\n(.*?)```", PAGE, flags=re.DOTALL)
 TINY = ["--set=width=8", "--set=heads=2", "--set=layers=1"]
 
@@ -29,5 +29,11 @@ def test_every_command_of_the_page_says_what_it_prints(tmp_path, monkeypatch, un
         result = command(*words, *few)
         assert result.code == 0, f"{line}\n{result.err}"
         assert "\n".join(printed) in result.err, result.err
+    exec(BIG.replace("200_000_000", "20_000"), {})
+    words = ["train", "text", "--data=big.txt", "--steps=1", "--set=eval_tokens=128", "--out=runs/big", *TINY]
+    assert command(*words).code == 0
+    measured = command("eval", "runs/big")
+    assert (measured.code, "±" in measured.out, "--all measures all" in measured.err) == (0, True, True)
+    assert command("tokens", "big.txt", "--out", "big.tokens").code == 0
     exec(USE.replace("steps=20", "steps=1").replace("steps=5", "steps=1"), {})
     assert "('even', 'odd')" in capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,7 +74,6 @@ def index(
     path: str | Path | None = None,
     *,
     text: str | None = None,
-    show: Callable[[int, int, str], None] | None = None,
 ) -> Index:
     """Return an index of texts for `gf.search`, and write it where a path is given.
 
@@ -83,7 +82,6 @@ def index(
             which each line is one; a DataFrame or a list of texts. What the model cannot read at once is cut further
     path    where to write it; passages of an index that is there already, made by the same model, keep their vectors
     text    the column of a table
-    show    called with how many passages are done, and how many there are
 
     >>> import glassformer as gf
     >>> model = gf.train(None, "majority", steps=1, show=False)
@@ -94,7 +92,7 @@ def index(
     passages, notes = read_passages(data, encoder, text)
     known = {} if path is None or not Path(path).exists() else _known(Path(path), encoder)
     fresh = list(dict.fromkeys(one.text for one in passages if one.text not in known))
-    known |= dict(zip(fresh, embed(encoder, fresh, show=show), strict=True))
+    known |= dict(zip(fresh, embed(encoder, fresh), strict=True))
     place = None if path is None else Path(path)
     found = Index(encoder.title, passages, np.stack([known[one.text] for one in passages]), place, notes)
     if place is not None:

@@ -69,8 +69,8 @@ def embed(
         check_out(csv, file)
     with waiting(f"reading {model}"):
         encoder = read_model(model)
-    with waiting(f"embedding {'texts' if file is None else file}") as show:
-        found = index(encoder, data, into, text=text, show=show)
+    with waiting(f"embedding {'texts' if file is None else file}"):
+        found = index(encoder, data, into, text=text)
     for note in found.notes:
         log(note)
     _write(found, npy, csv)

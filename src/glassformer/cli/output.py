@@ -54,19 +54,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
         for line in (names, *([cell.plain for cell in row] for row in cells)):
             print("\t".join(" ".join(part.splitlines()).replace("\t", " ") for part in line))
         return
-    out.print(bordered(columns, cells, title=title), soft_wrap=False)
-
-
-def bordered(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> Table:
-    """Return a table with borders."""
     table = Table(title=None if title is None else Text(title), title_justify="left", header_style="bold")
     for column in columns:
         is_number = column.startswith(">")
         justify: Literal["left", "right"] = "right" if is_number else "left"
         table.add_column(Text(column.removeprefix(">")), justify=justify, no_wrap=is_number, overflow="fold")
-    for row in rows:
+    for row in cells:
         table.add_row(*row)
-    return table
+    out.print(table, soft_wrap=False)
 
 
 def escaped(text: str) -> str:

@@ -27,6 +27,7 @@ from ..loading import is_run, load, load_config, locate, read_model
 from ..models import Batch
 from ..models.accounting import length_batches
 from ..progress.display import waiting
+from ..reporting import report
 from ..runs.run import open_run
 from ..text import PublishedTokenizer, printable
 from ..trained_model import TrainedModel
@@ -115,7 +116,9 @@ def predict(
         raise DataError("there is nothing to answer", hint="pass inputs, or one on each line of stdin")
     with waiting(f"reading {model}"):
         predictor = _predictor(model, top=top, truncate=truncate)
-    _print(model, list(zip(texts, _answers(predictor, texts, blank=from_stdin), strict=True)), json=json)
+    with waiting("answering"):
+        answers = _answers(predictor, texts, blank=from_stdin)
+    _print(model, list(zip(texts, answers, strict=True)), json=json)
 
 
 def _print(model: str, answers: list[tuple[str, Answer]], *, json: bool) -> None:
@@ -133,18 +136,20 @@ def _print(model: str, answers: list[tuple[str, Answer]], *, json: bool) -> None
         raise click.exceptions.Exit(1)
 
 
-def _answers(predictor: Predictor, texts: Sequence[str], *, blank: bool = False, show: Any = None) -> list[Answer]:
+def _answers(
+    predictor: Predictor, texts: Sequence[str], *, blank: bool = False, done: int = 0, of: int | None = None
+) -> list[Answer]:
     """Answer texts, those of about the same length together; if `blank`, an empty one has no answer.
 
-    `show` is told how many more are done.
+    done   how many others are answered already, of how many in all
     """
     found: list[Answer] = [None] * len(texts)
     for rows in length_batches([len(text) for text in texts], predictor.config):
+        report(done, of or len(texts), "texts")
+        done += len(rows)
         asked = [row for row in rows if texts[row].strip() or not blank]
         for row, one in zip(asked, _each(predictor, [texts[row] for row in asked]), strict=True):
             found[row] = one
-        if show is not None:
-            show(len(rows))
     return found
 
 
@@ -161,17 +166,12 @@ def _answer_file(predictor: Predictor, rows: Rows, out: Path | None, top: int | 
     """Write the rows of a file with their answers, in their order, some at a time."""
     labels = predictor.labels if probabilities else ()
     names = ["prediction", "probability", *(["others"] if top else []), *(f"p({label})" for label in labels), "error"]
-    done = errors = too_long = 0
-
-    def show(count: int) -> None:
-        nonlocal done
-        done += count
-        report(done, len(rows.texts), "rows")
-
-    with writing_rows(rows.table, names, out) as write, waiting(f"answering {rows.table.name}") as report:
+    errors = too_long = 0
+    with writing_rows(rows.table, names, out) as write, waiting(f"answering {rows.table.name}"):
         for start in range(0, len(rows.texts), CHUNK):
             texts = rows.texts[start : start + CHUNK]
-            answers = iter(_answers(predictor, [text for text in texts if isinstance(text, str)], show=show))
+            full = [text for text in texts if isinstance(text, str)]
+            answers = iter(_answers(predictor, full, done=start, of=len(rows.texts)))
             found = [next(answers) if isinstance(text, str) else text for text in texts]
             errors += sum(isinstance(one, GlassformerError) for one in found)
             too_long += sum(isinstance(one, LengthError) for one in found)

@@ -1,10 +1,8 @@
-"""Texts from stdin and from files of lines."""
+"""Texts from stdin."""
 
 import sys
-from pathlib import Path
 
 from ..errors import DataError
-from ..files import explained
 
 
 def read_stdin() -> str:
@@ -31,12 +29,6 @@ def not_utf8(error: UnicodeDecodeError) -> DataError:
     )
 
 
-def read_lines(file: Path | None = None) -> list[str]:
-    """Return the lines of a file, or of stdin."""
-    if file is None:
-        return read_stdin().splitlines()
-    with explained(file, DataError, "check the path", "read"):
-        try:
-            return file.read_text(encoding="utf-8").splitlines()
-        except UnicodeDecodeError:
-            raise DataError(f"{file} is not UTF-8 text", hint="convert it first, for example with iconv") from None
+def read_lines() -> list[str]:
+    """Return the lines of stdin."""
+    return read_stdin().splitlines()

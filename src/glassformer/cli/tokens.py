@@ -4,56 +4,50 @@ from pathlib import Path
 
 import click
 
-from ..data.corpus import is_token_file, stream_text, write_tokens
+from ..data.corpus import is_token_file, stream_text, text_files, write_tokens
 from ..errors import ConfigError
 from ..loading import load_tokenizer
 from ..progress.display import waiting
 from ..setting import check_known
-from ..text import ByteTokenizer, PublishedTokenizer, Tokenizer, pieces_of
+from ..text import ByteTokenizer, PublishedTokenizer, pieces_of
+from ..text.choice import FAMILIES, LARGE, LARGE_SIZE, LEARNED, SIZE
 from .options import PATH, json_option, text_argument
 from .output import log, plural, print_json, print_table, visible
-
-FAMILIES = ("chars", "bytes", "bpe")
-BPE_SIZE = 512
 
 
 @click.command()
 @click.argument("data", metavar="PATH", type=PATH, help="A text file, or a folder of them.")
 @click.option("--out", type=PATH, metavar="FILE", required=True, help="Where to write: a new file for the ids.")
-@click.option("--tokenizer", metavar="NAME", default="chars", help="Tokenizer: chars, bytes or bpe.")
+@click.option(
+    "--tokenizer",
+    metavar="NAME",
+    default="auto",
+    help="Tokenizer: auto, chars, bytes, bpe or wordpiece (auto: chars, and bpe from two million bytes on).",
+)
 @click.option(
     "--tokenizer-size",
-    type=click.IntRange(257),
-    help=f"Vocabulary of a byte-level BPE trained on the text (default: {BPE_SIZE}).",
+    type=click.IntRange(1),
+    help="Tokens that bpe or wordpiece learns (default: 512, and 4,096 from two million bytes on).",
 )
 @json_option
 def tokens(data: Path, out: Path, tokenizer: str, tokenizer_size: int | None, json: bool) -> None:
     """Encode texts into a token file, which `train text --data FILE` maps into memory."""
     check_known("there is no tokenizer", tokenizer, FAMILIES)
-    if tokenizer_size is not None and tokenizer != "bpe":
-        raise ConfigError(
-            f"--tokenizer-size has no meaning for {tokenizer}", hint="add --tokenizer bpe, or leave it out"
-        )
+    large = sum(file.stat().st_size for file in text_files(data)) >= LARGE
+    family = tokenizer if tokenizer != "auto" else "bpe" if large else "chars"
+    if tokenizer_size is not None and family not in LEARNED:
+        raise ConfigError(f"--tokenizer-size has no meaning for {family}", hint="add --tokenizer bpe, or leave it out")
     if out.exists() or is_token_file(out):
         raise ConfigError(f"{out} exists already", hint="choose another --out, or remove it")
+    size = tokenizer_size or (LARGE_SIZE if large else SIZE)
     with waiting(f"encoding {data}", compiles=False):
-        written = write_tokens(data, out, _tokenizer(tokenizer, data, tokenizer_size or BPE_SIZE))
+        known = LEARNED[family].train(stream_text(data), size=size) if family in LEARNED else None
+        written = write_tokens(data, out, ByteTokenizer() if family == "bytes" else known)
     if json:
         print_json({"file": str(out), "tokens": len(written.ids), "vocab": written.tokenizer.size})
     else:
         print(f"{out}: {len(written.ids):,} tokens, a vocabulary of {written.tokenizer.size:,}")
         log(f"train on it with  glassformer train text --data {out}")
-
-
-def _tokenizer(family: str, data: Path, size: int) -> Tokenizer | None:
-    """Return the tokenizer asked for; None builds one from the characters of the text."""
-    if family == "chars":
-        return None
-    if family == "bytes":
-        return ByteTokenizer()
-    from ..text.bpe import BPETokenizer
-
-    return BPETokenizer.train(stream_text(data), size=size)
 
 
 @click.command()

@@ -266,11 +266,14 @@ def write_tokens(
         tokenizer = CharTokenizer(chain.from_iterable(stream_text(source, chunk=chunk)))
     dtype = "uint16" if tokenizer.size <= 1 << 16 else "uint32"
     path = Path(path)
-    sha, count = hashlib.sha256(), 0
+    sha, count, done = hashlib.sha256(), 0, 0
+    total = sum(file.stat().st_size for file in text_files(source))
     with explained(path, DataError):
         with replacing(path) as partial:
             with partial.open("wb") as file:
                 for text in cut_between_words(stream_text(source, chunk=chunk), most=chunk):
+                    report(done, total, "bytes of text")
+                    done += len(text.encode())
                     data = tokenizer.encode(text).astype(_DTYPES[dtype]).tobytes()
                     sha.update(data)
                     count += len(data) // _DTYPES[dtype].itemsize

@@ -1,6 +1,6 @@
 """One vector for a text: what encoders of sentences are for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from ..errors import ConfigError, LengthError, WeightsError
 from ..files import explained
 from ..models import Batch, build
 from ..models.accounting import length_batches
+from ..reporting import report
 from ..setting import texts_of
 from ..text import PublishedTokenizer
 from ..trained_model import Pooling, TrainedModel
@@ -26,14 +27,11 @@ NEW = ("pooled_norm", "classifier")
 _MODES = {"mean": "mean", "cls": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 
 
-def embed(
-    loaded: TrainedModel, texts: str | Sequence[str], *, show: Callable[[int, int, str], None] | None = None
-) -> Array:
+def embed(loaded: TrainedModel, texts: str | Sequence[str]) -> Array:
     """Return one vector for each text, (N, D), or (D,) for one: its tokens' vectors, pooled as the model was trained.
 
     A classifier pools as it does before its classes are told apart; other models without a setting take the mean. The
-    vectors of both are normalized. Texts of about the same length are read together; padding changes nothing. `show` is
-    told how many are done, of how many.
+    vectors of both are normalized. Texts of about the same length are read together; padding changes nothing.
     """
     if isinstance(texts, str):
         return embed(loaded, [texts])[0]
@@ -50,8 +48,7 @@ def embed(
     for rows in length_batches([len(row) for row in ids], loaded.config):
         vectors[rows] = _pooled(loaded, [ids[i] for i in rows])
         done += len(rows)
-        if show is not None:
-            show(done, len(ids), "texts")
+        report(done, len(ids), "texts")
     return vectors
 
 
