@@ -10,7 +10,7 @@ from ..loading import load_tokenizer
 from ..progress.display import waiting
 from ..setting import check_known
 from ..text import ByteTokenizer, PublishedTokenizer, pieces_of
-from ..text.choice import FAMILIES, LARGE, LARGE_SIZE, LEARNED, SIZE
+from ..text.tokenizer import FAMILIES, LARGE, LARGE_SIZE, LEARNED, SIZE
 from .options import PATH, json_option, text_argument
 from .output import log, plural, print_json, print_table, visible
 
