@@ -57,7 +57,7 @@ def test_what_is_not_there_is_refused(decoder):
         exciting_inputs(model, params, [batch], layer=2)
     with pytest.raises(LengthError, match="there is no data"):
         exciting_inputs(model, params, [], layer=0)
-    with pytest.raises(ConfigError, match="at least one input"):
+    with pytest.raises(ConfigError, match="count is 0"):
         exciting_inputs(model, params, [batch], layer=0, count=0)
     with pytest.raises(ConfigError, match="no stack 'encoder'"):
         exciting_inputs(model, params, [batch], layer=0, stack="encoder")
