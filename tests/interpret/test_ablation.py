@@ -22,17 +22,10 @@ ARCHITECTURES = {"encoder": 4, "decoder": 4, "encoder_decoder": 10}
 TARGETS = (Logit(1, example=1), Logit(2, position=0, against=0))
 
 
-@pytest.fixture
-def run(request):
-    return watch(*request.getfixturevalue(request.param))
-
-
-every = pytest.mark.parametrize("run", ARCHITECTURES, indirect=True)
 decoder_only = pytest.mark.parametrize("run", ["decoder"], indirect=True)
 
 
 @pytest.mark.parametrize("way", ["zero", "mean", "resample"])
-@every
 def test_heads_silenced_together_equal_heads_silenced_alone(run, way):
     changes = {"zero": zero, "mean": lambda *a, **w: mean(a[0], run, **w)}
     changes["resample"] = lambda *a, **w: resample(a[0], run, [1, 0], **w)
@@ -44,7 +37,6 @@ def test_heads_silenced_together_equal_heads_silenced_alone(run, way):
         assert np.allclose(logits, [t.value(alone) - t.value(run) for t in TARGETS], rtol=1e-9, atol=1e-13)
 
 
-@every
 def test_layers_silenced_together_equal_layers_silenced_alone(run):
     found = ablate_layers(run)
     kinds = 3 if "decoder.blocks.0" in run else 2
@@ -73,7 +65,6 @@ def test_memory_is_stated_and_bounds_what_runs_at_once(run):
     assert np.allclose(found.loss, ablate_heads(run).loss, rtol=1e-12)
 
 
-@every
 def test_padding_does_not_count_for_the_mean(run):
     for part in ablate_heads(run).parts:
         x = run[part.name]

@@ -8,11 +8,6 @@ from glassformer.interpret import Cards, Logit, Sum, gradients, scale, watch, ze
 from glassformer.tree import flatten, tree_map
 
 
-@pytest.fixture(params=["encoder", "decoder", "encoder_decoder"])
-def run(request):
-    return watch(*request.getfixturevalue(request.param))
-
-
 def test_any_entry_of_any_value_and_parameter_is_proven(run, rng):
     run = run.changed(scale(str(rng.choice([name for name in run if name.endswith("feed_forward")])), 0.5))
     values = {**{name: run[name] for name in run if not name.endswith("mask")}, **flatten(run.params)}

@@ -1,19 +1,18 @@
-"""Attention rollout and value-weighted attention, against what they are by definition."""
+"""Attention rollout, value-weighted attention and products before the scale, against their definitions."""
 
 import numpy as np
 import pytest
 
 from glassformer import Batch, Decoder, DecoderConfig
 from glassformer.errors import ConfigError
-from glassformer.interpret import attention_rollout, put, value_weighted_attention, watch
+from glassformer.interpret import attention_rollout, products, put, score_scale, value_weighted_attention, watch
 
 
-@pytest.mark.parametrize("name", ["encoder", "decoder", "encoder_decoder"])
-def test_rows_sum_to_one(name, request):
-    found = attention_rollout(watch(*request.getfixturevalue(name)))
+def test_rows_sum_to_one(run):
+    found = attention_rollout(run)
     total = found.own.sum(-1) + (0 if found.source is None else found.source.sum(-1))
     assert np.allclose(total, 1, rtol=1e-14)
-    assert (found.source is not None) == (name == "encoder_decoder")
+    assert (found.source is not None) == (run.batch.source is not None)
 
 
 def test_two_layers_are_a_product_of_mixtures(decoder):
@@ -56,3 +55,32 @@ def test_what_is_not_there_is_refused(decoder):
         attention_rollout(run, "encoder")
     with pytest.raises(ConfigError, match="from 0 to 1"):
         attention_rollout(run, share=2)
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"kv_heads": 1}, {"positions": "rotary"}, {"scale_scores": False}])
+def test_products_times_the_scale_are_the_scores(settings, rng):
+    model = Decoder(DecoderConfig(vocab=7, width=8, heads=2, layers=2, context=12, **settings))
+    run = watch(model, model.init(0, np.float64), Batch(rng.integers(0, 7, (2, 5))))
+    scale = score_scale(run, "blocks.1.attention")
+    assert scale == (1.0 if "scale_scores" in settings else 0.5)
+    scores = products(run, "blocks.1.attention") * scale
+    np.testing.assert_allclose(scores, run["blocks.1.attention.attend.scores"], rtol=1e-12, atol=1e-14)
+
+
+def test_cross_attention_has_products_of_queries_and_the_source(encoder_decoder):
+    run = watch(*encoder_decoder)
+    assert products(run, "decoder.blocks.0.cross_attention").shape == (2, 2, 5, 4)
+    np.testing.assert_allclose(
+        products(run, "decoder.blocks.0.cross_attention") * score_scale(run, "decoder.blocks.0.cross_attention"),
+        run["decoder.blocks.0.cross_attention.attend.scores"],
+        rtol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("ask", [products, score_scale])
+def test_what_is_no_attention_is_refused(ask, decoder):
+    with pytest.raises(ConfigError, match=r"there is no value 'blocks\.0\.feed_forward\.attend\.q'"):
+        ask(watch(*decoder), "blocks.0.feed_forward")
