@@ -13,6 +13,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import islice
 from operator import length_hint
 from pathlib import Path
@@ -97,8 +98,10 @@ def activations(
     texts = [texts] if isinstance(texts, str) else texts
     rest, done, total = iter(texts), 0, length_hint(texts)
     with ExitStack() as files:
-        folder = None if out is None else Path(out).parent
-        columns = {name: files.enter_context(TemporaryFile(dir=folder)) for name in (*names, *PLACES)}
+        columns: dict[str, Any] = {
+            name: BytesIO() if out is None else files.enter_context(TemporaryFile(dir=Path(out).parent))
+            for name in (*names, *PLACES)
+        }
         kept = None
         while some := list(islice(rest, batch_size)):
             batch = batch_of(model, some)._replace(targets=None)
@@ -111,14 +114,15 @@ def activations(
                 progress(done, total)
         if not done:
             raise DataError("there are no texts", hint="give at least one")
-        arrays = {
-            name: np.memmap(columns[name], rows.dtype, "r").reshape(-1, *rows.shape[1:])
-            for name, rows in vectors.items()
-        }
+        arrays = {}
+        for name, rows in vectors.items():
+            file = columns[name]
+            flat = np.frombuffer(file.getbuffer(), rows.dtype) if out is None else np.memmap(file, rows.dtype, "r")
+            arrays[name] = flat.reshape(-1, *rows.shape[1:])
         if out is None:
-            return Activations({name: np.array(rows) for name, rows in arrays.items()})
-        with replacing(Path(out)) as path, path.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+            return Activations(arrays)
+        with replacing(Path(out)) as path, path.open("wb") as target:
+            np.savez(target, **arrays)  # type: ignore[arg-type]
     return Activations(np.load(out))
 
 

@@ -117,18 +117,9 @@ def attention_statistics(examples: Sequence[tuple[Array, Array]], *, kind: str =
     queries, choosing = total["queries"], total["choosing"]
     score = np.clip(1 - _ratio(total["relative entropy"], choosing), 0, 1) * (choosing > 0)
     shares = {place: _ratio(total[place], total[f"{place} queries"]) for place in PLACES}
-    return HeadStatistics(
-        kind=kind,
-        score=score,
-        entropy=_ratio(total["entropy"], queries),
-        distance=_ratio(total["distance"], queries),
-        shares=shares,
-        offsets=offsets,
-        profile=_ratio(total["profile"], queries),
-        received=_ratio(total["received"], queries),
-        expected=_ratio(total["expected"], queries),
-        kinds=_names(score, shares, choosing, kind),
-    )
+    means = {name: _ratio(total[name], queries) for name in ("entropy", "distance", "profile", "received", "expected")}
+    kinds = _names(score, shares, choosing, kind)
+    return HeadStatistics(kind=kind, score=score, shares=shares, offsets=offsets, kinds=kinds, **means)
 
 
 def _sums(weights: Array, allowed: Array, offsets: Array, widest: int, attention: str) -> dict[str, Any]:
