@@ -116,8 +116,7 @@ def activations(
             raise DataError("there are no texts", hint="give at least one")
         arrays = {}
         for name, rows in vectors.items():
-            file = columns[name]
-            flat = np.frombuffer(file.getbuffer(), rows.dtype) if out is None else np.memmap(file, rows.dtype, "r")
+            flat = np.memmap(columns[name], rows.dtype) if out else np.frombuffer(columns[name].getbuffer(), rows.dtype)
             arrays[name] = flat.reshape(-1, *rows.shape[1:])
         if out is None:
             return Activations(arrays)
