@@ -114,15 +114,18 @@ def activations(
                 progress(done, total)
         if not done:
             raise DataError("there are no texts", hint="give at least one")
-        arrays = {}
-        for name, rows in vectors.items():
-            flat = np.memmap(columns[name], rows.dtype) if out else np.frombuffer(columns[name].getbuffer(), rows.dtype)
-            arrays[name] = flat.reshape(-1, *rows.shape[1:])
+        arrays = {name: _written(columns[name], rows) for name, rows in vectors.items()}
         if out is None:
             return Activations(arrays)
         with replacing(Path(out)) as path, path.open("wb") as target:
             np.savez(target, **arrays)  # type: ignore[arg-type]
     return Activations(np.load(out))
+
+
+def _written(file: Any, like: Array) -> Array:
+    """Return the rows that were written to a file, or to memory."""
+    flat = np.frombuffer(file.getbuffer(), like.dtype) if isinstance(file, BytesIO) else np.memmap(file, like.dtype)
+    return flat.reshape(-1, *like.shape[1:])
 
 
 def _vectors(kept: Kept, names: Sequence[str], done: int) -> dict[str, Array]:
