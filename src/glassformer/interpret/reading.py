@@ -68,7 +68,9 @@ def _one(model: TrainedModel, text: str, answer: str | None = None) -> Batch:
     else:
         batch = _published(model, text)
     if answer is not None and model.is_classifier:
-        return batch._replace(targets=np.full(len(batch.tokens), token_id(model, answer)))
+        classes = getattr(model.config, "classes", None) or 0
+        number = id_of(labels_of(model), answer, classes, is_class=True)
+        return batch._replace(targets=np.full(len(batch.tokens), number))
     return _with_targets(model, batch)
 
 
@@ -146,12 +148,6 @@ def labels_of(model: TrainedModel) -> Labels:
         classes=model.labels.__getitem__ if model.labels else str,
         tokenizer=writes,
     )
-
-
-def token_id(model: TrainedModel, token: int | str) -> int:
-    """Return the id of one token, or the number of one class, by its text or as #id."""
-    size = getattr(model.config, "classes", None) if model.is_classifier else model.config.vocab
-    return id_of(labels_of(model), token, size or 0, is_class=model.is_classifier)
 
 
 def logit_of(run: Run, token: str | None, against: str | None, position: int) -> Logit:
