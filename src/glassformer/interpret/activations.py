@@ -118,7 +118,7 @@ def activations(
         if out is None:
             return Activations(arrays)
         with replacing(Path(out)) as path, path.open("wb") as target:
-            np.savez(target, **arrays)  # type: ignore[arg-type]
+            np.savez(target, **arrays)
     return Activations(np.load(out))
 
 
