@@ -19,6 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 BASE := $(VENV)/.installed-base
 LINT := $(VENV)/.installed-lint
 DEV  := $(VENV)/.installed-dev
+DOCS := $(VENV)/.installed-docs
 # What tests need besides, and a stamp that is as new as it; the folder is there until it is installed.
 FETCHED := $(VENV)/.fetched
 TOOLS   := $(VENV)/tools
@@ -39,7 +40,7 @@ BENCHMARKS := $(filter-out benchmarks/_% benchmarks/campaign.py,$(wildcard bench
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test browser fuzz check lint structure campaign campaign-beside digests bench clean
+.PHONY: help demo test browser fuzz check lint structure docs campaign campaign-beside digests bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +72,10 @@ lint: $(LINT) ## Lint, check the format and the types
 structure: $(DEV) ## Check the direction of imports and the lengths of files
 	$(BIN)/python -m pytest -q tests/test_structure.py
 
+docs: $(DOCS) ## Build the documentation as a site; its pages run, and are built again where they have changed
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs . docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
 campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--quick: two), and count what is lost
 	$(BIN)/python benchmarks/campaign.py $(ARGS)
 
@@ -100,6 +105,11 @@ $(BASE): pyproject.toml | $(BIN)/pip$(EXE)
 $(LINT): pyproject.toml | $(BIN)/pip$(EXE)
 	@echo "Installing glassformer and what checks its source into $(VENV) ..."
 	@$(PIP) --editable '.[dev]'
+	@touch $(BASE) $@
+
+$(DOCS): pyproject.toml | $(BIN)/pip$(EXE)
+	@echo "Installing glassformer and what builds its documentation into $(VENV) ..."
+	@$(PIP) --editable '.[docs]'
 	@touch $(BASE) $@
 
 # They come while the package is installed, and are installed while the source is checked: `make --jobs 2 lint test`.

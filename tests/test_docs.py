@@ -67,8 +67,10 @@ def test_every_task_is_described_and_every_page_is_in_the_index():
     assert [name for name in SUMMARIES if f"| [`{name}`](#" not in tasks or f"| `{name}` |" not in tasks] == []
     assert f"lists all {len(SUMMARIES)}." in tasks
     index = (docs / "README.md").read_text(encoding="utf-8")
-    pages = {path.name for path in docs.glob("*.md")} - {"README.md"}
+    pages = {path.name for path in docs.glob("*.md")} - {"README.md", "index.md"}
     assert pages <= set(re.findall(r"\]\(([\w.]+\.md)\)", index))
+    site = (docs / "index.md").read_text(encoding="utf-8")
+    assert [name for name in pages if f"\n{name.removesuffix('.md')}\n" not in site] == []
 
 
 def test_words_of_the_glossary_refer_to_its_entries():

@@ -1,0 +1,47 @@
+"""Settings of the site: `make docs` builds it from the pages of this folder and of its parent, without a network."""
+
+import importlib.metadata
+
+from docutils import nodes
+from latex2mathml.converter import convert
+
+project = "Glassformer"
+version = release = importlib.metadata.version("glassformer")
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+root_doc = "docs/index"
+include_patterns = ["*.md", "docs/**", "examples/*.ipynb"]
+exclude_patterns = ["docs/_build", "**/.ipynb_checkpoints"]
+suppress_warnings = ["toc.not_included"]  # README.md is for readers of the repository; tests compare both lists
+
+# Pages run when they are built; what has not changed is taken from the cache.
+nb_execution_mode = "cache"
+nb_execution_timeout = 600
+nb_execution_excludepatterns = ["examples/*"]  # needs published models
+nb_execution_raise_on_error = True
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_heading_anchors = 4
+
+html_theme = "sphinx_book_theme"
+html_title = "Glassformer"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_extra_path = ["_static/index.html"]
+html_math_renderer = "mathml"
+html_show_sourcelink = False
+html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True, "use_download_button": True}
+
+
+def mathml(display):
+    """Return what writes formulas as MathML, which browsers typeset themselves."""
+
+    def visit(translator, node):
+        text = convert(node.astext(), display=display)
+        translator.body.append(f'<div class="math">{text}</div>' if display == "block" else text)
+        raise nodes.SkipNode
+
+    return visit
+
+
+def setup(app):
+    """Typeset mathematics without scripts."""
+    app.add_html_math_renderer("mathml", (mathml("inline"), None), (mathml("block"), None))

@@ -1,0 +1,73 @@
+"""The derivations: their cells run, their checks tell right from wrong, their symbols are those of the source."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from glassformer import ops
+from glassformer.proofs import Check, OpCase
+from glassformer.proofs import prove_case as prove_case_as_written
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "derivations"
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md")) if path.stem != "README"}
+
+
+def included(text: str) -> list[tuple[str, ast.AST]]:
+    """Return the names and the code of the functions that a page includes from the source."""
+    found = []
+    for path, name in re.findall(r"\{literalinclude\} (\S+)\n:pyobject: (\S+)", text):
+        body: ast.AST = ast.parse((FOLDER / path).resolve().read_text(encoding="utf-8"))
+        for part in name.split("."):
+            body = next(each for each in ast.iter_child_nodes(body) if getattr(each, "name", None) == part)
+        found.append((name, body))
+    return found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_cells_run_and_the_checks_tell_right_from_wrong(name, monkeypatch):
+    text, (right, wrong) = PAGES[name], ([], [])
+    checks: list[Check] = right
+
+    def prove_case(case: OpCase) -> Check:
+        checks.append(prove_case_as_written(case))
+        return checks[-1]
+
+    monkeypatch.setattr("glassformer.proofs.prove_case", prove_case)
+    monkeypatch.setattr("glassformer.proofs.check.prove_case", prove_case)
+    scope: dict[str, object] = {}
+    for section in re.split(r"^## ", text, flags=re.MULTILINE):
+        checks = wrong if section.startswith("Usual mistakes") else right
+        for cell in re.findall(r"```\{code-cell\}\n(.*?)```", section, flags=re.DOTALL):
+            exec(cell, scope)
+    assert right
+    assert all(check.ok for check in right), right
+    assert not wrong or not all(check.ok for check in wrong), "no mistake is found"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_symbols_are_those_of_the_source(name):
+    text = PAGES[name]
+    words = {
+        getattr(node, field)
+        for _, body in included(text)
+        for node in ast.walk(body)
+        for field in ("id", "arg", "attr", "name")
+        if isinstance(getattr(node, field, None), str)
+    }
+    rows = re.findall(r"^\| \$.+?\$ \| (.+?) \|", text, flags=re.MULTILINE)
+    symbols = {symbol for row in rows for symbol in re.findall(r"`(\w+)`", row)}
+    assert symbols
+    assert symbols <= words, symbols - words
+    headings = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
+    assert {"Check", "Usual mistakes"} <= {*headings}
+
+
+def test_every_backward_has_a_page_and_every_page_is_listed():
+    shown = {name for text in PAGES.values() for name, _ in included(text)}
+    alike = {"take_first_backward", "copy_backward", "attention_tiled_backward"}  # shown by their loops, or in words
+    assert {name for name in ops.__all__ if name.endswith("_backward")} <= shown | alike
+    index = (FOLDER / "README.md").read_text(encoding="utf-8")
+    site = (FOLDER.parent / "index.md").read_text(encoding="utf-8")
+    assert [name for name in PAGES if f"({name}.md)" not in index or f"derivations/{name}\n" not in site] == []
