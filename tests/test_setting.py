@@ -3,6 +3,7 @@
 from dataclasses import MISSING, dataclass, field
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from glassformer.errors import ConfigError
@@ -10,6 +11,8 @@ from glassformer.setting import (
     Setting,
     check_count,
     check_known,
+    check_range,
+    check_types,
     described,
     from_settings,
     setting_names,
@@ -40,6 +43,42 @@ def test_what_is_no_count_is_refused(value):
     with pytest.raises(ConfigError) as caught:
         check_count("n", value, least=1)
     assert str(caught.value) == f"n is {value!r}\n\nhint: use a whole number of at least 1"
+
+
+@dataclass(frozen=True)
+class Slit:
+    width: int = 1
+    share: float | None = None
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        check_types(self, " of the slit")
+        check_range(self, "width", least=1, most=9)
+        check_range(self, "share", above=0, below=1, of=" of the slit")
+
+
+def test_values_are_taken_as_python_has_them():
+    slit = Slit(np.int64(2), np.float32(0.5), ["a"])
+    assert slit == Slit(2, 0.5, ("a",))
+    assert (type(slit.width), type(slit.share)) == (int, float)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"width": 2.0}, "width of the slit is 2.0\n\nhint: width takes: whole number"),
+        ({"width": True}, "width of the slit is True\n\nhint: width takes: whole number"),
+        ({"share": "half"}, "share of the slit is 'half'\n\nhint: share takes: number or none"),
+        ({"names": [3]}, "names of the slit is (3,)\n\nhint: names takes: list of texts"),
+        ({"width": 10}, "width is 10\n\nhint: use a number of at least 1 and at most 9"),
+        ({"share": 1}, "share of the slit is 1\n\nhint: use a number above 0 and below 1"),
+        ({"share": float("nan")}, "share of the slit is nan\n\nhint: use a number above 0 and below 1"),
+    ],
+)
+def test_values_of_another_type_or_out_of_range_are_refused(settings, message):
+    with pytest.raises(ConfigError) as caught:
+        Slit(**settings)
+    assert str(caught.value) == message
 
 
 def test_a_dataclass_is_built_from_its_settings_by_name():

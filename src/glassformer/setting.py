@@ -61,15 +61,17 @@ def check_count(name: str, value: Any, *, least: int, most: int | None = None) -
 
 
 def check_types(owner: Any, of: str = "") -> None:
-    """Refuse values of a dataclass that are not what its annotations say; NumPy's numbers become Python's.
+    """Refuse values of a dataclass that are not what its annotations say.
+
+    NumPy's numbers become Python's, and lists become tuples.
 
     of   what messages call the dataclass: " of LoRA"
     """
     cls: Any = type(owner)
     for name, hint in _hints(cls).items():
         value = getattr(owner, name)
-        if hasattr(value, "dtype") and not value.ndim:
-            value = value.item()
+        if isinstance(value, list) or (hasattr(value, "dtype") and not value.ndim):
+            value = tuple(value) if isinstance(value, list) else value.item()
             object.__setattr__(owner, name, value)
         if not _is(value, hint):
             raise ConfigError(f"{name}{of} is {value!r}", hint=f"{name} takes: {_takes(hint, None)}")
@@ -102,7 +104,7 @@ def check_range(
     hint: str | None = None,
 ) -> None:
     """Refuse numbers of a dataclass that lie outside a range or are not finite; None passes."""
-    limits = {"of at least": least, "above": above, "of at most": most, "below": below}
+    limits = {"of at least": least, "above": above, "at most": most, "below": below}
     for name in names:
         value = getattr(owner, name, None)
         if value is not None and not (least <= value <= most and above < value < below):

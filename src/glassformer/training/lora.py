@@ -60,10 +60,7 @@ class LoRA:
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """Build the adapters' settings; refuse those that do not exist. Targets may be a list."""
-        settings = dict(settings)
-        if isinstance(settings.get("targets"), list):
-            settings["targets"] = tuple(settings["targets"])
+        """Build the adapters' settings; refuse those that do not exist."""
         return from_settings("LoRA has no setting", settings, cls)
 
     def to_dict(self) -> dict[str, Any]:

@@ -122,10 +122,8 @@ class Recipe:
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
         """Build a recipe; refuse settings it does not know."""
         listed, freeze = "`glassformer settings recipe` lists them all", settings.get("freeze")
-        if "freeze" in settings and isinstance(freeze, str | list | None):
-            settings = {**settings, "freeze": tuple(freeze.split(",") if isinstance(freeze, str) else freeze or ())}
-        if isinstance(settings.get("class_weights"), list):
-            settings = {**settings, "class_weights": tuple(settings["class_weights"])}
+        if "freeze" in settings and isinstance(freeze, str | None):
+            settings = {**settings, "freeze": freeze.split(",") if freeze else ()}
         return from_settings("a recipe has no setting", settings, cls, listed=listed)
 
     def to_dict(self) -> dict[str, Any]:
