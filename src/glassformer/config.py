@@ -6,8 +6,6 @@ TransformerConfig            what the three architectures share
 └── EncoderDecoderConfig     reads a source with an encoder and writes a target with a decoder
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace

@@ -1,7 +1,5 @@
 """`gf.explore`: the glass case from Python: a page inside a notebook, or in the browser."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Search over one's own texts: passages with their vectors in one file, and those nearest to a question."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -4,8 +4,6 @@
 
 A run folder stores the path and the SHA-256 of such a file."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

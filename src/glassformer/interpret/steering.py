@@ -11,8 +11,6 @@ Layers are the same with a cache as without one, so a value is made by the same 
 engine changes it there. Blocks without changes, and all other ops, run on the engine in use, by its kernels.
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence

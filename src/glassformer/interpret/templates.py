@@ -9,8 +9,6 @@ letters run from 0 on. ["table", 3, part, …] is an entry of a table that is pa
 holds whose `when` is not 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -7,8 +7,6 @@
 A measure is any function of a frame that returns a number, an array, a text or a dict of these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

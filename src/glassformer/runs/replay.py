@@ -7,8 +7,6 @@ A frame is computed from the nearest state kept before it. Every repeated step m
 that the run recorded, to the last bit; otherwise an error is raised.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

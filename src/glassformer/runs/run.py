@@ -3,8 +3,6 @@
 Where only adapters are trained, beside the frozen parameters of another model, the checkpoints hold the adapters alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A template is a program that comes with published weights, so it runs in a sandb
 out of it, nothing it can change, and bounds on how long it may run and how much it may write.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any

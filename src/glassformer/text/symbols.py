@@ -1,7 +1,5 @@
 """Tokenizers with one id for each character, word or byte, and what all tokenizers check."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 

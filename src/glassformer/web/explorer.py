@@ -1,7 +1,5 @@
 """Caches of open models and their runs."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """Long work: it runs in its own thread, reports progress, and can be stopped between two of its parts."""
 
-from __future__ import annotations
-
 import contextvars
 import secrets
 import threading

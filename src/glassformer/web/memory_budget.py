@@ -1,7 +1,5 @@
 """Whether a run fits into free memory, and what it keeps: everything, or for long texts the values between blocks."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import sys

@@ -3,8 +3,6 @@
 A page names a model by its key in this list: no file is opened by a name that a page sends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -9,8 +9,6 @@ as there is room.
 A key is the word of a question and the question as JSON with sorted names. The state of the file itself is written "@".
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools

@@ -4,8 +4,6 @@ A frame is the model after a step. What the page shows of it is measured once an
 `KEY@STEP`, which every view can look into.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator

@@ -9,8 +9,6 @@ takes several parts. A function returns something JSON can hold, or long work: a
 The page shows every `GlassformerError` as a sentence with its hint.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import math

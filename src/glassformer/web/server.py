@@ -10,8 +10,6 @@ Therefore:
 
 A wrong request is refused before its body is read."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import contextvars

@@ -4,8 +4,6 @@ The page keeps it in its address and sends it with every question. The server re
 users cannot disturb each other, and an address opens the same picture again.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from types import NoneType, UnionType

@@ -4,8 +4,6 @@ A function makes one step: `right` is the answer, one of `choices` or a number; 
 the scene, `look` what the scene shows, `then` what the page shows once the answer is there. The rest fills in words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

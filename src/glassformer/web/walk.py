@@ -1,7 +1,5 @@
 """What tours read from a run: words, single numbers, formulas, and runs with a change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property

@@ -7,8 +7,6 @@ A change without a position is made at every token. One with a position is made 
 another run is made at the positions of the text, since a new token has no counterpart there.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from dataclasses import replace

@@ -4,8 +4,6 @@ A * stands for the number of a block on both sides. Nothing is left to chance: w
 what does not fit is named.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Attention: the attention layers of a run by kind, and what kind each head is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

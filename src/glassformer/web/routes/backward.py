@@ -1,7 +1,5 @@
 """The backward pass: gradients of the residual stream and of the tokens, and a step of an optimizer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

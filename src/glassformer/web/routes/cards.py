@@ -1,7 +1,5 @@
 """The card of a number: its formula with the numbers filled in, where it comes from, and its proof."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Changes: the tokens that can be put in, a second text to take values from, and the effect of all of them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np

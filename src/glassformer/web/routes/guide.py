@@ -1,7 +1,5 @@
 """The guide: which tours this run allows, and one step of a tour with its question and its answer."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import asdict
 from functools import cache

@@ -1,7 +1,5 @@
 """The logit lens: predictions from every point of the residual stream, and the parts of a logit."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The models at hand, one of them, and one of its runs with the names of all values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

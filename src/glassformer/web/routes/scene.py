@@ -1,7 +1,5 @@
 """The scene: which values stand in the picture of a run, and how wide its residual stream is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...interpret import Run

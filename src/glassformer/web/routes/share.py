@@ -1,7 +1,5 @@
 """Sharing: a run as one file that needs no server, and the numbers of a tensor."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Sweeps: one run for each head that is switched off, or for each vector that is taken from another text."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

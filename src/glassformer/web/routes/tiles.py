@@ -5,8 +5,6 @@ entries than the screen has cells, each cell shows the entry of its patch that i
 which entry that is. So a single large number stays visible, and pointing at a cell names the entry it shows.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Training: a small model live, or a recorded run step by step."""
 
-from __future__ import annotations
-
 import secrets
 from pathlib import Path
 from typing import Any

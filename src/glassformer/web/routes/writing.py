@@ -1,7 +1,5 @@
 """Writing: token by token, with the alternatives and what the sampling settings cut away."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
