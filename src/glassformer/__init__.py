@@ -108,7 +108,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name in _NAMES:
         globals()[name] = getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
-        import_module(f"{__name__}.arguments").public(globals(), [name])
+        import_module(f"{__name__}.arguments").public(globals(), [name], has_makers=True)
         return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -11,6 +11,7 @@ Arguments are compared with the annotations when a call has failed, and those of
 import functools
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType, TracebackType, UnionType
@@ -32,6 +33,11 @@ REMEDIES = {
 }
 """How to get what a function takes, by its class."""
 NUMBERS: dict[Any, Any] = {int: SupportsIndex, float: SupportsFloat}
+UNFIT = re.compile(
+    "string to float|float.. argument must|inhomogeneous|not supported between|truth value of an|to unpack|ufunc '"
+    "|attribute '(dtype|ndim|shape|_asdict|get)'|not compatible|tuple index out|not iterable|empty name"
+)
+"""What Python and NumPy say of values of the wrong kind or shape."""
 RAW = (TypeError, AttributeError, LookupError, ValueError)
 
 Owner = TypeVar("Owner")
@@ -61,7 +67,7 @@ def short_traces(owner: Owner, *, is_strict: bool = False) -> Owner:
         except GlassformerError as error:
             raise shortened(error) from None
         except RAW as error:
-            refusal = misuse(function, args, settings, str(error))
+            refusal = misuse(function, args, settings, error)
             if refusal is None or _is_debugged():
                 raise
             raise refusal from None
@@ -74,15 +80,17 @@ def public(
 ) -> None:
     """Give the functions of a public module, and the classes of a strict one, short tracebacks.
 
-    has_makers   those who make objects of its classes, as well
+    has_makers   look at the arguments that its classes are made of, too
     """
     for name in names:
         value = namespace[name]
         if isinstance(value, FunctionType):
             namespace[name] = short_traces(value, is_strict=is_strict)
             namespace[name].__module__ = namespace["__name__"]  # where pickle finds it
-        elif isinstance(value, type) and has_makers and isinstance(vars(value).get("__init__"), FunctionType):
-            value.__init__ = short_traces(value.__init__)  # type: ignore[misc]
+        elif isinstance(value, type) and has_makers:
+            made = vars(value).get("__init__")
+            if isinstance(made, FunctionType) and not hasattr(made, "__wrapped__"):
+                value.__init__ = short_traces(made, is_strict=True)  # type: ignore[misc]
         elif isinstance(value, type) and is_strict:
             short_traces(value, is_strict=not hasattr(value, "__dataclass_fields__"))  # those are made by the thousand
 
@@ -99,16 +107,21 @@ def shortened(error: GlassformerError) -> GlassformerError:
     return error.with_traceback(trace)
 
 
-def misuse(function: Any, args: tuple[Any, ...], settings: dict[str, Any], message: str = "") -> ConfigError | None:
+def misuse(
+    function: Any, args: tuple[Any, ...], settings: dict[str, Any], error: BaseException | None = None
+) -> ConfigError | None:
     """Return what is wrong with the arguments of a call; None where nothing is known to be.
 
-    message   of the error that they led to
+    error   what they led to
     """
     signature, hints = _annotated(function)
     if hasattr(function, "pair"):  # of a trained model, in place of a model and its parameters
         args, settings = function.pair(args, settings)
-    name, taken = function.__qualname__.removesuffix(".__init__"), [*signature.parameters]
-    call = f"{name}({', '.join(one for one in taken if one != 'self')})"
+    name, taken = (
+        function.__qualname__.removesuffix(".__init__"),
+        [one for one in signature.parameters if one != "self"],
+    )
+    call = f"{name}({', '.join(taken)})"
     try:
         for word, value in signature.bind_partial(*args, **settings).arguments.items():
             is_many = signature.parameters[word].kind is signature.parameters[word].VAR_POSITIONAL
@@ -121,12 +134,21 @@ def misuse(function: Any, args: tuple[Any, ...], settings: dict[str, Any], messa
         if unknown:
             return ConfigError(f"{name} has no argument {unknown[0]!r}", hint=did_you_mean(unknown[0], taken))
         return ConfigError(f"{name}: {wrong}", hint=f"call it as {call}")
+    message = "" if error is None or _is_of_user(error) else str(error)
     found = re.search(r"unexpected keyword argument '(\w+)'", message)
     if found and found[1] in settings:
         return ConfigError(f"{name} has no argument {found[1]!r}", hint=f"help({name}) explains {call}")
-    if re.search("string to float|float.. argument must|inhomogeneous", message):
-        return ConfigError(f"{name} takes arrays of numbers: {message}", hint=f"call it as {call}")
+    if UNFIT.search(message):
+        return ConfigError(f"{name} cannot use what it was given: {message}", hint=f"help({name}) explains {call}")
     return None
+
+
+def _is_of_user(error: BaseException) -> bool:
+    """Tell whether an error passed through a function that the library was given."""
+    trace, known = error.__traceback__, (HERE, sys.prefix, sys.base_prefix, "<string>", "<frozen")
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(known):
+        trace = trace.tb_next
+    return trace is not None
 
 
 @functools.cache

@@ -74,6 +74,8 @@ def attention_grid(weights: Array, *, allowed: Array | None = None, title: str =
     Models with more layers than heads get a column for each layer, so that the figure is wider than high.
     """
     weights = np.asarray(weights, dtype=np.float64)
+    if weights.ndim != 4 or not weights.size:
+        raise ShapeError(f"the weights have shape {weights.shape}", hint="pass those of all layers, (L, H, T, S)")
     names, grid = ("head", "layer"), weights
     if weights.shape[0] > weights.shape[1]:
         names, grid = ("layer", "head"), weights.swapaxes(0, 1)
