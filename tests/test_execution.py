@@ -1,5 +1,7 @@
 """How a model runs: settings of their own, taken beside a model's where they once stood among them."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -68,7 +70,8 @@ def test_what_is_no_setting_is_refused(settings, message):
 
 def test_what_is_stored_is_what_is_read():
     how = Execution(precision="bfloat16", tile=64, mesh=MeshShape(data=2, tensor=4), scan=True)
-    assert Execution.from_dict(how.to_dict()) == how
+    assert Execution.from_dict(json.loads(json.dumps(how.to_dict()))) == how
+    assert Execution.from_dict({}) == Execution()
 
 
 def test_commands_take_them_among_settings(tmp_path):

@@ -154,40 +154,6 @@ def test_what_a_block_does_only_as_written_may_change_and_is_what_runs_there(mon
 
 
 @dataclass(frozen=True)
-class Quiet(FeedForward):
-    """A feed-forward layer that whispers."""
-
-    def forward(self, params, x):
-        y, saved = super().forward(params, x)
-        return 0.1 * y, saved
-
-    def backward(self, params, saved, dy):
-        return super().backward(params, saved, 0.1 * dy)
-
-
-@dataclass(frozen=True)
-class Doubled(Attention):
-    """Attention whose result counts twice."""
-
-    def forward(self, params, x, *others, **given):
-        y, saved = super().forward(params, x, *others, **given)
-        return 2 * y, saved
-
-    def backward(self, params, saved, dy):
-        return super().backward(params, saved, 2 * dy)
-
-
-@pytest.mark.parametrize(
-    "parts", [{"feed_forward": Quiet(8, 16)}, {"attention": Doubled(8, 2)}], ids=["quiet", "twice"]
-)
-def test_a_part_of_ones_own_is_never_computed_by_the_kernel_of_the_usual_one(x, parts):
-    have, want = (results(a_block(**parts), x, engine) for engine in ("cpu", "numpy"))
-    for found, expected in zip(have, want, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    assert not np.allclose(have[0], results(a_block(), x, "cpu")[0])
-
-
-@dataclass(frozen=True)
 class Same(Block):
     """A block with nothing of its own."""
 

@@ -1,7 +1,7 @@
 """One token through all blocks in one call: what the blocks give one after the other."""
 
 import gc
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from compare import error
 from draws import draws
+from engines.cpu.fused_cases import Gentle
 from glassformer.dispatch import use_engine
 from glassformer.engines.cpu.stack import _plans
 from glassformer.generation.storage import stored
@@ -210,15 +211,6 @@ def test_so_are_several_sequences_float64_and_matrices_in_the_other_order(rng):
     assert_both_ways_agree(model, stored(params, "int8"), tokens, taken=False)
     assert_both_ways_agree(model, params, tokens[:1], taken=False)
     assert_both_ways_agree(model, tree_map(lambda x: x.astype(np.float64), params), tokens[:1], taken=False)
-
-
-@dataclass(frozen=True)
-class Gentle(FeedForward):
-    """A feed-forward layer of one's own."""
-
-    def forward(self, params, x):
-        y, saved = super().forward(params, x)
-        return y / 2, saved
 
 
 def test_a_layer_of_ones_own_is_read_by_itself(rng):

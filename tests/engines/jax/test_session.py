@@ -158,14 +158,6 @@ def test_a_run_goes_on_with_its_own_engine_and_settings(whole, tmp_path):
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-def test_settings_survive_json():
-    execution = Execution(precision="bfloat16", mesh=MeshShape(data=2, tensor=4), scan=True, remat=True)
-    assert Execution.from_dict(json.loads(json.dumps(execution.to_dict()))) == execution
-    assert Execution.from_dict({}) == Execution()
-    with pytest.raises(ConfigError, match=r"execution has no setting 'precison'(.|\n)*did you mean 'precision'"):
-        Execution.from_dict({"precison": "float16"})
-
-
 def test_settings_reach_the_model(whole, tmp_path):
     assert whole.trainer.model.execution == whole.run.execution
     assert whole.run.model.execution == Execution()  # which every engine can run
