@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from browser import TEXTS, tiny_model
+from glassformer.data import build_task
 from glassformer.interpret.scene import SAYS, growth, lengths, scene
+from glassformer.models import build
+from glassformer.runs.planning import model_config
+from glassformer.trained_model import TrainedModel
 
 
 def stations(part):
@@ -38,6 +42,15 @@ def test_the_stream_is_what_it_was_and_what_a_sublayer_added():
             elif one.kind == "stream":
                 stream = stream + added
                 assert np.allclose(run[one.name], stream, rtol=0, atol=1e-12)
+
+
+def test_a_learned_first_vector_has_no_share_in_what_the_embedding_is_compared_with():
+    task = build_task("majority")
+    model = build(model_config(task, None, {"width": 8, "heads": 2, "layers": 1, "pooling": "cls"}))
+    run = TrainedModel.of_task(model, model.init(0), task).watch("11110222")
+    adds, stream = run["blocks.0.attention"][0, 1:], run["embedding"][0]
+    ratio = np.median(np.linalg.norm(adds, axis=-1) / np.linalg.norm(stream, axis=-1))
+    assert growth(run)["blocks.0.attention"] == pytest.approx(ratio, rel=1e-5)
 
 
 def test_lengths_are_norms_of_the_vectors():

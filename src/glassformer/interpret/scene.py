@@ -82,8 +82,10 @@ def growth(run: Run) -> dict[str, float]:
         before = part.start[0].name
         for one in (station for block in part.blocks for station in block.stations):
             if one.kind == "adds":
+                adds, stream = lengths(run[one.name]), lengths(run[before])
+                # A learned vector that stands before the tokens has no embedding: it is left out of the first share.
                 with np.errstate(divide="ignore", invalid="ignore"):
-                    found[one.name] = float(np.median(np.divide(lengths(run[one.name]), lengths(run[before]))))
+                    found[one.name] = float(np.median(np.divide(adds[-len(stream) :], stream)))
             elif one.kind == "stream":
                 before = one.name
     return found

@@ -109,7 +109,7 @@ function drawDetail(place, found, whats, wide) {
   const crumbs = make("nav", { class: "scene-crumbs", "aria-label": "Where you are" }, button("Scene", () => setScene({ zoom: null }), { class: "link", "data-key": "crumbs" }), ` › ${where.join(" › ")}${station.kind === "weights" ? ` › head ${head}` : ""}`);
   fill(place, crumbs, make("p", { class: "quiet" }, `${found.says[station.kind][0].toUpperCase()}${found.says[station.kind].slice(1)}.`));
   if (station.kind === "weights") { place.append(headPanel({ station, head, layer: Number(/\.(\d+)\./.exec(zoom)[1]), whats, wide })); return place.lastChild.ready; }
-  const large = (one, what, title) => heat({ ...one, what, at: one.shape.slice(0, -2).map(() => 0), ...page.labelsFor(one), large: true, size: Math.min(900, wide - 40), title,
+  const large = (one, what, title) => heat({ ...one, what, at: one.shape.slice(0, -2).map(() => 0), ...page.labelsFor(one), large: true, most: 40, size: Math.min(900, wide - 40), title,
     onpick: (index) => openCard({ name: one.name, index, gradient: what === "gradient" }) });
   const made = page.run.parameters.filter((one) => station.layers.some((layer) => one.name.startsWith(`${layer}.`)));
   if (station.off.length) place.append(make("div", { class: "row" }, station.off.map(({ title, changes }) => button(areMade(changes) ? `Switch ${title} on again` : `What happens without ${title}?`, () => toggleChanges(changes), { ...live, "aria-pressed": String(areMade(changes)), "data-key": title }))));

@@ -29,7 +29,7 @@ export function drawRibbons(canvas, plan, lengths, what) {
   own.fillStyle = ink(what === "gradient" ? "--gradient-ribbon" : "--ribbon");
   for (let row = plan.lanes[0]; row < plan.lanes[1]; row += 1) {
     const middle = plan.top + (row - plan.lanes[0] + 0.5) * plan.lane;
-    const half = (knot) => Math.max(0.4, (knot.of[row] / most) * plan.lane * 0.36);
+    const half = (knot) => Math.max(0.4, ((knot.of[row - plan.count + knot.of.length] ?? 0) / most) * plan.lane * 0.36);
     own.beginPath();
     knots.forEach((knot, n) => own[n ? "lineTo" : "moveTo"](knot.x, middle - half(knot)));
     for (const knot of [...knots].reverse()) own.lineTo(knot.x, middle + half(knot));
@@ -39,7 +39,7 @@ export function drawRibbons(canvas, plan, lengths, what) {
   drawEnd(own, plan, lanesEnd);
 }
 
-// To the answers goes the last lane; or every lane, through one vector for the whole text.
+// To the answers goes the last lane, or the first; or every lane, through one vector for the whole text.
 function drawEnd(own, plan, last) {
   const pool = plan.stations.find((place) => place.rows === "");
   const middle = (row) => plan.top + (row + 0.5) * plan.lane;
@@ -51,7 +51,7 @@ function drawEnd(own, plan, last) {
   own.lineWidth = 5;
   if (!plan.answers) return;
   if (pool) curve(own, pool.x + pool.width, pool.y + pool.height / 2, plan.answers.x - 8, plan.answers.y + 12);
-  else curve(own, from, middle(count - 1), plan.answers.x - 8, plan.answers.y + 12);
+  else curve(own, from, middle(plan.isFirst ? 0 : count - 1), plan.answers.x - 8, plan.answers.y + 12);
 }
 
 function curve(own, x0, y0, x1, y1) {

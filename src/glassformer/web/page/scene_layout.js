@@ -35,7 +35,7 @@ function placeAll(part, { words, lanes, open, attention, hasAnswers, wide, isTig
     closed: Math.max(4, Math.min(24, 150 / Math.max(1, part.blocks.length))),
   };
   const gap = GAP[isTight ? 0 : 1];
-  const own = { x: label + gap, gap, count: words.length, lane, label, lanes, top: TOP, tall, sizes, keysOf: part.tokens, stations: [], closed: [], frames: [], arcs: [] };
+  const own = { x: label + gap + 8, gap, count: words.length, lane, label, lanes, top: TOP, tall, sizes, keysOf: part.tokens, stations: [], closed: [], frames: [], arcs: [] };
   for (const station of part.start) put(own, station, strip);
   const block = part.blocks[open];
   close(own, part.blocks, 0, block ? open : part.blocks.length);
@@ -54,7 +54,8 @@ function placeAll(part, { words, lanes, open, attention, hasAnswers, wide, isTig
 
 // One vector for a whole text stands in the middle, two lanes high.
 function put(own, station, width) {
-  const room = station.rows === "" ? { y: own.top + own.tall / 2 - own.lane, height: 2 * own.lane } : { y: own.top, height: own.tall };
+  const skip = own.lanes[0] === 0 && station.rows === own.keysOf ? Math.max(0, own.count - station.shape.at(-2)) : 0; // lanes that begin behind it
+  const room = station.rows === "" ? { y: own.top + own.tall / 2 - own.lane, height: 2 * own.lane, skip: 0 } : { y: own.top + skip * own.lane, height: own.tall - skip * own.lane, skip };
   if (station.rows === "") own.x += 34;
   own.stations.push({ ...station, ...room, x: own.x, width });
   own.x += width + own.gap;

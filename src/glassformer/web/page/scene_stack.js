@@ -4,7 +4,7 @@ import { percent } from "./bars.js";
 import { openCard } from "./card.js";
 import { button, exact, fill, make, short, visible, whole } from "./dom.js";
 import { live } from "./kept.js";
-import { sceneAnswers } from "./scene_answers.js";
+import { answersTall, sceneAnswers } from "./scene_answers.js";
 import { tokenEditor } from "./scene_edit.js";
 import { drawLines, drawRibbons } from "./scene_flow.js";
 import { hasTwo, lanesOf, layOut, MOST_LANES } from "./scene_layout.js";
@@ -28,7 +28,8 @@ const openBefore = new Map(); // by stacks, the block that was open in the pictu
 export class StackPicture {
   constructor(part, { page, found, whats, wide, isLast, outcome, fades }) {
     Object.assign(this, { part, page, found, whats, wide, isLast, outcome, fades, loads: [], tiles: new Map(), lengths: {}, what: "value" });
-    this.words = (page.run[part.tokens] ?? []).map((token) => visible(token.label));
+    this.words = part.words.map(visible);
+    this.ahead = this.words.length - page.run[part.tokens].length; // a learned vector may stand before the tokens
     this.element = make("div", { class: "scene-stack", "data-stack": part.stack });
     this.key = part.stack;
     const own = look("scene")[part.stack] ?? {};
@@ -49,11 +50,12 @@ export class StackPicture {
     const lanes = lanesOf(this.words.length, this.first);
     const hasAnswers = this.isLast && Boolean(page.run.next);
     this.plan = layOut(part, { words: this.words, lanes, open: this.open, attention: this.attention, wide: this.wide, hasAnswers });
+    this.plan.isFirst = page.info.classes; // a class is read from one vector
     const { plan } = this;
     this.under = make("canvas", { class: "scene-under", "aria-hidden": "true" });
     this.over = make("canvas", { class: "scene-over", "aria-hidden": "true" });
     this.said = make("p", { class: "scene-said", role: "status" });
-    const picture = make("div", { class: "scene-picture", style: { width: `${plan.width}px`, height: `${plan.height}px` } },
+    const picture = make("div", { class: "scene-picture", style: { width: `${plan.width}px`, height: `${Math.max(plan.height, plan.answers ? plan.top + answersTall(page, this.outcome) : 0)}px` } },
       this.under, plan.frames.map((frame) => this.frame(frame)), plan.closed.map((one) => this.closed(one)), plan.stations.map((one) => this.station(one)), this.over, this.labels(),
       plan.answers ? sceneAnswers(page, this.outcome, plan.answers) : null);
     this.picture = picture;
@@ -132,7 +134,7 @@ export class StackPicture {
   }
 
   keyWords(place) {
-    return place.part === "cross_attention" ? this.page.run.source.map((token) => visible(token.label)) : this.words;
+    return place.part === "cross_attention" ? this.found.parts[0].words.map(visible) : this.words;
   }
 
   columnWords(place) {
@@ -144,7 +146,7 @@ export class StackPicture {
 
   // Tokens of the source beside the keys of cross-attention.
   sideWords(place) {
-    const words = this.page.run.source.map((token) => visible(token.label));
+    const words = this.found.parts[0].words.map(visible);
     const each = place.height / words.length;
     return make("div", { class: "scene-side", "aria-hidden": "true", style: { width: `${place.words}px`, left: `${-place.words}px`, height: `${place.height}px` } },
       words.map((word) => make("span", { style: { height: `${each}px`, lineHeight: `${each}px`, fontSize: `${Math.min(12, each)}px` } }, each < 8 ? "" : cutWord(word))));
@@ -169,7 +171,7 @@ export class StackPicture {
   }
 
   isPut(lane) {
-    return state().changes.some((one) => one.name === this.part.tokens && one.where?.position === lane);
+    return state().changes.some((one) => one.name === this.part.tokens && one.where?.position === lane - this.ahead);
   }
 
   // A token that was clicked is followed, and another one can be put in its place; a second click lets it go.
@@ -180,10 +182,10 @@ export class StackPicture {
     for (const one of this.tokens) one.setAttribute("aria-pressed", String(one === token && isOn));
     this.light(this.pinned);
     this.pop?.remove();
-    if (!isOn || live.disabled || this.page.info.reads === false) return;
+    if (!isOn || live.disabled || this.page.info.reads === false || lane < this.ahead) return;
     const row = lane - this.plan.lanes[0];
     const close = () => { this.pop?.remove(); token.focus(); };
-    this.pop = tokenEditor(this.part.tokens, this.part.start[0].name, lane, { left: `${this.plan.label + 4}px`, top: `${this.plan.top + (row + 1) * this.plan.lane + 4}px` }, close);
+    this.pop = tokenEditor(this.part.tokens, this.part.start[0].name, lane - this.ahead, { left: `${this.plan.label + 4}px`, top: `${this.plan.top + (row + 1) * this.plan.lane + 4}px` }, close);
     this.picture.append(this.pop);
   }
 
@@ -298,7 +300,7 @@ export class StackPicture {
   point(event, place, canvas) {
     const here = this.at(event, place, canvas);
     if (!here) return;
-    const lane = place.isLane ? here.at[0] : this.pinned;
+    const lane = place.isLane ? here.at[0] + place.skip : this.pinned;
     if (lane !== this.lit) { this.lit = lane; this.light(lane); }
     const index = place.kind === "weights" ? [0, this.head, ...here.at] : place.shape.length < 3 ? here.at : [0, ...here.at];
     const key = place.kind === "weights" ? ` “${this.words[here.at[0]]}” → “${this.keyWords(place)[here.at[1]]}”` : "";

@@ -23,7 +23,7 @@ export function everyTensor(page) {
   const list = () => {
     look("tensors", { listed: box.open });
     if (box.open && box.childElementCount === 1) box.append(make("div", { class: "stack" }, make("div", { class: "row" }, button("Open all", () => opened(true)), button("Close all", () => opened(false))),
-      make("div", { class: "flow" }, lanesOf(tree, page).filter((nodes) => nodes.length).map((nodes) => make("div", { class: "lane" }, nodes.map((node) => drawNode(node, page, open, shown)))))));
+      make("div", { class: "lane" }, [...tree.inside.values()].map((node) => drawNode(node, page, open, shown)))));
   };
   box.addEventListener("toggle", list);
   if (box.open) list();
@@ -46,8 +46,8 @@ function add(root, value, kind) {
   let node = root;
   words.slice(0, -1).forEach((word, depth) => { node = child(node, word, words.slice(0, depth + 1).join(".")); });
   const last = words.at(-1);
-  // What a layer returned goes by the layer's own name: it lies in that layer's box.
-  if (node.inside.has(last)) node = node.inside.get(last);
+  // What a layer returned goes by the layer's own name: it lies in that layer's box. Outside of all boxes, a tensor has its own.
+  if (node.inside.has(last) || node === root) node = child(node, last, value.name);
   node.tensors.push({ ...value, kind });
 }
 
@@ -88,43 +88,23 @@ function everyName(node) {
   return [...node.inside.values()].flatMap((inner) => [inner.name, ...everyName(inner)]);
 }
 
-// Blocks stand in the lane itself; an encoder-decoder has two lanes.
-function lanesOf(tree, page) {
-  const spread = (node) => [...node.inside.values(), ...node.tensors.map(alone)]; // what a group returned stands behind it
-  const flat = (nodes) => nodes.flatMap((node) => (node.name.split(".").at(-1) === "blocks" && node.inside.size ? spread(node) : [node]));
-  const inside = [...tree.inside.values(), ...tree.tensors.filter((tensor) => !tree.inside.has(tensor.name)).map(alone)];
-  if (page.info.architecture !== "encoder-decoder") return [flat(inside)];
-  const isSource = (node) => node.name.startsWith("source") || node.name.startsWith("encoder");
-  const opened = (nodes) => flat(nodes.flatMap((node) => (["encoder", "decoder"].includes(node.name) ? spread(node) : [node])));
-  return [opened(inside.filter(isSource)), opened(inside.filter((node) => !isSource(node)))];
-}
-
-function alone(tensor) {
-  return { name: tensor.name, tensors: [{ names: [tensor.name], ...tensor }], inside: new Map() };
-}
-
 // --- boxes ----------------------------------------------------------------------------------------------------------
 
+// A box that is open has an open one around it.
 function drawNode(node, page, open, shown) {
-  const isOpen = open.has(node.name);
   const last = node.name.split(".").at(-1);
-  const title = /^\d+$/.test(last) ? `block ${last}` : last.replaceAll("_", " ");
-  const box = make("div", { class: "node", "data-name": node.name });
-  const head = make("button", { type: "button", class: "head", "aria-expanded": String(isOpen) },
-    make("strong", {}, title), make("span", { class: "what" }, WORDS[last] ?? ""), make("span", { class: "grow" }),
-    make("span", { class: "what" }, counted(node)), make("span", { "aria-hidden": "true" }, isOpen ? "−" : "+"));
-  head.addEventListener("click", () => {
-    const names = new Set(look("tensors").open ?? []);
-    if (names.has(node.name)) names.delete(node.name); else names.add(node.name);
-    look("tensors", { open: [...names] });
-    open.clear();
-    names.forEach((name) => open.add(name));
-    const next = drawNode(node, page, open, shown);
-    box.replaceWith(next);
-    next.querySelector(".head").focus();
+  const isInside = (name) => name === node.name || name.startsWith(`${node.name}.`);
+  const box = make("details", { class: "node", "data-name": node.name, open: [...open].some(isInside) }, make("summary", { class: "head" },
+    make("strong", {}, /^\d+$/.test(last) ? `block ${last}` : last.replaceAll("_", " ")), make("span", { class: "what" }, WORDS[last] ?? ""), make("span", { class: "grow" }), make("span", { class: "what" }, counted(node))));
+  const list = () => { if (box.open && box.childElementCount === 1) box.append(body(node, page, open, shown)); };
+  box.addEventListener("toggle", () => {
+    const before = [...open].filter(isInside);
+    if (box.open === before.length > 0) return; // it was drawn so
+    if (box.open) open.add(node.name); else for (const name of before) open.delete(name);
+    look("tensors", { open: [...open] });
+    list();
   });
-  box.append(head);
-  if (isOpen) box.append(body(node, page, open, shown));
+  list();
   return box;
 }
 

@@ -29,8 +29,8 @@ def attention(session: RunSession) -> dict[str, Any]:
             "layers": names,
             "heads": run.heads,
             "scales": [score_scale(run, name) for name in names],
-            "queries": _labels(run, kind, queries, looked_at=False),
-            "keys": _labels(run, kind, keys, looked_at=True),
+            "queries": labels_at(run, kind, queries, looked_at=False),
+            "keys": labels_at(run, kind, keys, looked_at=True),
         })  # fmt: skip
     return {"kinds": kinds}
 
@@ -65,7 +65,7 @@ def _heads(run: Run, kind: str, layer: int, name: str) -> dict[str, Any]:
     }
 
 
-def _labels(run: Run, kind: str, count: int, *, looked_at: bool) -> list[str]:
+def labels_at(run: Run, kind: str, count: int, *, looked_at: bool) -> list[str]:
     """Return the tokens at the queries, or at the keys, of a kind of attention."""
     of_source = run.batch.source is not None and (kind == "encoder" or (kind == "cross" and looked_at))
     tokens = tokens_of(run, "source" if of_source else "tokens") or []

@@ -3,10 +3,11 @@
 from typing import Any
 
 from ...interpret import Run
-from ...interpret.scene import SAYS, Station, growth, lengths, scene
+from ...interpret.scene import SAYS, StackScene, Station, growth, lengths, scene
 from ..explorer import RunSession
 from ..router import route
 from ..state import POSITIONS
+from .attention import labels_at
 
 WIDE = ("embedding", "stream", "adds", "vectors")
 """Stations that are drawn as wide as their vectors are long."""
@@ -21,7 +22,8 @@ def describe_scene(session: RunSession) -> dict[str, Any]:
         return {**one._asdict(), "shape": list(run.spec(one.name).shape), "off": _switches(session.plain, one)}
 
     parts = [
-        {"stack": one.stack, "tokens": one.tokens, "start": [*map(fields, one.start)], "end": [*map(fields, one.end)],
+        {"stack": one.stack, "tokens": one.tokens, "words": _words(run, one),
+         "start": [*map(fields, one.start)], "end": [*map(fields, one.end)],
          "blocks": [{"name": block.name, "stations": [*map(fields, block.stations)]} for block in one.blocks]}
         for one in scene(run)
     ]  # fmt: skip
@@ -36,6 +38,12 @@ def stream_lengths(session: RunSession, what: str) -> dict[str, list[float]]:
         stations = [*part.start, *(one for block in part.blocks for one in block.stations), *part.end]
         found |= {one.name: lengths(session.array(what, one.name)) for one in stations if one.kind in WIDE}
     return found
+
+
+def _words(run: Run, one: StackScene) -> list[str]:
+    """Return what stands at the lanes of a stack: its tokens, perhaps behind a learned vector."""
+    last = [*one.start, *(station for block in one.blocks for station in block.stations)][-1]
+    return labels_at(run, one.stack, run.spec(last.name).shape[1], looked_at=False)
 
 
 def _switches(run: Run, one: Station) -> list[dict[str, Any]]:
