@@ -99,8 +99,9 @@ def write_files(folder: Path) -> None:
             (folder / name).write_text(content, encoding="utf-8")
     for name in ("make_files.py", "make_big.py"):
         subprocess.run([sys.executable, name], cwd=folder, check=True)
+    rows = (folder / "reviews.csv").read_text(encoding="utf-8").splitlines(keepends=True)
     for name in TABLES:
-        shutil.copy(folder / "reviews.csv", folder / name)
+        (folder / name).write_text("".join(rows[:-1]), encoding="utf-8")  # without the last one, which is empty
 
 
 def shortened(line: str) -> str:

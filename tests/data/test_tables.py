@@ -15,7 +15,7 @@ def write(path, text):
 
 
 def test_quotes_and_newlines_stay_inside_a_field_and_lines_are_those_of_the_file(tmp_path):
-    table = read_table(write(tmp_path / "a.csv", REVIEWS), roles=("text", "label"))
+    table = read_table(write(tmp_path / "a.csv", REVIEWS), {"text": None, "label": None})
     assert table.columns == ("id", "review", "stars")
     assert table.texts("review") == ['great, "truly"\ngreat', "awful"]
     assert [row.line for row in table.rows] == [2, 4]
@@ -48,6 +48,6 @@ def test_the_split_is_stratified_and_holds_no_text_on_both_sides(tmp_path):
 def test_a_broken_row_is_refused_with_its_line_or_kept_with_its_error(tmp_path):
     path = write(tmp_path / "a.csv", "text,label\na,b\nc\n")
     with pytest.raises(DataError, match=r"a\.csv, line 3 has 1 field, but the header has 2"):
-        read_table(path, roles=("text", "label"))
-    rows = read_table(path, roles=("text", "label"), strict=False).rows
+        read_table(path, {"text": None, "label": None})
+    rows = read_table(path, {"text": None, "label": None}, strict=False).rows
     assert [row.error is None for row in rows] == [True, False]

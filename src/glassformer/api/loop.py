@@ -12,7 +12,7 @@ from ..arguments import short_traces
 from ..arrays import Tree, widen
 from ..config import TransformerConfig
 from ..data import Task, build_task
-from ..data.array_task import Stream, array_task
+from ..data.array_task import BatchStream, array_task
 from ..data.tables import is_rows, written_rows
 from ..errors import CheckpointError, ConfigError, did_you_mean
 from ..execution import PLAIN, Execution, MeshShape, joined, separated
@@ -76,7 +76,7 @@ class Loop:
     ) -> None:
         changes = {**_by_name(settings), **({} if steps is None else {"steps": steps})}
         if isinstance(data, Iterator):
-            data = Stream(data)
+            data = BatchStream(data)
             changes = {"batch": len(data), **changes}
         data = written_rows(data) if out is not None and is_rows(data) else data
         data = named_data(data, changes) or data

@@ -172,8 +172,8 @@ def read_passages(data: Any, model: TrainedModel, column: str | None = None) -> 
     notes = []
     is_path = isinstance(data, str | Path)
     if column is not None or (is_table(data) if is_path else is_rows(data)):
-        table = read_table(data, named=(column,), roles=("text",))
-        texts = table.texts(*table.columns_for({"text": column}))
+        table = read_table(data, {"text": column})
+        texts = table.texts(*table.chosen())
         whole = [Passage(text, row.file, row.line) for row, text in zip(table.rows, texts, strict=True)]
         notes += [f"{plural(texts.count(''), 'row')} without text left out"] if "" in texts else []
     elif not is_path:

@@ -14,7 +14,7 @@ from ..interpret.run import has_no_head
 from ..loading import read_model
 from ..progress.display import waiting
 from ..trained_model import TrainedModel
-from .look_views import VIEWS, Found, Question
+from .look_views import VIEWS, View, ViewInput
 from .options import PATH, json_option, model_argument, text_argument
 from .output import log, print_json, print_table
 
@@ -90,7 +90,7 @@ def look(
         usual = 0 if isinstance(subject.config, EncoderDecoderConfig) else -1
         position = usual if given["position"] is None else given["position"]
         target = logit_of(run, given["token"], given["against"], position)
-        found = VIEWS[view](Question(subject, run, target, source, given["way"] or "zero", show))
+        found = VIEWS[view](ViewInput(subject, run, target, source, given["way"] or "zero", show))
     facts = {"model": model, "view": view, "target": run.label(target.token), **found.facts}
     above = "" if target.against is None else f" above {run.label(target.against)!r}"
     title = found.title.format(target=repr(run.label(target.token)) + above)
@@ -158,7 +158,7 @@ def write_page(path: Path, name: str, model: TrainedModel, text: str, view: str,
     write_new(path, models_page([(name, model, text)], of, view=PAGE_VIEWS[view], look=look).encode())
 
 
-def _first(found: Found, count: int | None) -> list[dict[str, Any]]:
+def _first(found: View, count: int | None) -> list[dict[str, Any]]:
     """Return the records of the first rows; of a map, a row has one for each position."""
     if "point" not in found.records[0]:
         return found.records[:count]
@@ -166,7 +166,7 @@ def _first(found: Found, count: int | None) -> list[dict[str, Any]]:
     return [record for record in found.records if record["point"] in labels]
 
 
-def print_rows(found: Found, title: str, count: int) -> None:
+def print_rows(found: View, title: str, count: int) -> None:
     """Print the first rows."""
     print_table(found.columns, found.rows[:count], title=title)
     if len(found.rows) > count:

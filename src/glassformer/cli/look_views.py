@@ -30,7 +30,7 @@ from .output import shorten, signed, visible
 WIDTH = 24
 
 
-class Question(NamedTuple):
+class ViewInput(NamedTuple):
     """A question about a run."""
 
     subject: TrainedModel
@@ -42,7 +42,7 @@ class Question(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class View:
     """The result of a view: rows of text for people, records for programs, and a function that draws a figure.
 
     stopped   how much of it was measured before Ctrl-C; None if all of it was
@@ -58,7 +58,7 @@ class Found:
     stopped: str | None = None
 
 
-def view_lens(asked: Question) -> Found:
+def view_lens(asked: ViewInput) -> View:
     """Show what the head would predict at each point of the residual stream."""
     run, target, subject = asked.run, asked.target, asked.subject
     seen = lens(run, positions=None if subject.is_classifier else target.position)
@@ -82,10 +82,10 @@ def view_lens(asked: Question) -> Found:
         return lens_map(lens(run, positions=last), title=title)
 
     columns = ("after", "predicts", ">p", ">rank")
-    return Found("What each layer would predict, beside {target}", columns, rows, records, draw)
+    return View("What each layer would predict, beside {target}", columns, rows, records, draw)
 
 
-def view_attribution(asked: Question) -> Found:
+def view_attribution(asked: ViewInput) -> View:
     """Show what each part adds to the logit."""
     found = attribute(asked.run, asked.target)
     records = [{**row, "value": float(row["value"])} for row in found.rows()]
@@ -94,10 +94,10 @@ def view_attribution(asked: Question) -> Found:
     facts = {"logit": float(found.value), "by_kind": {kind: float(v) for kind, v in found.by_kind().items()}}
     notes = [f"all parts sum to the logit, {found.value:.4f}: {kinds}"]
     draw = _bars([row[0] for row in rows], [r["value"] for r in records], "adds to the logit")
-    return Found("What adds to the logit of {target}", ("part", "kind", ">adds"), rows, records, draw, facts, notes)
+    return View("What adds to the logit of {target}", ("part", "kind", ">adds"), rows, records, draw, facts, notes)
 
 
-def view_ablation(asked: Question) -> Found:
+def view_ablation(asked: ViewInput) -> View:
     """Show how the logit and the loss change without each head."""
     run = asked.run
     sweep = _sweep(asked, run.heads * run.model.config.layers)
@@ -116,10 +116,10 @@ def view_ablation(asked: Question) -> Found:
     columns = ("without", ">change of logit", ">change of loss")
     draw = _bars([row[0] for row in rows], [r["logit"] for r in records], "change of the logit without it")
     title = "How the logit of {target} and the loss change without a head"
-    return Found(title, columns, rows, records, draw, stopped=_stopped(measured, "heads"))
+    return View(title, columns, rows, records, draw, stopped=_stopped(measured, "heads"))
 
 
-def _sweep(asked: Question, total: int) -> dict[str, Any]:
+def _sweep(asked: ViewInput, total: int) -> dict[str, Any]:
     """Return settings of a sweep over changed runs: it shows how far it is, and Ctrl-C keeps what it has."""
     note = f"changed runs, about {bytes_text(bytes_at_once(asked.run, total, MEMORY))} at a time"
     asked.show(0, total, note)
@@ -131,7 +131,7 @@ def _stopped(measured: Any, what: str) -> str | None:
     return None if measured.all() else f"interrupted: {measured.sum():,} of {measured.size:,} {what} are measured"
 
 
-def view_patching(asked: Question) -> Found:
+def view_patching(asked: ViewInput) -> View:
     """Show which position of the residual stream carries the difference to the other text."""
     run, source = asked.run, asked.source
     assert source is not None
@@ -166,10 +166,10 @@ def view_patching(asked: Question) -> Found:
 
         return patching_map(found, words[: share.shape[1]], title="What the other text's stream does to the logit")
 
-    return Found(title, columns, rows, records, draw, facts, notes, _stopped(measured, "places"))
+    return View(title, columns, rows, records, draw, facts, notes, _stopped(measured, "places"))
 
 
-def view_gradients(asked: Question) -> Found:
+def view_gradients(asked: ViewInput) -> View:
     """Show how the gradient flows back."""
     found = gradients(asked.run, asked.target)
     flows = gradient_flow(found)[::-1]
@@ -188,10 +188,10 @@ def view_gradients(asked: Question) -> Found:
     draw = _bars(
         [flow.name for flow in flows], [flow.leaving for flow in flows], "size of the gradient before it", len(flows)
     )
-    return Found("How the gradient of the logit of {target} flows back", columns, rows, records, draw, facts, notes)
+    return View("How the gradient of the logit of {target} flows back", columns, rows, records, draw, facts, notes)
 
 
-def view_heads(asked: Question) -> Found:
+def view_heads(asked: ViewInput) -> View:
     """Show what each head looks at."""
     seen = trace_of(asked.run)
     records: list[dict[str, Any]] = [
@@ -211,10 +211,10 @@ def view_heads(asked: Question) -> Found:
 
         return head_specialization(head_statistics(seen, seen.kinds[-1]), title=title)
 
-    return Found("What the heads look at", columns, rows, records, draw)
+    return View("What the heads look at", columns, rows, records, draw)
 
 
-def view_neurons(asked: Question) -> Found:
+def view_neurons(asked: ViewInput) -> View:
     """Show the neurons that add most to the logit."""
     found = neuron_attribution(asked.run, asked.target)
     if not found:
@@ -227,10 +227,10 @@ def view_neurons(asked: Question) -> Found:
     records.sort(key=lambda r: -abs(r["value"]))
     rows = [(r["name"], str(r["neuron"]), signed(r["value"], 4)) for r in records]
     draw = _bars([f"{row[0]} {row[1]}" for row in rows], [r["value"] for r in records], "adds to the logit")
-    return Found("Which neurons add to the logit of {target}", ("layer", ">neuron", ">adds"), rows, records, draw)
+    return View("Which neurons add to the logit of {target}", ("layer", ">neuron", ">adds"), rows, records, draw)
 
 
-VIEWS: dict[str, Callable[[Question], Found]] = {
+VIEWS: dict[str, Callable[[ViewInput], View]] = {
     "lens": view_lens,
     "attribution": view_attribution,
     "ablation": view_ablation,

@@ -38,7 +38,7 @@ def array_task(
         (tokens, targets)     (N, T) and (N, T): the id that should follow each token; -100 where nothing is asked
         tokens                (N, T): each row is a text, (T,): one long text, to be continued by a decoder
         Batch, Dataset        anything else, such as sources for an encoder-decoder
-        Stream                batches of an iterator
+        BatchStream           batches of an iterator
 
     architecture   of the model; None: as the arrays suggest
     validation     the same kind of data, held out; None: a tenth of `data`, chosen at random, or the end of a text
@@ -46,7 +46,7 @@ def array_task(
                    id is called by its number
     """
     train, held_out = _parts(data, validation, CONTEXT if context is None else context, seed)
-    first = train.first if isinstance(train, Stream) else train.batch(0, 1, 0)
+    first = train.first if isinstance(train, BatchStream) else train.batch(0, 1, 0)
     if first.targets is None:
         raise DataError("the data has no targets to learn", hint="pass (tokens, targets), or Batch(tokens, targets)")
     one_answer = np.ndim(first.targets) == 1
@@ -84,7 +84,7 @@ def _class_name(ids: Any) -> str:
     return str(int(np.ravel(ids)[0]))
 
 
-class Stream:
+class BatchStream:
     """The batches of an iterator as a Dataset to train on: each is used in one step, and its size is that of the first.
 
     They are Batches or pairs (tokens, targets). What came once cannot be asked for again.
@@ -134,7 +134,7 @@ class Stream:
 
 
 def _told(data: Dataset) -> str:
-    return "a stream" if isinstance(data, Stream) else f"{len(data):,} examples"
+    return "a stream" if isinstance(data, BatchStream) else f"{len(data):,} examples"
 
 
 def _dataset(data: Any, context: int) -> Dataset:

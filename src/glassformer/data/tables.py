@@ -13,9 +13,9 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,15 +70,18 @@ class Table:
 
     name       where they come from
     columns    their names; `header`: whether they have names of their own
+    asked      the columns that the user names, by what they are for: keys of `KNOWN` (None: not named)
     """
 
     name: str
     columns: tuple[str, ...]
     rows: list[Row]
     header: bool = True
+    asked: Mapping[str, str | None] = field(default_factory=dict)
 
-    def find(self, role: str, asked: str | None = None) -> str | None:
+    def find(self, role: str) -> str | None:
         """Return the column that the user asks for, or the one with a known name for a role; None without one."""
+        asked = self.asked.get(role)
         folded = {name.strip().casefold(): name for name in reversed(self.columns)}
         if asked is None:
             return next((folded[name] for name in KNOWN[role] if name in folded), None)
@@ -89,12 +92,12 @@ class Table:
             hint=did_you_mean(asked, self.columns) if self.header else "without a header, columns are called 1, 2, …",
         )
 
-    def columns_for(self, asked: Mapping[str, str | None], *, in_order: bool = False) -> list[str]:
+    def chosen(self, *, in_order: bool = False) -> list[str]:
         """Return a column for each role: the one asked for, one with a known name, or the only one that is left.
 
         in_order   whether several columns that are left are taken in the order of the roles
         """
-        found = {role: self.find(role, name) for role, name in asked.items()}
+        found = {role: self.find(role) for role in self.asked}
         missing = [role for role, column in found.items() if column is None]
         rest = [column for column in self.columns if column not in found.values()]
         if len(rest) == len(missing) and (in_order or len(missing) == 1):
@@ -120,19 +123,17 @@ class Table:
         return [text_of(value, row, column) for row, value in zip(self.rows, self.values(column), strict=True)]
 
 
-def read_table(data: Any, *, named: Sequence[str | None] = (), roles: Sequence[str] = (), strict: bool = True) -> Table:
+def read_table(data: Any, asked: Mapping[str, str | None], *, strict: bool = True) -> Table:
     """Return all rows of a file, a folder of tables, a DataFrame, or a list of dicts.
 
-    named    columns that the user names: a first line with one of them is a header
-    roles    what the columns are for: keys of `KNOWN`, whose names make a first line a header, too
+    asked    see `Table`: a first line with one of these names, or a known one of such a role, is a header
     strict   refuse a broken row; False: keep it, with its error
     """
-    asked = tuple(name for name in named if name is not None)
     if not isinstance(data, str | os.PathLike):
-        return _from_python(data)
+        return replace(_from_python(data), asked=asked)
     files = table_files(data)
     in_folders = Path(data).is_dir() and not is_table(files[0])
-    read = partial(_read_file, named=asked, roles=tuple(roles), strict=strict)
+    read = partial(_read_file, asked=asked, strict=strict)
     tables = [_labeled_texts(Path(data), files)] if in_folders else [read(file) for file in files]
     table, *others = tables
     for other in others:
@@ -147,7 +148,7 @@ def read_table(data: Any, *, named: Sequence[str | None] = (), roles: Sequence[s
     for row in every if strict else ():
         if row.error is not None:
             raise row.error
-    return Table(shown_path(data), table.columns, every, table.header)
+    return Table(shown_path(data), table.columns, every, table.header, asked)
 
 
 def table_files(path: str | os.PathLike[str]) -> list[Path]:
@@ -174,9 +175,9 @@ def suited_task(data: Any, settings: Mapping[str, Any]) -> str:
             data = table_files(data)[0]
         if not is_table(data):
             return "pairs" if Path(data).suffix.lower() in (".po", ".mo") else "text"
-    if read_table(data, roles=("source", "target")).has("source", "target"):
+    if read_table(data, {"source": None, "target": None}).has("source", "target"):
         return "pairs"
-    return "classify" if read_table(data, roles=("text", "label")).has("label") else "text"
+    return "classify" if read_table(data, {"text": None, "label": None}).has("label") else "text"
 
 
 def text_of(value: Any, row: Row, column: str) -> str:
@@ -202,7 +203,7 @@ def normalized(text: str) -> str:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def _read_file(path: Path, named: tuple[str, ...], roles: tuple[str, ...], strict: bool) -> Table:
+def _read_file(path: Path, asked: Mapping[str, str | None], strict: bool) -> Table:
     text = read_file(path, strict=strict)
     suffix, first, name = path.suffix.lower(), text.lstrip()[:1], shown_path(path)
     if not first:
@@ -210,7 +211,7 @@ def _read_file(path: Path, named: tuple[str, ...], roles: tuple[str, ...], stric
     if suffix in (".json", ".jsonl", ".ndjson") or (suffix not in TABLE_SUFFIXES and first in "{["):
         return _of_dicts(name, (_json_list if first == "[" else _json_lines)(text, name))
     delimiter = "\t" if suffix in (".tsv", ".tab") else _delimiter(text)
-    return _separated(list(_records(text, name, delimiter)), name, delimiter, named, roles)
+    return _separated(list(_records(text, name, delimiter)), name, delimiter, asked)
 
 
 def _labeled_texts(folder: Path, files: list[Path]) -> Table:
@@ -258,13 +259,13 @@ def _records(text: str, file: str, delimiter: str) -> Iterator[Row]:
             yield Row(file, line, tuple(fields))
 
 
-def _separated(rows: list[Row], file: str, delimiter: str, named: tuple[str, ...], roles: tuple[str, ...]) -> Table:
+def _separated(rows: list[Row], file: str, delimiter: str, asked: Mapping[str, str | None]) -> Table:
     """Name the columns of records, by their first one if that is a header; mark those with other numbers of fields."""
     first = rows[0]
     if first.error is not None:
         raise first.error
     names = [name.strip() for name in first.fields]
-    header = _is_header(names, named, roles)
+    header = _is_header(names, asked)
     if header:
         names = [name or str(place) for place, name in enumerate(names, start=1)]
         twice = [name for name in names if names.count(name) > 1]
@@ -287,16 +288,17 @@ def _separated(rows: list[Row], file: str, delimiter: str, named: tuple[str, ...
     return Table(file, tuple(names), checked, header)
 
 
-def _is_header(names: list[str], named: tuple[str, ...], roles: tuple[str, ...]) -> bool:
+def _is_header(names: list[str], asked: Mapping[str, str | None]) -> bool:
     """Tell whether a first line names columns: one that the user named, or known ones.
 
     Of pairs, both columns must have known names: a text such as "input" may well be the first of a list of words.
     """
     folded = {name.casefold() for name in names}
+    named = [name for name in asked.values() if name is not None]
     if named:
         return any(name.casefold() in folded for name in named) or not all(name.isdecimal() for name in named)
-    found = [not folded.isdisjoint(KNOWN[role]) for role in roles]
-    return (all if "source" in roles else any)(found)
+    found = [not folded.isdisjoint(KNOWN[role]) for role in asked]
+    return (all if "source" in asked else any)(found)
 
 
 def _json_lines(text: str, file: str) -> Iterator[Row]:

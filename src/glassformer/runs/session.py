@@ -24,7 +24,7 @@ from ..arrays import Tree
 from ..cluster.collective import agreed, meet, process, processes
 from ..cluster.watch import Watch
 from ..data import Task
-from ..data.array_task import Stream
+from ..data.array_task import BatchStream
 from ..data.examples import Examples
 from ..errors import CheckpointError, ConfigError, DataError, typed
 from ..files import explained
@@ -226,7 +226,7 @@ class Session:
     def _judge(self, params: Tree) -> Evaluation:
         """Evaluate the parameters after a step, and where accuracy is defined also on what that step learned from."""
         found, recipe, train = self.evaluate(params), self.run.recipe, self.task.train
-        if found.accuracy is None or isinstance(train, Stream):
+        if found.accuracy is None or isinstance(train, BatchStream):
             return found
         learned = Examples(train.batch(self.state.step, recipe.batch, recipe.seed, rows=np.arange(recipe.batch)))
         with self.watch.busy("evaluating"):

@@ -84,8 +84,8 @@ def labeled_examples(
     data: Any, lexicon: Lexicon, classes: Sequence[str], *, longest: int, text: str | None, label: str | None
 ) -> tuple[Examples, tuple[str, ...]]:
     """Return every row with a text and a label of these classes, for a model that exists, and lines about them."""
-    table = read_table(data, named=(text, label), roles=("text", "label"))
-    columns = _columns(table, text, label)
+    table = read_table(data, {"text": text, "label": label})
+    columns = _columns(table)
     rows = [Labeled(*pair) for pair in zip(*map(table.texts, columns), strict=True)]
     for row, one in zip(table.rows, rows, strict=True):
         if all(one) and one.label not in classes:
@@ -119,8 +119,8 @@ class _Found(NamedTuple):
 
 def _read(data: Any, text: str | None, label: str | None, known: Sequence[str]) -> _Found:
     """Return the texts and labels of a table, without rows that are empty or repeated."""
-    table = read_table(data, named=(text, label), roles=("text", "label"))
-    columns = _columns(table, text, label)
+    table = read_table(data, {"text": text, "label": label})
+    columns = _columns(table)
     kept, reasons = _kept(table, *columns)
     classes = _classes(table.name, columns[1], kept, known)
     rows = f"{table.name}: {len(table.rows):,} rows; texts in {columns[0]!r}, labels in {columns[1]!r}"
@@ -145,9 +145,9 @@ def _told(lengths: Sequence[int], longest: int, known: Lexicon, *, own: bool) ->
     return preview.tokenizer_line(known.tokenizer, own=own), of_texts
 
 
-def _columns(table: Table, text: str | None, label: str | None) -> list[str]:
+def _columns(table: Table) -> list[str]:
     """Return the columns of texts and labels; of two without names, the one with fewer different fields has labels."""
-    if not table.header and len(table.columns) == 2 and (text, label) == (None, None):
+    if not table.header and len(table.columns) == 2 and not any(table.asked.values()):
         label, text = sorted(table.columns, key=lambda column: len(set(table.texts(column))))
         labels = Counter(table.texts(label))
         first = table.texts(label)[0]
@@ -156,7 +156,8 @@ def _columns(table: Table, text: str | None, label: str | None) -> list[str]:
                 f"{table.rows[0].place}: {first!r} labels this row alone, which looks like a header",
                 hint="name its columns: --text NAME --label NAME",
             )
-    columns = table.columns_for({"text": text, "label": label})
+        return [text, label]
+    columns = table.chosen()
     if columns[0] == columns[1]:
         raise DataError(f"the column {columns[0]!r} is both text and label", hint="name two columns")
     return columns

@@ -30,7 +30,7 @@ WRITER = {"positions": "rotary", "activation": "gelu_tanh", "attention_bias": Fa
 """Settings of the models that continue a text or write a line."""
 
 
-class Found(NamedTuple):
+class Content(NamedTuple):
     """What was read: a text or a list, the line that says where it comes from, and how many were left out, and why."""
 
     content: Any
@@ -134,7 +134,7 @@ def lines(
         f"lines of more than {longest} characters": len(every) - len(kept),
         "repeated lines of validation and test, because training holds them": repeats,
     }
-    read = Found(kept, f"{name}: {len(every):,} lines", reasons)
+    read = Content(kept, f"{name}: {len(every):,} lines", reasons)
     return _previewed(read, [(line,) for line in kept], lexicon, splits, own, question_task(
         "lines",
         "decoder",
@@ -196,7 +196,7 @@ def _lexicon(reader: Tokenizer, writer: Tokenizer | None = None) -> Lexicon:
 
 
 def _previewed(
-    found: Found, kept: Sequence[Sequence[str]], lexicon: Lexicon, splits: Sequence[Any], own: bool, task: Task
+    found: Content, kept: Sequence[Sequence[str]], lexicon: Lexicon, splits: Sequence[Any], own: bool, task: Task
 ) -> Task:
     """Return a task with the lines that say what was understood of its data."""
     rows = getattr(task.train, "rows", None)
@@ -212,21 +212,21 @@ def _previewed(
 # --- a text ----------------------------------------------------------------------------------------------------------
 
 
-def _text_of(data: Any, column: str | None) -> Found:
+def _text_of(data: Any, column: str | None) -> Content:
     """Return the text of a carried text, a file, a folder or a table, whose texts follow each other."""
     if rows := _rows_of(data, column):
         name, texts = rows
         full = [one for one in texts if one]
         where = f"{name}: {len(texts):,} rows, {sum(map(len, full)):,} characters"
-        return Found("\n\n".join(full) + "\n", where, {"rows without a text": len(texts) - len(full)})
+        return Content("\n\n".join(full) + "\n", where, {"rows without a text": len(texts) - len(full)})
     if data in CARRIED:
         content = CARRIED[data]()
-        return Found(content, f"{data}: {len(content):,} characters", {})
+        return Content(content, f"{data}: {len(content):,} characters", {})
     files, others = text_files(data), left_out_files(data)
     content = read_text(data)
     count = f"{len(files):,} files, " if files != [Path(data)] else ""
     named = ", ".join(file.name for file in others[:3]) + (", …" if len(others) > 3 else "")
-    return Found(
+    return Content(
         content,
         f"{shown_path(data)}: {count}{len(content):,} characters",
         {f"files without text ({named})": len(others)},
@@ -238,10 +238,10 @@ def _rows_of(data: Any, column: str | None) -> tuple[str, list[str]] | None:
     is_file = not is_rows(data) and not Path(data).is_dir() and data not in CARRIED and is_table(data)
     if not (is_file or is_rows(data) or column is not None):
         return None
-    table = read_table(data, named=(column,), roles=("text",))
-    chats = [] if table.find("text", column) else conversations(table)
+    table = read_table(data, {"text": column})
+    chats = [] if table.find("text") else conversations(table)
     texts = ["\n".join(f"{role}: {said}" for role, said in turns) for turns in chats]
-    return table.name, texts or table.texts(*table.columns_for({"text": column}))
+    return table.name, texts or table.texts(*table.chosen())
 
 
 def _templated(data: Any, column: str | None, known: Tokenizer | None) -> "_Ids | None":
@@ -250,7 +250,7 @@ def _templated(data: Any, column: str | None, known: Tokenizer | None) -> "_Ids 
         return None
     if not (is_rows(data) or (data not in CARRIED and is_table(data))):
         return None
-    table = read_table(data, roles=("text",))
+    table = read_table(data, {"text": None})
     chats = [] if table.find("text") else conversations(table)
     if not chats:
         return None
@@ -296,7 +296,7 @@ def _token_file(data: str | os.PathLike[str], family: str, size: int | None, kno
     return _Ids(ids[:cut], ids[cut:], own, notes, split, preview.examples([one] for one in shown))
 
 
-def _encoded_text(found: Found, family: str, size: int | None, known: Tokenizer | None) -> _Ids:
+def _encoded_text(found: Content, family: str, size: int | None, known: Tokenizer | None) -> _Ids:
     """Return the ids of a text; those to train on are encoded when they are asked for, which evaluations never do."""
     # Cut the text first, so that nothing of its held-out part shapes the vocabulary that is learned.
     text, cut = found.content, int(len(found.content) * TRAIN_SHARE)
@@ -340,7 +340,7 @@ def _split_pairs(kept: list[Pair], seed: int) -> tuple[list[Pair], list[Pair]]:
     return train, held_out
 
 
-def _pairs_of(data: Any, source: str | None, target: str | None, longest: int) -> Found:
+def _pairs_of(data: Any, source: str | None, target: str | None, longest: int) -> Content:
     """Return the different pairs of a table, of catalogs, or of a folder of either."""
     if data is None:
         raise DataError(
@@ -353,7 +353,7 @@ def _pairs_of(data: Any, source: str | None, target: str | None, longest: int) -
         if not is_rows(file) and Path(file).suffix.lower() in CATALOGS:
             found += read_catalog(file)
         else:
-            found += _table_pairs(read_table(file, named=(source, target), roles=("source", "target")), source, target)
+            found += _table_pairs(read_table(file, {"source": source, "target": target}))
     full = [pair for pair in found if all(pair)]
     first: dict[str, Pair] = {}
     for pair in full:
@@ -370,12 +370,12 @@ def _pairs_of(data: Any, source: str | None, target: str | None, longest: int) -
         "repeated sources, the first target of each stays": len(full) - len(first),
         f"pairs of more than {longest} characters": len(first) - len(kept),
     }
-    return Found(kept, f"{name if is_rows(data) else shown_path(data)}: {len(found):,} pairs", reasons)
+    return Content(kept, f"{name if is_rows(data) else shown_path(data)}: {len(found):,} pairs", reasons)
 
 
-def _table_pairs(table: Table, source: str | None, target: str | None) -> list[Pair]:
+def _table_pairs(table: Table) -> list[Pair]:
     """Return the pairs of a table: from columns that are named, known or the only two, or from conversations."""
-    if source is None and target is None and (chats := conversations(table)):
+    if not any(table.asked.values()) and (chats := conversations(table)):
         return [*map(exchange, chats)]
-    columns = table.columns_for({"source": source, "target": target}, in_order=len(table.columns) == 2)
+    columns = table.chosen(in_order=len(table.columns) == 2)
     return [Pair(*pair) for pair in zip(*map(table.texts, columns), strict=True)]
