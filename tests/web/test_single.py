@@ -121,7 +121,7 @@ def test_a_file_that_would_be_too_large_is_refused_and_says_what_to_leave_out(ex
 
 def test_a_larger_model_is_kept_more_coarsely(explorer, monkeypatch):
     fine = parse_page(export_page(explorer, told("encoder"), [], ("value",), silent)).tiles
-    monkeypatch.setattr(page_export, "CELLS", (8,))
+    monkeypatch.setattr(page_export, "LEVELS", ((8, 8, "<f4"),))
     coarse = parse_page(export_page(explorer, told("encoder"), [], ("value",), silent)).tiles
     assert fine.keys() == coarse.keys()
     assert sum(map(len, coarse.values())) < sum(map(len, fine.values()))

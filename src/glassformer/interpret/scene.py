@@ -69,6 +69,10 @@ class StackScene(NamedTuple):
     blocks: list[Block]
     end: list[Station]
 
+    def names(self) -> list[str]:
+        """Return the names of all its values."""
+        return [one.name for one in (*self.start, *(one for block in self.blocks for one in block.stations), *self.end)]
+
 
 def scene(run: Run) -> list[StackScene]:
     """Return what stands in the picture of a run: an encoder-decoder has two stacks, the encoder first."""

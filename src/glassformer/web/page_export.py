@@ -11,7 +11,6 @@ A key is the word of a question and the question as JSON with sorted names. The 
 
 import base64
 import hashlib
-import itertools
 import json
 import re
 import struct
@@ -24,8 +23,8 @@ from ..errors import ConfigError, GlassformerError
 from ..interpret.reading import example_text
 from ..loading import read_model
 from ..trained_model import TrainedModel
-from ..tree import flatten
 from .explorer import Explorer
+from .export_tiles import LEVELS, SIDES, in_single, tiles_of
 from .offers import Offer, to_json
 from .recordings import RecordedTraining, TrainingHistory
 from .router import ask, load_routes, plain_json
@@ -103,17 +102,18 @@ class ExportedAnswers:
 
     def packed(self) -> str:
         """Return all of it as text: the length of an index, the index as JSON, the tiles; deflated, in base64."""
-        places: dict[str, tuple[int, int]] = {}
-        end = 0
+        ends: dict[int, int] = {}  # where each tile begins: several names of one value share theirs
+        whole, places = bytearray(), dict[str, tuple[int, int]]()
         for key, tile in self.tiles.items():
-            places[key] = (end, len(tile))
-            end += len(tile)
+            if id(tile) not in ends:
+                ends[id(tile)] = len(whole)
+                whole += tile
+            places[key] = (ends[id(tile)], len(tile))
         index = {"told": self.told, "state": self.state, "answers": self.answers, "refused": self.refused,
                  "tiles": places}  # fmt: skip
         head = json.dumps(index, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         head += b" " * (-(len(head) + 4) % 8)
-        whole = struct.pack("<I", len(head)) + head + b"".join(self.tiles.values())
-        return base64.b64encode(zlib.compress(whole, 6)).decode()
+        return base64.b64encode(zlib.compress(struct.pack("<I", len(head)) + head + whole, 6)).decode()
 
 
 def one_file(kept: ExportedAnswers) -> str:
@@ -136,8 +136,6 @@ def _hash(text: str) -> str:
 
 VIEWS = ("scene", "lens", "backward")
 """The views of a file that is made without a browser."""
-CELLS = (128, 64, 32, 16, 8)
-"""Cells of a tile along one side: the first with which everything fits."""
 FIRST = 8
 """Positions that the lens shows first."""
 HEADS = 600
@@ -271,7 +269,7 @@ def _answer(explorer: Explorer, kept: ExportedAnswers, one: dict[str, Any]) -> N
         question = {**question, "state": kept.state}
     key = one.get("key") or key_of(f"work {word}" if one.get("work") else word, question, kept.state)
     if word == "tile":
-        coarse = {side: min(question.get(side, RECORDED), RECORDED) for side in ("height", "width")}
+        coarse = {side: min(question.get(side, RECORDED), RECORDED) for side in SIDES}
         _keep_tile(explorer, kept, key, {**question, **coarse})
         return
     try:
@@ -289,12 +287,15 @@ def _answer(explorer: Explorer, kept: ExportedAnswers, one: dict[str, Any]) -> N
     kept.answers[key] = plain_json(found)
 
 
-def _keep_tile(explorer: Explorer, kept: ExportedAnswers, key: str, question: dict[str, Any]) -> None:
+def _keep_tile(
+    explorer: Explorer, kept: ExportedAnswers, key: str, question: dict[str, Any], kind: str = "<f8"
+) -> None:
     """Keep a tile, or why there is none; what is there already stays."""
     if key in kept.tiles or key in kept.refused:
         return
     try:
-        kept.tiles[key] = ask(explorer, "tile", question)
+        tile = ask(explorer, "tile", question)
+        kept.tiles[key] = tile if kind == "<f8" else in_single(tile)
     except GlassformerError as error:
         kept.refused[key] = (error.fact, error.hint)
 
@@ -305,15 +306,20 @@ def _fitting(
     """Return the file with tiles of all tensors, in the finest resolution in which it is not too large."""
     before = dict(kept.tiles)
     room = LARGEST - len(bundle()) - len(styles()) - 10_000
-    for cells in CELLS:
-        asked = [one for own in states for what in whats for one in _tiles(explorer, own, what, cells)]
-        if sum(size for _, size in asked) * GROWS > 2.5 * room and cells != CELLS[-1]:
+    for level in LEVELS:
+        asked = [one for own in states for what in whats for one in tiles_of(explorer, own, what, level)]
+        twins: dict[str, str] = {}  # by an array and a place in it, the key of its tile
+        if sum({same: size for _, same, size in asked}.values()) * GROWS > 1.5 * room and level != LEVELS[-1]:
             continue
-        kept.tiles = dict(before)
-        for number, (question, _) in enumerate(asked):
-            show(number, len(asked), f"cutting tiles of {cells} cells")
-            key = key_of("tile", question, kept.state)
-            _keep_tile(explorer, kept, key, {**question, "height": cells, "width": cells})
+        kept.tiles = {key: in_single(tile) for key, tile in before.items()} if level[2] == "<f4" else dict(before)
+        for number, (question, same, _) in enumerate(asked):
+            show(number, len(asked), "cutting tiles")
+            key = key_of("tile", {name: part for name, part in question.items() if name not in SIDES}, kept.state)
+            twin = twins.setdefault(same, key)
+            if twin in kept.tiles and key not in kept.tiles:
+                kept.tiles[key] = kept.tiles[twin]
+            else:
+                _keep_tile(explorer, kept, key, question, level[2])
         page = one_file(kept)
         if len(page.encode()) <= LARGEST:
             return page
@@ -322,19 +328,6 @@ def _fitting(
         f"the file would have {len(page.encode()) / 1e6:.1f} MB, and at most {LARGEST / 1e6:.1f} MB are written",
         hint=f"leave out {' or '.join([*larger, 'a view'])}, or take a shorter text",
     )
-
-
-def _tiles(explorer: Explorer, state: dict[str, Any], what: str, cells: int) -> list[tuple[dict[str, Any], int]]:
-    """Return a question for each matrix of each tensor of a run, with the bytes of its cells."""
-    session = explorer.session(read_state(state))
-    found = []
-    named = {**{name: session.run.spec(name) for name in session.run}, **flatten(session.run.params)}
-    for name, array in named.items():
-        rows, columns = (1, 1, *array.shape)[-2:]
-        size = 8 * min(rows, cells) * min(columns, cells) + 600
-        for at in itertools.product(*(range(count) for count in array.shape[:-2])):
-            found.append(({"state": state, "what": what, "name": name, "at": list(at)}, size))
-    return found
 
 
 def opening_questions(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:

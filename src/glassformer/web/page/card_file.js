@@ -14,9 +14,11 @@ const MISSING = "This file keeps its tensors more coarsely than this: “–” 
 export async function cardFromFile({ name, index, gradient = false }) {
   const tensor = [...page.run.values, ...page.run.parameters].find((one) => one.name === name);
   const isParameter = page.run.parameters.includes(tensor);
-  const slope = await entry("gradient", name, index);
+  const found = await cell("gradient", name, index);
+  const slope = numberOf(found);
   const value = gradient ? slope : await entry("value", name, index);
-  const card = { name, index, axes: tensor.axes, kind: gradient ? "gradient" : isParameter ? "parameter" : "value", value, gradient: slope, later: "", isInFile: true };
+  const card = { name, index, axes: tensor.axes, kind: gradient ? "gradient" : isParameter ? "parameter" : "value", value, gradient: slope, later: "", isInFile: true,
+    reason: slope !== null ? "" : found?.refused?.[0] ?? "This gradient is not in the file." };
   if (gradient) return { ...card, note: "How this gradient was computed is not in the file: `glassformer explore` shows it." };
   if (isParameter) return { ...card, note: "A parameter: training found it." };
   const all = await ask("formulas", { state: runState() }).catch((error) => error);
@@ -27,12 +29,17 @@ export async function cardFromFile({ name, index, gradient = false }) {
   return { ...card, ...own };
 }
 
-// An entry of a tensor; null where the file does not have it.
+// An entry of a tensor, in float32 with the digits that it has; null where the file does not have it.
 async function entry(what, name, index) {
-  const [row, column] = [0, 0, ...index].slice(-2);
-  const found = await keptTile({ state: runState(), what, name, at: index.slice(0, -2), rows: [row, row + 1], columns: [column, column + 1] });
-  return found?.cells?.[0] ?? null;
+  return numberOf(await cell(what, name, index));
 }
+
+function cell(what, name, index) {
+  const [row, column] = [0, 0, ...index].slice(-2);
+  return keptTile({ state: runState(), what, name, at: index.slice(0, -2), rows: [row, row + 1], columns: [column, column + 1] });
+}
+
+const numberOf = (found) => (found?.cells ? (found.facts.single ? Number(found.cells[0].toPrecision(7)) : found.cells[0]) : null);
 
 // What a part of an index stands for: a number, a letter, or [sign, part, part].
 async function place(part, letters, all) {

@@ -72,8 +72,8 @@ export function readTile(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const facts = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
   const count = facts.size[0] * facts.size[1];
-  const cells = new Float64Array(buffer, 4 + length, count);
-  return { facts, cells, places: facts.step[0] * facts.step[1] > 1 ? new Uint32Array(buffer, 4 + length + 8 * count, count) : null };
+  const cells = new (facts.single ? Float32Array : Float64Array)(buffer, 4 + length, count);
+  return { facts, cells, places: facts.step[0] * facts.step[1] > 1 ? new Uint32Array(buffer, 4 + length + cells.byteLength, count) : null };
 }
 
 function cutTile({ facts, cells, places }, [top, bottom], [left, right]) {
