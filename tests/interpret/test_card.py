@@ -174,7 +174,7 @@ def test_a_gradient_says_how_much_each_reader_sends_back(made):
     cards = made["decoder"]
     found = cards.card("embedding", (0, 2, 1), gradient=True)
     past, through = found.readers
-    assert past.label == "past blocks.0.attention, from blocks.0.feed_forward_norm.x"
+    assert past.label == "unchanged through the sum, from blocks.0.feed_forward_norm.x"
     assert through.label == "through blocks.0.attention_norm"
     assert past.made.number() + through.made.number() == pytest.approx(found.value, rel=1e-12)
     assert (found.gradient, found.reason) == (found.value, "the gradient of loss")

@@ -1,6 +1,7 @@
 """Lines of arithmetic that are read and computed: what is written is what is computed."""
 
 import math
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from glassformer.interpret import Formula, Link, Operand
 
 ROW = np.arange(6)
+MATH = "{http://www.w3.org/1998/Math/MathML}"
 
 
 def product(values=(1.0, -2.0, 3.0, 0.5, 0.25, -4.0)):
@@ -30,6 +32,20 @@ def test_a_sum_is_read_filled_and_computed():
     assert made.filled == "4 = 1 · 2 + (−2) · 1 + 0.5 · 4 + … + 3 more + (−0.5)"
     assert made.number() == 4.0
     assert made.combine == "sum"
+
+
+def test_formulas_are_typeset_in_the_names_of_the_code():
+    made = product()
+    tree = ElementTree.fromstring(made.mathml)
+    assert "".join(tree.itertext()) == "yn,j=∑kxn,k·wk,j+bj"
+    assert [len(one) for one in tree.iter(f"{MATH}msub")] == [2] * 4
+    filled = ElementTree.fromstring(made.filled_mathml)
+    assert "".join(filled.itertext()) == "4=1·2+(−2)·1+0.5·4+…+3 more+(−0.5)"
+    small = Formula("y<z", "a / sqrt(b / c)", {name: Operand(name, 1e-7) for name in "abc"})
+    assert [one.tag.removeprefix(MATH) for one in ElementTree.fromstring(small.mathml).iter() if len(one) == 2] == [
+        "mfrac"
+    ]
+    assert "<mn>1</mn><mo>·</mo><msup><mn>10</mn><mn>−7</mn></msup>" in small.filled_mathml
 
 
 def test_terms_name_what_they_are_made_of():

@@ -29,7 +29,7 @@ def test_the_gradient_is_walked_from_the_end(page, server, explorer):
 
 def test_a_difference_of_logits_runs_back(page, server, explorer):
     opened(page, server)
-    page.get_by_role("button", name="a difference of two logits").click()
+    page.get_by_role("button", name="one logit minus another").click()
     page.get_by_label("The logit of", exact=True).fill("#3")
     page.get_by_label("The logit of", exact=True).press("Enter")
     page.locator("button[title='token 3']:focus").press("Enter")
@@ -58,9 +58,9 @@ def test_any_entry_runs_back_and_others_are_refused(page, server, troubles):
 
 def test_a_step_is_taken_and_taken_back(page, server, explorer):
     opened(page, server)
-    page.get_by_label("Rate", exact=True).fill("0.1")
-    page.get_by_label("Rate", exact=True).press("Tab")
-    page.get_by_role("button", name="See what it would do").click()
+    page.get_by_label("Learning rate", exact=True).fill("0.1")
+    page.get_by_label("Learning rate", exact=True).press("Tab")
+    page.get_by_role("button", name="Preview the step").click()
     page.get_by_text("the next step: loss").wait_for()
     page.get_by_role("button", name="Take the step").click()
     page.get_by_text("so far").wait_for()
@@ -70,7 +70,7 @@ def test_a_step_is_taken_and_taken_back(page, server, explorer):
     shown = page.locator(".losses").first.locator("span[title]").all()
     assert [one.get_attribute("title") for one in shown] == [str(before), str(after)]
     assert after < before
-    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("button", name="Undo", exact=True).click()
     page.get_by_text("so far").wait_for(state="detached")
     assert "steps" not in told(page)
 

@@ -112,6 +112,11 @@ class Card:
         return None if self.made is None else self.made.filled
 
     @property
+    def mathml(self) -> str | None:
+        """The formula, typeset as presentation MathML."""
+        return None if self.made is None else self.made.mathml
+
+    @property
     def terms(self) -> list[Term]:
         """All terms of the formula."""
         return [] if self.made is None else self.made.terms()

@@ -234,7 +234,7 @@ class Cards:
         made = summed(name, readers)
         return Card(
             name, index, _axes(name, array), array.shape, value, "gradient",
-            readers[0].op if len(readers) == 1 else "the sum of what its readers send back", made,
+            readers[0].op if len(readers) == 1 else "the sum over all of its uses", made,
             _differs(made, value, self.run.logits),
             feeds=self._below(array), also=[other for other in self.graph.names(array) if other != name],
             readers=readers if len(readers) > 1 else [],

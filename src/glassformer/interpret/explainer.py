@@ -211,8 +211,7 @@ class Explainer:
         ahead = next(iter(self.graph.fed_by(step)), step.op)
         if step.rule != "add" or role != "x":
             return f"through {ahead}"
-        beside = [self.graph.name(array) for own, array in step.inputs.items() if own != "x"]
-        return f"past {' and '.join(name for name in beside if name)}, from {ahead}"
+        return f"unchanged through the sum, from {ahead}"
 
 
 def _backward_name(step: Step) -> str:

@@ -80,7 +80,7 @@ function drawCard(card, one) {
     make("p", { class: "quiet" }, `${card.kind}: ${cardPosition(card)}`), cardInTokens(card),
     make("p", { class: "value" }, exact(card.value)), same,
     cardFormula(card), cardNumbers(card), cardReaders(card), cardTerms(card), cardGradient(card, one), kept ? null : cardExtras.map((extra) => extra(card, one)),
-    cardLinks("Made from", card.inputs, card.more_inputs), cardFeeds(card), cardSource(card),
+    cardLinks("Computed from", card.inputs, card.more_inputs), cardFeeds(card), cardSource(card),
   ].flat();
 }
 
@@ -105,16 +105,16 @@ function cardInTokens(card) {
 }
 
 function cardFormula(card) {
-  if (!card.math) return make("section", {}, make("p", { class: "quiet" }, card.note || "This number was given, not computed."));
+  if (!card.math) return make("section", {}, make("p", { class: "quiet" }, card.note || "This number was given with the model or its input; nothing computed it."));
   const lines = card.readers?.length ? [] : [card.math, card.filled_math].filter(Boolean).map(formula); // of several readers, each has its own line below
-  return make("section", {}, make("h3", {}, card.op ? `By ${card.op}` : "Formula"), lines, card.note ? make("p", { class: "quiet" }, card.note) : null,
+  return make("section", {}, make("h3", {}, card.op ? `Computed by ${card.op}` : "Formula"), lines, card.note ? make("p", { class: "quiet" }, card.note) : null,
     card.evaluated !== null && card.evaluated !== undefined ? make("p", { class: "quiet" }, `recomputed from the numbers ${lines.length ? "above" : "below"}: `, make("code", {}, exact(card.evaluated))) : null);
 }
 
-// Of a gradient: what each reader of the value sends back.
+// Of a gradient: the part that comes from each use of the value.
 function cardReaders(card) {
   if (!card.readers?.length) return null;
-  return make("section", {}, make("h3", {}, "Sent back by"), card.readers.map((reader) =>
+  return make("section", {}, make("h3", {}, "Gradient from each of its uses"), card.readers.map((reader) =>
     make("div", {}, make("p", { class: "row" }, make("span", { class: "grow" }, reader.label), make("code", {}, short(reader.evaluated, 6))), formula(reader.math))));
 }
 
@@ -139,7 +139,7 @@ function cardTerms(card) {
 function cardGradient(card, one) {
   const part = make("section", {}, make("h3", {}, "Gradient"));
   if (card.gradient === null || card.gradient === undefined) {
-    part.append(make("p", { class: "quiet", role: "status" }, card.later === "soon" ? "The backward pass is running …" : card.reason || "No gradient reaches it."));
+    part.append(make("p", { class: "quiet", role: "status" }, card.later === "soon" ? "The backward pass is running …" : card.reason || "It has no gradient."));
     if (card.later === "asked" && !kept) part.append(button("Compute it", () => openCard(one, { back: true, wait: true })));
     return part;
   }
@@ -173,7 +173,7 @@ function cardLinks(title, list, more) {
 
 function cardFeeds(card) {
   if (!card.feeds?.length) return null;
-  return make("section", {}, make("h3", {}, "Read by"), make("ul", {}, card.feeds.slice(0, 12).map((name) => make("li", {}, make("code", {}, name)))));
+  return make("section", {}, make("h3", {}, "Used by"), make("ul", {}, card.feeds.slice(0, 12).map((name) => make("li", {}, make("code", {}, name)))));
 }
 
 function cardSource(card) {

@@ -1,4 +1,4 @@
-// One step of an optimizer: what every parameter would move, the loss before, promised and after; and taking it.
+// One step of an optimizer: what every parameter would move, the loss before, predicted and after; and taking it.
 
 import { button, exact, fill, make, short, tell } from "./dom.js";
 import { live } from "./kept.js";
@@ -31,9 +31,9 @@ function stepForm(page, optimizers) {
   const preview = () => { look("step", { ...asked(), open: true }); drawStep(page, asked(), shown); };
   const taken = state().steps.length;
   if (settings.open) drawStep(page, asked(), shown);
-  return [make("div", { class: "row" }, make("label", { class: "narrow" }, "Optimizer", select), make("label", { class: "narrow", for: "step-rate" }, "Rate", rate),
-    button("See what it would do", preview, live), button("Take the step", () => takeStep(asked()), { class: "main", ...live }),
-    taken ? button("Take the last step back", () => change({ steps: state().steps.slice(0, -1) }), live) : null), shown];
+  return [make("div", { class: "row" }, make("label", { class: "narrow" }, "Optimizer", select), make("label", { class: "narrow", for: "step-rate" }, "Learning rate", rate),
+    button("Preview the step", preview, live), button("Take the step", () => takeStep(asked()), { class: "main", ...live }),
+    taken ? button("Undo the last step", () => change({ steps: state().steps.slice(0, -1) }), live) : null), shown];
 }
 
 // Tried first: a step that cannot be taken does not enter the state.
@@ -61,7 +61,7 @@ async function drawStep(page, step, place) {
 function lossLine(found) {
   const one = (word, number) => make("span", { title: exact(number) }, `${word} `, make("b", {}, short(number, 6)));
   const history = found.losses.length > 1 ? make("p", { class: "losses" }, make("span", {}, "so far "), found.losses.map((loss, n) => one(n ? `step ${n}` : "at first", loss))) : null;
-  return make("div", { class: "stack" }, history, make("p", { class: "losses" }, make("span", {}, "the next step: loss "), one("before", found.before), one("promised", found.promised), one("after", found.after)));
+  return make("div", { class: "stack" }, history, make("p", { class: "losses" }, make("span", {}, "the next step: loss "), one("before", found.before), one("predicted", found.promised), one("after", found.after)));
 }
 
 function stepTable(moves) {
@@ -70,8 +70,8 @@ function stepTable(moves) {
   const all = look("step").all === true;
   const body = make("tbody", {}, (all ? sorted : sorted.slice(0, STEP_SHOWN)).map((move) => stepRow(move, top)));
   const more = button(`Show all ${sorted.length} parameters`, () => { look("step", { all: true }); fill(body, sorted.map((move) => stepRow(move, top))); more.remove(); });
-  const head = ["parameter", "relative change", "downhill", "promised"].map((word) => make("th", { scope: "col" }, word));
-  return make("div", { class: "stack" }, make("p", { class: "quiet" }, "Downhill: the cosine between the move and steepest descent. Promised: the change of the loss to first order."),
+  const head = ["parameter", "relative change", "cosine", "predicted"].map((word) => make("th", { scope: "col" }, word));
+  return make("div", { class: "stack" }, make("p", { class: "quiet" }, "Cosine: between the move of the optimizer and that of gradient descent, 1 for the same direction. Predicted: the change of the loss that this move would make if the loss were linear."),
     make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "What every parameter would move" }, make("table", { class: "flowed" }, make("thead", {}, make("tr", {}, head)), body)), !all && sorted.length > STEP_SHOWN ? make("div", { class: "row" }, more) : null);
 }
 

@@ -6,7 +6,7 @@ import { ask } from "./server.js";
 import { change, look, runState, state } from "./state.js";
 import { tokenPicker } from "./picker.js";
 
-const TARGET_TITLES = { loss: "the loss", logit: "a logit", difference: "a difference of two logits", entry: "any entry" };
+const TARGET_TITLES = { loss: "the loss", logit: "a logit", difference: "one logit minus another", entry: "any entry" };
 
 export function targetBox(page) {
   const { of } = page.run;
@@ -46,7 +46,7 @@ function logitFields(page, both) {
     page.run.tokens.map((token, n) => make("option", { value: String(n), selected: n === (chosen.position + count) % count }, `${n}: ${visible(token.label)}`)));
   return make("div", { class: "stack" }, page.info.classes ? null : make("label", { class: "narrow" }, "After the token at position", select),
     make("div", { class: "row top" }, tokenPicker({ title: "The logit of", part, onpick: (token) => act({ token: token.id }) }),
-      both ? tokenPicker({ title: "above the logit of", part, onpick: (token) => act({ against: token.id }) }) : null));
+      both ? tokenPicker({ title: "minus the logit of", part, onpick: (token) => act({ against: token.id }) }) : null));
 }
 
 function entryFields(page) {

@@ -22,7 +22,7 @@ export function piecesBox(page) {
   };
   field.addEventListener("input", cut);
   cut();
-  return make("section", { class: "box stack" }, make("h2", {}, "Pieces of a text"), make("label", { class: "broad" }, "any text", field), found);
+  return make("section", { class: "box stack" }, make("h2", {}, "Tokens of a text"), make("label", { class: "broad" }, "Any text", field), found);
 }
 
 // Without a text of its own: what the model has read just now.
@@ -95,7 +95,7 @@ export function similarityBox() {
   draw(texts);
   compare();
   similarityAgain = () => found.isConnected && compare();
-  return make("section", { class: "box stack" }, make("h2", {}, "How similar texts are"), make("p", { class: "quiet" }, "The cosine of the angle between the vectors of every two texts: 1 for the same direction, 0 for nothing in common."),
+  return make("section", { class: "box stack" }, make("h2", {}, "Similarity of texts"), make("p", { class: "quiet" }, "The cosine of the angle between the vectors of every two texts: 1 for the same direction, 0 for nothing in common."),
     fields, make("div", { class: "row" }, button("Compare", compare, { class: "main" }), button("One more text", () => draw([...read(), ""]))), found);
 }
 
