@@ -116,7 +116,7 @@ def _interactions(page: Any) -> list[Any]:
         clicking(shown, 1), clicking(".scene-title"), lambda number: page.go_back(), clicking(".scene-station canvas"),
         text, step, step, clicking("button:has-text('What happens without'), button:has-text('on again')"),
         press("Escape"), press("Control+z"), experiment, experiment, tab("writing"), clicking("button.choice"),
-        tab("training"), tab("tours"), tab("share"), tab("scene"), clicking("#strip button:has-text('Take all back')"),
+        tab("training"), tab("guide"), tab("share"), tab("scene"), clicking("#strip button:has-text('Take all back')"),
     ]  # fmt: skip
 
 
