@@ -52,6 +52,8 @@ def looks(model: str) -> dict[str, dict[str, Any]]:
         "scene-backward": {"look": {"scene": {"shown": "gradients"}}},
         "scene-both": {"look": {"scene": {"shown": "both"}}},
         "scene-changed": {"changes": [head], "look": {"scene": {"shown": "change"}}},
+        "guide": {"look": {"guide": {"open": True}}},
+        "guide-step": {"look": {"guide": {"open": True, "tour": "first", "step": 0, "given": {}}}},
         **{view: {"view": view} for view in ("lens", "change", "backward", "writing", "share")},
         "change-made": {"view": "change", "changes": [head]},
         "training": {"view": "training", "look": {"training": {"course": f"runs/{model}"} if model in TRAINED else {}}},

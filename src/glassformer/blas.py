@@ -93,8 +93,8 @@ class one_blas_thread:  # noqa: N801 - used like a function, and faster than one
 
 
 def one_thread_if_busy() -> contextlib.AbstractContextManager[None]:
-    """Return a context: one BLAS thread if the machine has more to run than cores, otherwise as many as before."""
-    busy = hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1)
+    """Return a context: one BLAS thread if half of the cores have had work of late, otherwise as many as before."""
+    busy = hasattr(os, "getloadavg") and os.getloadavg()[0] >= (os.cpu_count() or 1) / 2
     return one_blas_thread() if busy else contextlib.nullcontext()
 
 
@@ -144,6 +144,7 @@ def _libraries() -> list[tuple[Callable[[], int], Callable[[int], Any]]]:
 
     A library that brings one along later is not asked: its products are not ours.
     """
+    import numpy  # noqa: F401 - BLAS is found once it is loaded
     from threadpoolctl import ThreadpoolController
 
     found = [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
