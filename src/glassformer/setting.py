@@ -49,7 +49,7 @@ def check_known(fact: str, word: Any, known: Iterable[str], *, listed: str | Non
     """
     words = list(known)
     if word not in words:
-        raise ConfigError(f"{fact} {word!r}", hint=did_you_mean(str(word), words, listed=listed))
+        raise ConfigError(f"{fact} {word!r:.80}", hint=did_you_mean(str(word), words, listed=listed))
 
 
 def check_count(name: str, value: Any, *, least: int, most: int | None = None) -> None:

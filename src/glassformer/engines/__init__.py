@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..dispatch import Engine, later
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError
+from ..setting import check_known
 
 ENGINES = ("cpu", "numpy", "jax")
 _NEEDS = {
@@ -42,8 +43,7 @@ def find(name: str | None = None) -> Engine:
     """Return an engine by name; None: cpu where Numba is installed, else numpy."""
     if name is None:
         name = "cpu" if is_installed("cpu") else "numpy"
-    if name not in ENGINES:
-        raise ConfigError(f"there is no engine {name!r}", hint=did_you_mean(name, ENGINES))
+    check_known("there is no engine", name, ENGINES)
     if not is_installed(name):
         _, title, hint = _NEEDS[name]
         raise ConfigError(f"the engine {name} needs {title}, which is not installed", hint=hint)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import ConfigError, did_you_mean
 from ..runs.listing import list_runs
+from ..setting import check_known
 from ..weights.registry import REGISTRY, resolve
 
 RUNS = "runs"
@@ -47,8 +47,7 @@ def parted(key: str) -> tuple[str, int | None]:
 
 def chosen(offers: dict[str, Offer], key: str) -> Offer:
     """Return an offer by its key."""
-    if key not in offers:
-        raise ConfigError(f"there is no model {key[:60]!r} here", hint=did_you_mean(key[:60], offers))
+    check_known("there is no model", key, offers)
     return offers[key]
 
 

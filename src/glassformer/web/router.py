@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any, NamedTuple, get_type_hints
 
-from ..errors import ConfigError, did_you_mean
+from ..setting import check_known
 from .explorer import Explorer, Opened, RunSession
 from .state import PageState, read, read_state
 
@@ -50,9 +50,7 @@ def route(word: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
         def answer(explorer: Explorer, question: dict[str, Any]) -> Any:
             for name in question:
-                if name not in names:
-                    hint = did_you_mean(name[:40], names)
-                    raise ConfigError(f"the question has an unknown part {name[:40]!r}", hint=hint)
+                check_known("the question has an unknown part", name, names)
             found = function(**arguments(explorer, question))
             return explorer.jobs.start(found).to_dict() if callable(found) else found
 
@@ -110,8 +108,7 @@ def load_routes() -> None:
 
 def ask(explorer: Explorer, word: str, question: dict[str, Any]) -> Any:
     """Return the answer to a question."""
-    if word not in ROUTES:
-        raise ConfigError(f"there is no question {word[:40]!r}", hint=did_you_mean(word[:40], ROUTES))
+    check_known("there is no question", word, ROUTES)
     return ROUTES[word](explorer, question)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from .. import ops
 from ..arrays import Array, Tree
 from ..dispatch import use_engine
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError
 from ..interpret import Gradients, Logit, Run, Update, gradients, products, update, watch
 from ..interpret.changes import Change
 from ..interpret.packed import as_stored, read_only, unpacked
@@ -21,6 +21,7 @@ from ..interpret.reading import labels_of
 from ..interpret.run import BLOCK_CHECKPOINTS, EVERYTHING
 from ..models import Batch
 from ..quantized import Quantized
+from ..setting import check_known
 from ..trained_model import TrainedModel
 from ..training.optimizers import OPTIMIZERS
 from ..tree import count, flatten, tree_map
@@ -200,8 +201,7 @@ class RunSession:
             "products": lambda: products(self.run, name),  # of an attention: q·k before it is scaled
             "gradient change": lambda: self.array("gradient", name) - self.array("gradient before", name),
         }
-        if what not in kinds:
-            raise ConfigError(f"there is no kind of number {what[:40]!r}", hint=did_you_mean(what[:40], kinds))
+        check_known("there is no kind of number", what, kinds)
         return kinds[what]()
 
     def is_parameter(self, name: str) -> bool:
@@ -224,10 +224,7 @@ class RunSession:
 
     def step(self, step: Stepped) -> Update:
         """Return what one step of an optimizer does; the last one asked for is remembered."""
-        if step.optimizer not in OPTIMIZERS:
-            raise ConfigError(
-                f"there is no optimizer {step.optimizer[:40]!r}", hint=did_you_mean(step.optimizer[:40], OPTIMIZERS)
-            )
+        check_known("there is no optimizer", step.optimizer, OPTIMIZERS)
         if self.start is not None:
             return self.start.step(step)
         with self.lock:
