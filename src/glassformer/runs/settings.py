@@ -165,7 +165,8 @@ def _small_task(name: str, make: Any) -> Task:
     few = {option: number for option, number in FEW_EXAMPLES.items() if option in parameters}
     with tempfile.TemporaryDirectory() as folder:
         sample = Path(folder) / "sample.tsv"
-        sample.write_text("".join(f"line {i}\tLine {i % 20}\n" for i in range(200)), encoding="utf-8")
+        rows = "".join(f"line {i}\tLine {i % 20}\n" for i in range(200))
+        sample.write_text(f"text\tlabel\n{rows}", encoding="utf-8")
         read = {"data": sample} if "data" in parameters else {}
         for options in ({**few, **read}, read):
             with contextlib.suppress(GlassformerError):  # too few examples, or a custom task that reads another format
