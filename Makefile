@@ -73,8 +73,8 @@ structure: $(DEV) ## Check the direction of imports and the lengths of files
 	$(BIN)/python -m pytest -q tests/test_structure.py
 
 docs: $(DOCS) ## Build the documentation as a site; its pages run, and are built again where they have changed
-	$(BIN)/python -m sphinx -W --keep-going -q -c docs . docs/_build/html
-	@echo "Open docs/_build/html/index.html"
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs . build/docs
+	@echo "Open build/docs/index.html"
 
 campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--quick: two), and count what is lost
 	$(BIN)/python benchmarks/campaign.py $(ARGS)

@@ -6,11 +6,12 @@ from docutils import nodes
 from latex2mathml.converter import convert
 
 project = "Glassformer"
+author = "The Glassformer developers"
 version = release = importlib.metadata.version("glassformer")
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**", "examples/*.ipynb"]
-exclude_patterns = ["docs/_build", "**/.ipynb_checkpoints"]
+exclude_patterns = ["**/.ipynb_checkpoints"]
 suppress_warnings = ["toc.not_included"]  # README.md is for readers of the repository; tests compare both lists
 
 # Pages run when they are built; what has not changed is taken from the cache.

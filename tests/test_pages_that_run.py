@@ -1,4 +1,4 @@
-"""The derivations: their cells run, their checks tell right from wrong, their symbols are those of the source."""
+"""Derivations and chapters: their cells run, checks tell right from wrong, symbols are those of the source."""
 
 import ast
 import re
@@ -11,6 +11,7 @@ from glassformer.proofs import Check, OpCase
 from glassformer.proofs import prove_case as prove_case_as_written
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "derivations"
+CHAPTERS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER.parent / "book").glob("*.md"))}
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md")) if path.stem != "README"}
 
 
@@ -23,6 +24,20 @@ def included(text: str) -> list[tuple[str, ast.AST]]:
             body = next(each for each in ast.iter_child_nodes(body) if getattr(each, "name", None) == part)
         found.append((name, body))
     return found
+
+
+def run_cells(text: str, scope: dict[str, object]) -> int:
+    """Run the cells of a page from top to bottom, and return how many it has."""
+    cells = re.findall(r"```\{code-cell\}\n(.*?)```", text, flags=re.DOTALL)
+    for cell in cells:
+        exec(cell, scope)
+    return len(cells)
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_the_cells_of_a_chapter_run(name):
+    assert run_cells(CHAPTERS[name], {}) > 5
+    assert CHAPTERS[name].count("<summary>Solution</summary>") == 3
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -39,8 +54,7 @@ def test_the_cells_run_and_the_checks_tell_right_from_wrong(name, monkeypatch):
     scope: dict[str, object] = {}
     for section in re.split(r"^## ", text, flags=re.MULTILINE):
         checks = wrong if section.startswith("Usual mistakes") else right
-        for cell in re.findall(r"```\{code-cell\}\n(.*?)```", section, flags=re.DOTALL):
-            exec(cell, scope)
+        run_cells(section, scope)
     assert right
     assert all(check.ok for check in right), right
     assert not wrong or not all(check.ok for check in wrong), "no mistake is found"
