@@ -83,7 +83,7 @@ function enlarge(own, [tall, wide], ink) {
     else if (across >= 28 && down >= 14) {
       const text = cellText(number);
       pen.fillStyle = ink(n);
-      pen.font = `${Math.min(12, (across * 1.4) / text.length)}px sans-serif`;
+      pen.font = `${Math.min(12, (across * 1.2) / text.length)}px sans-serif`;
       pen.fillText(text, x + across / 2, y + down / 2);
     }
   });

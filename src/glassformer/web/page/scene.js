@@ -25,7 +25,7 @@ function draw(place) {
   const box = make("section", { class: "scene", "aria-label": "The scene" });
   const before = drawn?.isConnected && drawn.dataset.model === page.opened.replace(/@\d+$/, "") ? drawn : null;
   box.dataset.model = page.opened.replace(/@\d+$/, "");
-  const focused = before?.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  const focused = before?.contains(document.activeElement) ? document.activeElement.closest("[data-key]")?.dataset.key : null;
   const scrolled = [...(before?.querySelectorAll(".scene-scroll") ?? [])].map((one) => one.scrollLeft);
   if (before) box.append(...before.childNodes);
   drawn = box;

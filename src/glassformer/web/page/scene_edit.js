@@ -1,7 +1,7 @@
 // Changes made in place: another token in a lane, another number on a card, a neuron times a factor.
 
 import { addToCards } from "./card.js";
-import { button, make, visible } from "./dom.js";
+import { button, make, tell, visible } from "./dom.js";
 import { kept } from "./kept.js";
 import { page } from "./page.js";
 import { tokenPicker } from "./picker.js";
@@ -36,7 +36,7 @@ addToCards((card, one) => {
   const field = (id, title, value, kind, place, does) => {
     const box = make("input", { type: "number", step: "any", id, value: String(value), onkeydown: (event) => { if (event.key === "Enter") act(); } });
     const act = () => {
-      if (box.value === "" || !Number.isFinite(Number(box.value))) box.focus();
+      if (box.value === "" || !Number.isFinite(Number(box.value))) { tell("Type a number, such as 0.5."); box.focus(); }
       else tryChanges([oneChange(kind, card.name, place, Number(box.value))], { without: same(kind, place) });
     };
     return make("div", { class: "row" }, make("label", { for: id }, title, box), button(does, act));

@@ -68,7 +68,7 @@ function headMap(own, what, step, [title, under]) {
   const full = step === "products" ? name : `${name}.attend.${step}`;
   const says = step === "scores" && what === "value" ? `q · k times ${short(own.scale)}${has(`${name}.attend.bias`) ? " plus a bias" : ""}; hatched: may not look` : under;
   const count = Math.max(windows.query[1] - windows.query[0], windows.key[1] - windows.key[0]);
-  const room = own.wide > 1000 ? Math.min(620, own.wide / 3 - 48) : Math.min(own.wide - 70, 460); // three beside each other
+  const room = own.wide > 1000 ? Math.min(620, own.wide / 3 - 84) : Math.min(own.wide - 70, 460); // three beside each other
   const whole = (side, size) => (windows[side][1] - windows[side][0] === size ? {} : { [side === "query" ? "rows" : "columns"]: windows[side] });
   const map = heat({
     name: full, what: step === "products" ? "products" : what, at: [0, head], ...whole("query", kind.queries.length), ...whole("key", kind.keys.length), axes: ["example", "head", "query", "key"],

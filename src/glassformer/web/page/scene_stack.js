@@ -186,6 +186,7 @@ export class StackPicture {
     const row = lane - this.plan.lanes[0];
     const close = () => { this.pop?.remove(); token.focus(); };
     this.pop = tokenEditor(this.part.tokens, this.part.start[0].name, lane - this.ahead, { left: `${this.plan.label + 4}px`, top: `${this.plan.top + (row + 1) * this.plan.lane + 4}px` }, close);
+    this.pop.dataset.key = token.dataset.key; // the focus returns to the token
     this.picture.append(this.pop);
   }
 
