@@ -5,7 +5,6 @@ import pytest
 from playwright.sync_api import expect
 
 from browser import NARROW, TEXTS, check_access, rest, state, told, visit
-from glassformer.interpret.reading import token_id
 from glassformer.tree import flatten
 from glassformer.web.router import ask
 from glassformer.web.routes import tiles
@@ -177,7 +176,7 @@ def test_another_token_is_typed_at_its_lane_and_the_loss_asks_for_it(page, serve
     field.fill("y")
     field.press("Enter")
     page.wait_for_selector("#strip .token")
-    number = token_id(explorer.opened("decoder").model, "y")
+    number = explorer.session(read_state(state("decoder"))).run.token_id("y")
     sent = [(one["name"], one["where"]["position"], one["value"]) for one in told(page)["changes"]]
     assert sent == [("tokens", 4, number), ("targets", 3, number)]
     rest(page)
