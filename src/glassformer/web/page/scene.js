@@ -93,8 +93,8 @@ function tools(shown, outcome) {
 }
 
 function legend(shown) {
-  const swatch = (kind, low, high) => [make("i", { class: `swatch-bar ${kind}` }), ` ${low} to ${high}`];
-  return [shown === "gradients" ? null : swatch("values", "negative", "positive value"), shown === "gradients" || shown === "both" ? swatch("gradients", "negative", "positive gradient") : null, swatch("weights", "no", "most attention")].filter(Boolean).flat();
+  const swatch = (kind, low, high) => make("span", {}, make("i", { class: `swatch-bar ${kind}` }), ` ${low} to ${high}`);
+  return [shown === "gradients" ? null : swatch("values", "negative", "positive value"), shown === "gradients" || shown === "both" ? swatch("gradients", "negative", "positive gradient") : null, swatch("weights", "no", "most attention")].filter(Boolean);
 }
 
 // The station that was chosen, large: a head, or a tensor with the weights that made it. Every cell opens its card.

@@ -8,7 +8,7 @@ import { changesInWords } from "./trials.js";
 const BARS = 7;
 
 // How many pixels the bars need below the top of the lanes.
-export const answersTall = (page, outcome) => Math.min(BARS, outcome?.rows.length || page.run.next.length) * (outcome ? 41 : 36) + (outcome ? 70 : 30);
+export const answersTall = (page, outcome) => Math.min(BARS, outcome?.rows.length || page.run.next.length) * (outcome ? 58 : 36) + (outcome ? 70 : 30);
 
 // outcome: how likely tokens are before and after the changes; null without changes.
 export function sceneAnswers(page, outcome, { x, y, width }) {

@@ -54,6 +54,7 @@ export class StackPicture {
     const { plan } = this;
     this.under = make("canvas", { class: "scene-under", "aria-hidden": "true" });
     this.over = make("canvas", { class: "scene-over", "aria-hidden": "true" });
+    this.under.redraw = () => this.widen(this.lengths, this.what); // in the colors of another theme
     this.said = make("p", { class: "scene-said", role: "status" });
     const picture = make("div", { class: "scene-picture", style: { width: `${plan.width}px`, height: `${Math.max(plan.height, plan.answers ? plan.top + answersTall(page, this.outcome) : 0)}px` } },
       this.under, plan.frames.map((frame) => this.frame(frame)), plan.closed.map((one) => this.closed(one)), plan.stations.map((one) => this.station(one)), this.over, this.labels(),
@@ -124,7 +125,7 @@ export class StackPicture {
     const canvas = make("canvas", { "data-name": one.name, style: { width: `${one.width}px`, height: `${one.height}px` } });
     const says = this.found.says[one.kind];
     const title = make("button", { type: "button", class: "scene-title", title: `${says}. Click to see ${one.name} large.`, onclick: () => zoomTo(one.name), "data-key": one.name,
-      "aria-pressed": String(look("scene").zoom === one.name) }, one.kind === "weights" ? `head ${this.head}` : one.kind === "stream" ? "⊕ stream" : TITLES[one.kind]);
+      "aria-pressed": String(look("scene").zoom === one.name) }, one.kind === "weights" ? `head ${this.head}` : one.kind === "stream" ? (one.width < 44 ? "⊕" : "⊕ stream") : TITLES[one.kind]);
     this.loads.push(this.load(canvas, place));
     canvas.addEventListener("pointermove", (event) => this.point(event, place, canvas));
     canvas.addEventListener("click", (event) => this.pick(event, place, canvas));
