@@ -64,9 +64,11 @@ class Walk:
 
     def math(self, name: str, index: Sequence[int], *, gradient: Asked | None = None) -> str:
         """Return the formula of an entry of a value, or of its gradient, typeset."""
-        session = self.session if gradient is None else self.explorer.session(replace(self.state, of=gradient))
-        found = session.gradients if gradient is not None else None
-        cards = Cards(session.run, session.of, found, why_not="" if gradient is not None else "not asked")
+        of = Asked() if gradient is None else gradient
+        session = self.explorer.session(replace(self.state, of=of))
+        cards = session.once("cards of tours", lambda: Cards(session.run, session.of, why_not="not asked for"))
+        if gradient is not None:
+            cards = session.once("cards", lambda: Cards(session.run, session.of, session.gradients))
         made = cards.card(name, tuple(index), gradient=gradient is not None).made
         return "" if made is None else made.mathml
 
@@ -149,8 +151,10 @@ def among(right: int, all_: Sequence[int], name: Callable[[int], str]) -> dict[s
 
 
 def number(value: float) -> str:
-    """Write a number with three digits."""
-    return f"{float(value) + 0.0:.3g}".replace("-", "−")
+    """Write a number with three digits, as the page does."""
+    text = f"{float(value) + 0.0:.3g}"
+    plain = f"{float(text):.0f}" if "e+0" in text and abs(value) < 1e5 else text
+    return plain.replace("e-0", "e-").replace("e+", "e").replace("-", "−")
 
 
 def percent(p: float) -> str:

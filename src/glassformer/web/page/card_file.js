@@ -59,20 +59,21 @@ async function filled(one, letters, all, value) {
   const read = async (operand, own) => ({ value: operand.at ? await place(operand.at, own, all) : operand.value, link: await linkOf(operand, own, all) });
   const single = await Promise.all(one.operands.map((operand) => (operand.runs.length ? null : read(operand, letters))));
   const math = one.filled_math.replace(/<mn data-operand="(\w+)"><\/mn>/g, (_, number) => (number === "result" ? blank(value, false) : blank(single[number].value)));
-  const own = { math: one.math, filled_math: one.operands.length ? math : null, source: one.source ? { forward: all.sources[one.source] } : null, inputs: single.filter((part) => part?.link).map((part) => part.link) };
+  const isKnown = single.every((part) => part === null || part.value !== null);
+  const own = { math: one.math, filled_math: isKnown && one.operands.length ? math : null, ...(isKnown ? {} : { note: MISSING }), source: one.source ? { forward: all.sources[one.source] } : null, inputs: single.filter((part) => part?.link).map((part) => part.link) };
   const [letter] = Object.keys(one.running);
   if (letter === undefined) return own;
   const several = one.operands.filter((operand) => operand.runs.length);
   const rows = [];
-  let more = 0;
   for (let at = 0; at < one.running[letter]; at += 1) {
     const here = { ...letters, [letter]: at };
     if (one.counts !== null && !(await place(one.counts, here, all))) continue; // such as a key that the mask hides
-    if (rows.length < SHOWN_ROWS) rows.push([at, ...(await Promise.all(several.map((operand) => read(operand, here))))]);
-    else more += 1;
+    rows.push([at, ...(await Promise.all(several.map((operand) => read(operand, here))))]);
   }
-  const note = [more ? `The first ${rows.length} of ${whole(rows.length + more)}.` : "", rows.flat().some((cell) => cell.value === null) ? MISSING : ""].filter(Boolean).join(" ");
-  return { ...own, numbers: { head: [letter, ...several.map((operand) => operand.text)], rows, note } };
+  const known = rows.filter((row) => row.slice(1).some((cell) => cell.value !== null)).slice(0, SHOWN_ROWS);
+  const isWhole = rows.every((row) => row.slice(1).every((cell) => cell.value !== null));
+  const note = [known.length < rows.length ? `${known.length} of ${whole(rows.length)}.` : "", isWhole ? "" : MISSING].filter(Boolean).join(" ");
+  return { ...own, numbers: { head: [letter, ...several.map((operand) => operand.text)], rows: known, note } };
 }
 
 function blank(number, isInside = true) {

@@ -31,6 +31,7 @@ export async function beginTour(tour) {
 
 // Go to a step, or show the answer of one: the scene opens what the step is about.
 async function goTo(at) {
+  const waiting = setTimeout(() => guidePlace().append(make("p", { class: "quiet" }, "Computing this step …")), 500); // a large model takes its time
   try {
     const found = await ask("guide_step", { state: plainRun(), tour: at.tour, step: at.step });
     const isTold = at.given[at.step] !== undefined;
@@ -41,6 +42,8 @@ async function goTo(at) {
     else closeCard();
   } catch (error) {
     tell(error.message);
+  } finally {
+    clearTimeout(waiting);
   }
 }
 
