@@ -59,7 +59,7 @@ def run(model):
         (lambda model, run: gf.hvp(model.model, "x", gf.Batch(TOKENS, TOKENS), "x"), "params is 'x'"),
         (lambda model, run: gf.params("gpt2", batch=-1), "batch is -1"),
         (lambda model, run: gf.settings([]), "no settings"),
-        (lambda model, run: gf.set_engine(3), "name is 3"),
+        (lambda model, run: gf.set_engine(3), "there is no engine 3"),
         (lambda model, run: gf.use_engine("jx"), "'jax'"),
         (lambda model, run: watch(model), "watch: missing .*'batch'"),
         (lambda model, run: watch(model, model.params), "batch is a dict"),
