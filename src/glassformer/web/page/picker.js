@@ -20,7 +20,7 @@ export function tokenPicker(settings) {
       const found = await ask("vocabulary", { model: state().model, part: settings.part, text: box.value });
       if (mine !== asked) return;
       fill(list, found.tokens.map((token) => button(visible(token.label), () => settings.onpick(token), { class: "token", title: `token ${token.id}`, "data-label": token.label })));
-      fill(said, found.found > found.tokens.length ? `the closest ${found.tokens.length} of ${whole(found.found)}` : `${whole(found.found)} found`);
+      fill(said, found.found > found.tokens.length ? `the closest ${found.tokens.length} of ${whole(found.found)}` : found.found ? `${whole(found.found)} found` : "No token of this model has that in it.");
     } catch (error) {
       fill(said, make("span", { class: "bad" }, error.message));
     }
