@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -274,8 +275,11 @@ def print_summary(session: Session, summary: dict[str, Any]) -> None:
         model, writes = session.best, session.task.metric == "none"
         settings: dict[str, Any] = {"max_new_tokens": SAMPLE_LENGTH, "temperature": TEMPERATURE}
         for prompt in session.task.prompts[:SAMPLES]:
+            pieces = model.stream(prompt, **settings) if writes else map(model.ask, [prompt])
+            with waiting("writing a sample"):
+                first = next(pieces, "")
             print(f"  {prompt!r} → '", end="", flush=True)
-            for piece in model.stream(prompt, **settings) if writes else [model.ask(prompt)]:
+            for piece in chain([first], pieces):
                 print(escaped(piece), end="", flush=True)
             print("'")
     print(f"run folder: {summary['run']}")
