@@ -67,6 +67,13 @@ def run(model):
         (lambda model, run: gf.ops.softmax(np.ones((2, 3)), mask=np.ones((4, 4), bool)), "does not broadcast"),
         (lambda model, run: model.model.forward(model.params, np.array([[999]])), "999"),
         (lambda model, run: model.model.forward({}, TOKENS), "lack embedding"),
+        (lambda model, run: model.model.forward(3, TOKENS), "params is 3; Decoder.forward takes dict"),
+        (lambda model, run: gf.ops.softmax(), "softmax: missing .*'x'"),
+        (lambda model, run: gf.ops.add(TOKENS, TOKENS, nonsense=1), "add has no argument 'nonsense'"),
+        (lambda model, run: gf.ops.layer_norm_backward(np.ones(3), 3), "saved is 3; .* takes LayerNormSaved"),
+        (lambda model, run: gf.ops.activation_pair(3), "no activation 3"),
+        (lambda model, run: gf.Decoder(3), "config is 3; Decoder takes DecoderConfig"),
+        (lambda model, run: gf.plots.attention_grid(np.ones((2, 3))), r"shape \(2, 3\)"),
     ],
 )
 def test_wrong_arguments_get_one_sentence_and_a_short_traceback(call, words, model, run, monkeypatch):
@@ -151,3 +158,13 @@ def test_a_change_that_was_not_reached_is_named(counting, caplog):
     with caplog.at_level(logging.WARNING, logger="glassformer"):
         list(counting.stream("1", changes=change, stop=" "))
     assert "'add' of blocks.0 altered nothing: the model read 1 tokens" in caplog.text
+
+
+def test_errors_of_functions_that_the_library_was_given_stay_theirs():
+    def loss(logits, targets):
+        first, second = logits.shape, *targets.shape, 3
+        return first, second
+
+    with pytest.raises(ValueError, match="unpack") as caught:
+        gf.train(None, "majority", steps=1, show=False, loss=(loss, loss))
+    assert not isinstance(caught.value, GlassformerError)

@@ -67,10 +67,9 @@ def short_traces(owner: Owner, *, is_strict: bool = False) -> Owner:
         except GlassformerError as error:
             raise shortened(error) from None
         except RAW as error:
-            refusal = misuse(function, args, settings, error)
-            if refusal is None or _is_debugged():
-                raise
-            raise refusal from None
+            if refusal := misuse(function, args, settings, error):
+                raise refusal from None
+            raise
 
     return refusing  # type: ignore[return-value]
 
@@ -114,6 +113,8 @@ def misuse(
 
     error   what they led to
     """
+    if error is not None and _is_debugged():
+        return None
     signature, hints = _annotated(function)
     if hasattr(function, "pair"):  # of a trained model, in place of a model and its parameters
         args, settings = function.pair(args, settings)

@@ -24,7 +24,7 @@ from contextvars import ContextVar
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
-from .arguments import shortened
+from .arguments import RAW, misuse, shortened
 from .errors import GlassformerError
 from .precision import holds_half, in_full_precision
 from .sources import SourceGuard, checked
@@ -171,6 +171,10 @@ def dispatched(function: Function) -> Function:
             return function(*arguments, **settings)
         except GlassformerError as error:
             raise shortened(error) from None
+        except RAW as error:
+            if refusal := misuse(function, arguments, settings, error):
+                raise refusal from None
+            raise
 
     marked: Any = _Method(run, function) if owner else run
     marked.observed_as = name
@@ -210,9 +214,14 @@ def recorded(function: Function) -> Function:
     @functools.wraps(function)
     def run(*arrays: Any, **settings: Any) -> Any:
         own = _chosen.get() or _default or default()
-        if own.observes:
-            return own.observe(run, function, arrays, settings)
-        return function(*arrays, **settings)
+        try:
+            if own.observes:
+                return own.observe(run, function, arrays, settings)
+            return function(*arrays, **settings)
+        except RAW as error:
+            if refusal := misuse(function, arrays, settings, error):
+                raise refusal from None
+            raise
 
     run.observed_as = _name(function)  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]

@@ -110,11 +110,11 @@ def did_you_mean(word: str, known: Iterable[str], *, listed: str | None = None) 
     return "known: " + ", ".join(alike) + f" and {len(known) - len(alike):,} more"
 
 
-def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
+def nearest(word: object, known: Iterable[str], count: int = 3) -> list[str]:
     """Return up to `count` known words that were probably meant: typed alike, else with the same beginning or word."""
     import difflib  # slow to import, and only a failure needs it
 
-    if len(word) > LONGEST:
+    if not isinstance(word, str) or len(word) > LONGEST:
         return []  # comparing it would take long
     wanted, plain = _plain(word), {_plain(name): name for name in known}
     # Half of a short word makes another word: gpu does not mean cpu, but bep means bpe.

@@ -9,7 +9,6 @@ import click
 from ..errors import ConfigError, GlassformerError
 from ..files import new_folder, write_new
 from ..generation.answer import example
-from ..interpret.reading import labels_of
 from ..loading import is_run, locate, read_model
 from ..progress.display import waiting
 from ..runs.run import open_run
@@ -67,8 +66,7 @@ def inspect(
         folder = Path("pictures") / name
     folder = new_folder(folder) if out is None else out
     with waiting("drawing figures") as show:
-        labels = labels_of(opened)
-        paths = inspect_model(opened.model, opened.params, batch, folder, labels=labels, progress=show, **figures)
+        paths = inspect_model(opened, batch, folder, progress=show, **figures)
     with waiting("writing the page") as show:
         page = write_page(name, opened, text, folder / PAGE, show)
     if json:

@@ -55,6 +55,10 @@ class Circuit:
         """How much each direction is stretched, (C,), the largest first."""
         return self.svd[1]
 
+    def __repr__(self) -> str:
+        values = ", ".join(f"{value:.3g}" for value in self.singular_values[:5])
+        return f"<{self.name}, rank {self.left.shape[1]}: singular values {values}, …>"
+
     def tokens(
         self, model: TrainedModel, count: int = 5, components: int = 3
     ) -> list[tuple[float, list[str], list[str]]]:
@@ -84,6 +88,13 @@ class Composition(NamedTuple):
     q: Array  # through its queries
     k: Array  # through its keys
     v: Array  # through its values
+
+    def __repr__(self) -> str:
+        tops = []
+        for name, scores in self._asdict().items():
+            later, head, earlier, other = np.unravel_index(np.argmax(scores), scores.shape)
+            tops.append(f"{name} {later}.{head} of {earlier}.{other} {scores.max():.3f}")
+        return f"<composition, the strongest (layer.head): {', '.join(tops)}>"
 
 
 def head_circuit(model: TrainedModel, circuit: str, *, layer: int, head: int) -> Circuit:

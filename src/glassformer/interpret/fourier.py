@@ -29,6 +29,9 @@ class Fourier:
     sines: Array
     share: Array
 
+    def __repr__(self) -> str:
+        return f"<Fourier: {', '.join(f'frequency {k} {share:.1%}' for k, share in self.top())}, …>"
+
     def top(self, count: int = 5) -> list[tuple[int, float]]:
         """Return the frequencies with the largest shares, the largest first."""
         order = np.argsort(-self.share, kind="stable")[:count]

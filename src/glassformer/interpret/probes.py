@@ -48,6 +48,9 @@ class Probe:
             raise ShapeError(f"the vectors are {np.shape(x)}", hint=f"this probe reads {len(self.w)} features")
         return x @ self.w + self.b
 
+    def __repr__(self) -> str:
+        return f"<linear probe of {len(self.w)} features for {len(self.b)} outputs>"
+
     def _repr_html_(self) -> str:
         return html_of("a linear probe", vars(self))
 

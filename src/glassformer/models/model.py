@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from .. import ops
-from ..arguments import shortened
+from ..arguments import RAW, misuse, shortened
 from ..arrays import Array, Tree, check_length
 from ..errors import ConfigError, GlassformerError, ShapeError, some
 from ..execution import Execution
@@ -74,10 +74,11 @@ def explain_missing_params(method: Method) -> Method:
     """Let a method of a model name the parameters that are missing, and refuse input with a short traceback."""
 
     @functools.wraps(method)
-    def named(self: Model, params: Any, *arguments: Any, **settings: Any) -> Any:
+    def named(self: Model, *arguments: Any, **settings: Any) -> Any:
         try:
-            return method(self, params, *arguments, **settings)
+            return method(self, *arguments, **settings)
         except KeyError:
+            params = arguments[0] if arguments else settings["params"]
             have = flatten(params)
             missing = [name for name in flatten(self.specs()) if name not in have]
             if not missing or ("blocks" in params and isinstance(params["blocks"], dict)):
@@ -88,6 +89,10 @@ def explain_missing_params(method: Method) -> Method:
             ) from None
         except GlassformerError as error:
             raise shortened(error) from None
+        except RAW as error:
+            if refusal := misuse(method, (self, *arguments), settings, error):
+                raise refusal from None
+            raise
 
     return named  # type: ignore[return-value]
 

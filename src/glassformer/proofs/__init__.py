@@ -3,6 +3,7 @@
 `prove_all()` returns one `Check` per op, layer and model, and one for adapters.
 """
 
+from ..arguments import public
 from .case import Check, LayerCase, ModelCase, OpCase
 from .check import prove, prove_all, prove_case, prove_layers, prove_ops
 from .layer_cases import layer_cases
@@ -14,3 +15,4 @@ __all__ = [
     "prove_all", "prove_case", "prove_layers", "prove_ops",
 ]  # fmt: skip
 __dir__ = __all__.copy
+public(globals(), __all__, has_makers=True)
