@@ -38,7 +38,7 @@ UNFIT = re.compile(
     "|attribute '(dtype|ndim|shape|_asdict|get)'|not compatible|tuple index out|not iterable|empty name"
 )
 """What Python and NumPy say of values of the wrong kind or shape."""
-RAW = (TypeError, AttributeError, LookupError, ValueError)
+FAILURES = (GlassformerError, TypeError, AttributeError, LookupError, ValueError)
 
 Owner = TypeVar("Owner")
 
@@ -64,12 +64,8 @@ def short_traces(owner: Owner, *, is_strict: bool = False) -> Owner:
             if is_strict and (refusal := misuse(function, args, settings)):
                 raise refusal
             return function(*args, **settings)
-        except GlassformerError as error:
-            raise shortened(error) from None
-        except RAW as error:
-            if refusal := misuse(function, args, settings, error):
-                raise refusal from None
-            raise
+        except FAILURES as error:
+            raise instead_of(error, function, args, settings)
 
     return refusing  # type: ignore[return-value]
 
@@ -104,6 +100,15 @@ def shortened(error: GlassformerError) -> GlassformerError:
     for one in reversed(kept):
         trace = TracebackType(trace, one.tb_frame, one.tb_lasti, one.tb_lineno)
     return error.with_traceback(trace)
+
+
+def instead_of(error: Exception, function: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> Exception:
+    """Return what a call raises: its own refusal with a short traceback, a refusal of its arguments, or the error."""
+    refusal = shortened(error) if isinstance(error, GlassformerError) else misuse(function, args, settings, error)
+    if refusal is None:
+        return error
+    refusal.__cause__ = None  # as `from None` does
+    return refusal
 
 
 def misuse(

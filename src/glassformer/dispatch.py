@@ -24,8 +24,7 @@ from contextvars import ContextVar
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
-from .arguments import RAW, misuse, shortened
-from .errors import GlassformerError
+from .arguments import FAILURES, instead_of
 from .precision import holds_half, in_full_precision
 from .sources import SourceGuard, checked
 
@@ -169,12 +168,8 @@ def dispatched(function: Function) -> Function:
                     if holds_half(array):
                         return in_full_precision(function, arguments, settings)
             return function(*arguments, **settings)
-        except GlassformerError as error:
-            raise shortened(error) from None
-        except RAW as error:
-            if refusal := misuse(function, arguments, settings, error):
-                raise refusal from None
-            raise
+        except FAILURES as error:
+            raise instead_of(error, function, arguments, settings)
 
     marked: Any = _Method(run, function) if owner else run
     marked.observed_as = name
@@ -218,10 +213,8 @@ def recorded(function: Function) -> Function:
             if own.observes:
                 return own.observe(run, function, arrays, settings)
             return function(*arrays, **settings)
-        except RAW as error:
-            if refusal := misuse(function, arrays, settings, error):
-                raise refusal from None
-            raise
+        except FAILURES as error:
+            raise instead_of(error, function, arrays, settings)
 
     run.observed_as = _name(function)  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from .. import ops
-from ..arguments import RAW, misuse, shortened
+from ..arguments import FAILURES, instead_of
 from ..arrays import Array, Tree, check_length
-from ..errors import ConfigError, GlassformerError, ShapeError, some
+from ..errors import ConfigError, ShapeError, some
 from ..execution import Execution
 from ..layers import Cache, InputEmbedding, Layer, Stack, TokenHead
 from ..layers.stack import ConsumableRecords
@@ -87,12 +87,8 @@ def explain_missing_params(method: Method) -> Method:
                 f"the parameters lack {some(missing)}",
                 hint="init() makes all parameters of a model, and specs() lists their names and shapes",
             ) from None
-        except GlassformerError as error:
-            raise shortened(error) from None
-        except RAW as error:
-            if refusal := misuse(method, (self, *arguments), settings, error):
-                raise refusal from None
-            raise
+        except FAILURES as error:
+            raise instead_of(error, method, (self, *arguments), settings)
 
     return named  # type: ignore[return-value]
 
