@@ -94,7 +94,7 @@ async function pointAt(point) {
   const canvas = `> canvas[data-name=${JSON.stringify(point)}]`;
   const selector = point && (PLACES[point] ?? `.scene-station:has(${canvas})`);
   pointer.replaceSync(selector ? `${selector} { box-shadow: 0 0 0 200vmax var(--dim); border-radius: .3rem; z-index: 2; scroll-margin: 4rem 4rem calc(var(--guide) + 2rem); }
-    ${point in PLACES ? selector : `.scene-station ${canvas}`} { outline: 3px solid var(--point); outline-offset: 2px; }` : "");
+    ${point in PLACES ? selector : `.scene-station ${canvas}`} { outline: 3px solid var(--point); outline-offset: ${point === "tokens" ? "-3px; clip-path: none; background: none" : "2px"}; }` : "");
   if (!selector) return;
   await settled();
   document.querySelector(selector)?.scrollIntoView({ block: "nearest", inline: "center", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
