@@ -2,6 +2,7 @@
 
 import { button, fill, make, short, tell, visible } from "./dom.js";
 import { live } from "./kept.js";
+import { onTheme } from "./color.js";
 import { ask } from "./server.js";
 import { canRedo, canUndo, change, onState, readAddress, redo, runState, state, takeBack, undo } from "./state.js";
 import { closeCard, redrawCard } from "./card.js";
@@ -38,6 +39,7 @@ async function start() {
   page.redraw = drawView;
   page.reload = reload;
   addEventListener("keydown", shortcut);
+  onTheme(() => { if (["backward", "change"].includes(shownView().id)) drawView(); }); // other colors are in canvases
   addEventListener("hashchange", goOn);
   await refresh(state(), {});
   if (!isRead) tell(BAD_ADDRESS);
