@@ -38,7 +38,7 @@ function curveAxes(scale) {
   return make("g", { class: "axes", "aria-hidden": "true" },
     levels.map((y) => [make("line", { x1: CURVE.left, x2: scale.width - CURVE.right, y1: scale.y(y), y2: scale.y(y) }),
       make("text", { x: CURVE.left - 6, y: scale.y(y) + 4, "text-anchor": "end" }, short(y))]).flat(),
-    make("text", { x: CURVE.left - 6, y: bottom + 18, "text-anchor": "end" }, "step"), [...new Set(steps)].map((x) => make("text", { x: scale.x(x), y: bottom + 18, "text-anchor": x === scale.last ? "end" : "middle" }, whole(x))));
+    make("text", { x: CURVE.left - 14, y: bottom + 18, "text-anchor": "end" }, "step"), [...new Set(steps)].map((x) => make("text", { x: scale.x(x), y: bottom + 18, "text-anchor": x === scale.last ? "end" : "middle" }, whole(x))));
 }
 
 function curveLine(one, scale) {

@@ -191,7 +191,7 @@ function trainingDraw(step, going) {
   parts.slider.setAttribute("aria-valuetext", `step ${step}`);
   fill(parts.at, `step ${whole(step)}`, frame.loss === null || frame.loss === undefined ? "" : `, loss ${short(frame.loss, 4)}`);
   fill(parts.chart, curve({
-    label: "loss", width: innerWidth < 700 ? 360 : 820, log: look("training").log, cursor: step, last: course.planned, onpick: (x) => trainingGo(trainingNearest(x)),
+    label: "loss", width: innerWidth < 1200 ? 400 : 820, log: look("training").log, cursor: step, last: course.planned, onpick: (x) => trainingGo(trainingNearest(x)),
     series: [{ name: course.every > 1 ? `training loss (every ${course.every} steps)` : "training loss", points: course.loss, mark: 0 },
       { name: "validation loss", points: course.judged.map(([x, y]) => [x, y]), dots: true, mark: 1 }],
   }));
