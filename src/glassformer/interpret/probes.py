@@ -77,7 +77,7 @@ def fit_probe(x: Array, y: Array, *, classes: int | None = None, ridge: float = 
     `ridge` times the mean of ‖x‖² / D is added to the diagonal: it keeps w small where x does not determine it.
     """
     _check_rows(x, y)
-    if ridge < 0:
+    if not ridge >= 0:
         raise ConfigError(f"ridge is {ridge}", hint="use zero or a positive number")
     targets = y if classes is None else _labels(y, classes)[:, None] == np.arange(classes)
     targets = np.asarray(targets, dtype=np.float64).reshape(len(x), -1)
