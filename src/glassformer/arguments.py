@@ -139,7 +139,8 @@ def misuse(
         unknown = [word for word in settings if word not in taken]
         if unknown:
             return ConfigError(f"{name} has no argument {unknown[0]!r}", hint=did_you_mean(unknown[0], taken))
-        return ConfigError(f"{name}: {wrong}", hint=f"call it as {call}")
+        more = f"; a batch is model.watch(text).batch, {REMEDIES['Batch']}" if "'batch'" in str(wrong) else ""
+        return ConfigError(f"{name}: {wrong}", hint=f"call it as {call}{more}")
     message = "" if error is None or _is_of_user(error) else str(error)
     found = re.search(r"unexpected keyword argument '(\w+)'", message)
     if found and found[1] in settings:

@@ -120,7 +120,7 @@ def test_unknown_words_are_refused():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda model, run: watch(model), r"model is a TrainedModel; .*model\.watch"),
+        (lambda model, run: watch(model), r"missing .*'batch'.*model\.watch"),
         (lambda model, run: watch("text"), "model is 'text'; watch takes Model"),
         (lambda model, run: model.watch(3), "3 is no text"),
         (lambda model, run: model.batch([]), "0 texts"),
