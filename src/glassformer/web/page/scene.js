@@ -89,12 +89,13 @@ function tools(shown, outcome) {
   return make("div", { class: "row scene-tools" }, make("div", { class: "row", role: "group", "aria-label": "What is shown" },
     choose("Forward", "values", "the values, from the tokens to the answer"),
     page.whats?.includes("gradient") === false ? null : [choose("Backward", "gradients", "the gradients, from the loss to the tokens"), choose("Both", "both", "each strip: the value above, its gradient below")], page.hasChanges ? choose("What changed", "change", "the values minus those before the changes") : null),
-  make("span", { class: "scene-legend", "aria-hidden": "true" }, legend(shown), outcome && shown === "values" ? " · pale: as before the changes" : ""));
+  make("span", { class: "scene-legend", "aria-hidden": "true" }, legend(shown), outcome && shown === "values" ? " · pale: as before the changes" : shown === "change" ? " · blank: unchanged" : ""));
 }
 
 function legend(shown) {
   const swatch = (kind, low, high) => make("span", {}, make("i", { class: `swatch-bar ${kind}` }), ` ${low} to ${high}`);
-  return [shown === "gradients" ? null : swatch("values", "negative", "positive value"), shown === "gradients" || shown === "both" ? swatch("gradients", "negative", "positive gradient") : null, swatch("weights", "no", "most attention")].filter(Boolean);
+  const change = shown === "change";
+  return [shown === "gradients" ? null : swatch("values", change ? "less" : "negative", change ? "more than before" : "positive value"), shown === "gradients" || shown === "both" ? swatch("gradients", "negative", "positive gradient") : null, change ? null : swatch("weights", "no", "most attention")].filter(Boolean);
 }
 
 // The station that was chosen, large: a head, or a tensor with the weights that made it. Every cell opens its card.
