@@ -85,7 +85,8 @@ def public(
         elif isinstance(value, type) and has_makers:
             made = vars(value).get("__init__")
             if isinstance(made, FunctionType) and not hasattr(made, "__wrapped__"):
-                value.__init__ = short_traces(made, is_strict=True)  # type: ignore[misc]
+                has_checks = hasattr(value, "__post_init__")  # which say more than their types do
+                value.__init__ = short_traces(made, is_strict=not has_checks)  # type: ignore[misc]
         elif isinstance(value, type) and is_strict:
             short_traces(value, is_strict=not hasattr(value, "__dataclass_fields__"))  # those are made by the thousand
 

@@ -150,7 +150,7 @@ def test_resuming_takes_no_other_settings(extra, tmp_path):
         ([], "there is no task to train", "glassformer tasks"),
         (["majorty"], "there is no task 'majorty'", "did you mean 'majority'"),
         (["majority", "--set", "optimizer=adamm"], "there is no optimizer 'adamm'", "did you mean 'adam"),
-        (["majority", "--set", "lr=fast"], "lr is 'fast'", "a number"),
+        (["majority", "--set", "lr=fast"], "lr is 'fast'", "takes: number"),
         (["majority", "--set", "dropout=1.5"], "dropout is 1.5", "below 1"),
         (["text", "--preset", "gpt-2"], "there is no preset 'gpt-2'", "did you mean 'gpt2"),
         (["majority", "--preset", "gpt2"], "'majority' needs 'encoder'", "another preset"),
