@@ -34,7 +34,7 @@ def run(model):
         (lambda model, run: gf.interpret.head_circuit(run, "OV", layer=0, head=0), "model is a Run; .*gf.load"),
         (lambda model, run: gf.interpret.composition(run), "takes TrainedModel"),
         (lambda model, run: gf.interpret.copying_score(run, None), "takes TrainedModel"),
-        (lambda model, run: lens(run, at=3), r"at is 3; lens takes str"),
+        (lambda model, run: lens(run, at=3), r"at is 3; lens takes a text"),
         (lambda model, run: lens(run, at=[]), "no point"),
         (lambda model, run: lens(run, points=3), "no argument 'points'.*positions"),
         (lambda model, run: gf.interpret.trace(model.model), "missing .*'params'.*trace\\(model, params, batch"),

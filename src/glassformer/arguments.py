@@ -32,6 +32,7 @@ REMEDIES = {
     "dict": "pass what model.init(seed) returns, or the `params` of what gf.load or gf.train returns",
 }
 """How to get what a function takes, by its class."""
+WORDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "True or False", "ndarray": "an array"}
 NUMBERS: dict[Any, Any] = {int: SupportsIndex, float: SupportsFloat}
 UNFIT = re.compile(
     "string to float|float.. argument must|inhomogeneous|not supported between|truth value of an|to unpack|ufunc '"
@@ -85,8 +86,9 @@ def public(
         elif isinstance(value, type) and has_makers:
             made = vars(value).get("__init__")
             if isinstance(made, FunctionType) and not hasattr(made, "__wrapped__"):
-                has_checks = hasattr(value, "__post_init__")  # which say more than their types do
-                value.__init__ = short_traces(made, is_strict=not has_checks)  # type: ignore[misc]
+                # One that was written checks what it is given, and so says more than its types do.
+                is_generated = hasattr(value, "__dataclass_fields__") and not hasattr(value, "__post_init__")
+                value.__init__ = short_traces(made, is_strict=is_generated)  # type: ignore[misc]
         elif isinstance(value, type) and is_strict:
             short_traces(value, is_strict=not hasattr(value, "__dataclass_fields__"))  # those are made by the thousand
 
@@ -179,9 +181,9 @@ def _annotated(function: Any) -> tuple[Any, dict[str, Any]]:
 
 def _refusal(name: str, word: str, value: Any, hint: Any) -> ConfigError:
     wanted = hint.__name__ if isinstance(hint, type) else re.sub(r"[\w.]+\.| \| None", "", str(hint))
-    remedy = next(
-        (text for one, text in REMEDIES.items() if one in wanted.split(" | ")), f"pass {wanted}: help({name})"
-    )
+    kinds = wanted.split(" | ")
+    wanted = " or ".join(WORDS.get(one, one) for one in kinds)
+    remedy = next((text for one, text in REMEDIES.items() if one in kinds), f"pass {wanted}: help({name})")
     is_plain = value is None or isinstance(value, str | int | float | list | tuple)
     shown = f"{value!r:.60}" if is_plain else f"a {type(value).__name__}"
     return ConfigError(f"{word} is {shown}; {name} takes {wanted}", hint=remedy)

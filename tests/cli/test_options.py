@@ -181,8 +181,8 @@ def told(tmp_path, monkeypatch):
     def tell(*words, **settings):
         found.append((words, settings, dispatch.engine()))
 
-    def drawn(model, params, batch, folder, **settings):
-        tell(folder, settings["theme"], settings["form"], [float(np.sum(x)) for x in flatten(params).values()])
+    def drawn(model, batch, folder, **settings):
+        tell(folder, settings["theme"], settings["form"], [float(np.sum(x)) for x in flatten(model.params).values()])
         return [folder / "index.html"]
 
     monkeypatch.chdir(tmp_path)
