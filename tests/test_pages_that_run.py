@@ -2,7 +2,9 @@
 
 import ast
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,16 +29,28 @@ def included(text: str) -> list[tuple[str, ast.AST]]:
 
 
 def run_cells(text: str, scope: dict[str, object]) -> int:
-    """Run the cells of a page from top to bottom, and return how many it has."""
-    cells = re.findall(r"```\{code-cell\}\n(.*?)```", text, flags=re.DOTALL)
-    for cell in cells:
-        exec(cell, scope)
+    """Run the cells of a page from top to bottom with their quick settings, and return how many it has."""
+    cells = re.findall(r"```\{code-cell\}\n((?::[a-z]+: .*\n)*)(.*?)```", text, flags=re.DOTALL)
+    for options, cell in cells:
+        quick = re.findall(r"^:quick: (.*)$", options, flags=re.MULTILINE)
+        exec("\n".join([cell, *quick]), scope)
     return len(cells)
+
+
+def run_glued(text: str) -> dict[str, object]:
+    """Run a chapter, and return the values that its cells give to its sentences."""
+    values: dict[str, object] = {}
+    glue = SimpleNamespace(glue=lambda name, value, display=False: values.update({name: value}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "myst_nb", glue)
+        assert run_cells(text, {}) > 5
+    return values
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_the_cells_of_a_chapter_run(name):
-    assert run_cells(CHAPTERS[name], {}) > 5
+    values = run_glued(CHAPTERS[name])
+    assert {*values} == {*re.findall(r"\{glue:text\}`([^`:]+)", CHAPTERS[name])}
     assert CHAPTERS[name].count("<summary>Solution</summary>") == 3
 
 
