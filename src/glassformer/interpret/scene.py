@@ -8,6 +8,7 @@
 A picture shows one block open and the others closed, so a block has a list of stations of its own.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,10 @@ class Block(NamedTuple):
     stations: list[Station]
 
 
+WIDE = ("embedding", "stream", "adds", "vectors")
+"""Stations that are drawn as wide as their vectors are long."""
+
+
 class StackScene(NamedTuple):
     """One stack: `start` stands before its blocks, `end` behind them; `tokens` says which tokens it reads."""
 
@@ -79,14 +84,27 @@ def scene(run: Run) -> list[StackScene]:
     return [_stack(run, stack, prefix) for stack, prefix in stacks(run).items()]
 
 
-def growth(run: Run) -> dict[str, float]:
-    """Return how much each sublayer adds to the stream: ‖what it adds‖ / ‖the stream before‖ at a usual position."""
-    found = {}
+def all_lengths(parts: list[StackScene], read: Callable[[str], Array]) -> dict[str, list[float]]:
+    """Return the lengths of all vectors that are drawn as wide as they are long; `read` returns a value by its name."""
+    stations = [
+        one
+        for part in parts
+        for one in (*part.start, *(one for block in part.blocks for one in block.stations), *part.end)
+    ]
+    return {one.name: lengths(read(one.name)) for one in stations if one.kind in WIDE}
+
+
+def growth(run: Run, sizes: dict[str, list[float]] | None = None) -> dict[str, float]:
+    """Return how much each sublayer adds to the stream: ‖what it adds‖ / ‖the stream before‖ at a usual position.
+
+    sizes   what `all_lengths` returns, if it is known
+    """
+    found, sizes = {}, sizes or all_lengths(scene(run), run.__getitem__)
     for part in scene(run):
         before = part.start[0].name
         for one in (station for block in part.blocks for station in block.stations):
             if one.kind == "adds":
-                adds, stream = lengths(run[one.name]), lengths(run[before])
+                adds, stream = sizes[one.name], sizes[before]
                 # A learned vector that stands before the tokens has no embedding: it is left out of the first share.
                 with np.errstate(divide="ignore", invalid="ignore"):
                     found[one.name] = float(np.median(np.divide(adds[-len(stream) :], stream)))

@@ -1,16 +1,14 @@
 """The scene: which values stand in the picture of a run, and how wide its residual stream is."""
 
+from functools import partial
 from typing import Any
 
 from ...interpret import Run
-from ...interpret.scene import SAYS, StackScene, Station, growth, lengths, scene
+from ...interpret.scene import SAYS, StackScene, Station, all_lengths, growth, scene
 from ..explorer import RunSession
 from ..router import route
 from ..state import POSITIONS
 from .attention import labels_at
-
-WIDE = ("embedding", "stream", "adds", "vectors")
-"""Stations that are drawn as wide as their vectors are long."""
 
 
 @route("scene")
@@ -27,17 +25,13 @@ def describe_scene(session: RunSession) -> dict[str, Any]:
          "blocks": [{"name": block.name, "stations": [*map(fields, block.stations)]} for block in one.blocks]}
         for one in scene(run)
     ]  # fmt: skip
-    return {"parts": parts, "says": SAYS, "growth": growth(run)}
+    return {"parts": parts, "says": SAYS, "growth": growth(run, stream_lengths(session, "value"))}
 
 
 @route("lengths")
 def stream_lengths(session: RunSession, what: str) -> dict[str, list[float]]:
     """Return the norm of the vector at each position of the stream, or of its gradient (`what` as in a tile)."""
-    found: dict[str, list[float]] = {}
-    for part in scene(session.run):
-        stations = [*part.start, *(one for block in part.blocks for one in block.stations), *part.end]
-        found |= {one.name: lengths(session.array(what, one.name)) for one in stations if one.kind in WIDE}
-    return found
+    return session.once(f"lengths {what}", lambda: all_lengths(scene(session.run), partial(session.array, what)))
 
 
 def _words(run: Run, one: StackScene) -> list[str]:
