@@ -15,7 +15,7 @@ from glassformer.weights.registry import REGISTRY
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "glassformer"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-ORDER = (ROOT / "docs" / "reading_order.md").read_text(encoding="utf-8")
+ORDER = (ROOT / "docs" / "guides" / "reading_order.md").read_text(encoding="utf-8")
 
 
 def page_name(path: Path) -> str:
@@ -63,18 +63,18 @@ def test_the_commands_of_the_readme_build_on_each_other():
 
 def test_every_task_is_described_and_every_page_is_in_the_index():
     docs = ROOT / "docs"
-    tasks = (docs / "tasks.md").read_text(encoding="utf-8")
+    tasks = (docs / "guides" / "tasks.md").read_text(encoding="utf-8")
     assert [name for name in SUMMARIES if f"| [`{name}`](#" not in tasks or f"| `{name}` |" not in tasks] == []
     assert f"lists all {len(SUMMARIES)}." in tasks
     index = (docs / "README.md").read_text(encoding="utf-8")
-    pages = {path.name for path in docs.glob("*.md")} - {"README.md", "index.md"}
-    assert pages <= set(re.findall(r"\]\(([\w.]+\.md)\)", index))
+    pages = {f"{name}/{path.stem}" for name in ("guides", "reference") for path in (docs / name).glob("*.md")}
+    assert pages <= set(re.findall(r"\]\(([\w./]+)\.md\)", index))
     site = (docs / "index.md").read_text(encoding="utf-8")
-    assert [name for name in pages if f"\n{name.removesuffix('.md')}\n" not in site] == []
+    assert [name for name in pages if f"\n{name}\n" not in site] == []
 
 
 def test_words_of_the_glossary_refer_to_its_entries():
-    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    glossary = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (?!term|---)(.+?) \| (.+) \|$", glossary, flags=re.MULTILINE)
     entries = {part for term, _ in rows for part in re.sub(r" \(.*?\)", "", term).lower().split(", ")}
     named = {word.lower() for _, meaning in rows for word in re.findall(r"\*([^*]+)\*", meaning)}

@@ -1,4 +1,4 @@
-"""What docs/fine_tuning.md prints runs, line by line, with small models in the place of the published ones."""
+"""What docs/guides/fine_tuning.md prints runs, line by line, with small models in the place of the published ones."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from fine_tuning import published, sentence_encoder
 from glassformer.weights import registry
 from runs import PROSE, command
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "fine_tuning.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "guides" / "fine_tuning.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 

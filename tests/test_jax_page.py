@@ -8,14 +8,14 @@ import numpy as np
 from glassformer import hvp, per_example_gradients
 from glassformer.tree import flatten
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "jax.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "guides" / "jax.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```\n\nprints `([^`]*)`", PAGE, flags=re.DOTALL)
 
 
 def test_the_blocks_print_what_the_page_says(jax, capsys):
     namespace: dict = {}
     for code, printed in BLOCKS:
-        exec(compile(code, "docs/jax.md", "exec"), namespace)
+        exec(compile(code, "docs/guides/jax.md", "exec"), namespace)
         assert " ".join(capsys.readouterr().out.split()) == printed
     assert len(BLOCKS) == PAGE.count("```python")
     model, host, batch, ours = (namespace[name] for name in ("model", "host", "batch", "by_numpy"))

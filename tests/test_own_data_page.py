@@ -10,7 +10,7 @@ from runs import command
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "own_data.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "guides" / "own_data.md").read_text(encoding="utf-8")
 MAKE, BIG, USE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 BLOCKS = re.findall(r"```console\n(.*?)```", PAGE, flags=re.DOTALL)
 TINY = ["--set=width=8", "--set=heads=2", "--set=layers=1"]

@@ -13,7 +13,7 @@ from runs import command, write_data
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")  # `test_own_parts.py` has both engines
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "own_parts.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "guides" / "own_parts.md").read_text(encoding="utf-8")
 CODE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 FILES = {match[1]: code for code in CODE if (match := re.match(r"# (\w+\.py)\n", code))}
 (PROOF,) = (code for code in CODE if not code.startswith("# "))

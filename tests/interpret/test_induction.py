@@ -92,7 +92,7 @@ def test_the_replay_shows_the_step_at_which_it_happens(replay):
 
 
 def test_the_page_about_it_runs_as_printed(replay, capsys):
-    page = (Path(__file__).parents[2] / "docs" / "looking_inside.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "looking_inside.md").read_text(encoding="utf-8")
     [block] = [
         block for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL) if "runs/induction" in block
     ]

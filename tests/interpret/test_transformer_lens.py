@@ -76,7 +76,7 @@ def test_all_names_are_known_and_printed(rng):
     for ours in NAMES.values():
         for name in ours.names:
             assert any(name.replace("N-1", "0").replace(".N", ".1") in run for run in runs), name
-    page = (Path(__file__).parents[2] / "docs" / "looking_inside.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "looking_inside.md").read_text(encoding="utf-8")
     for name, ours in NAMES.items():
         assert f"| `{name}` | {' or '.join(f'`{own}`' for own in ours.names)} | {ours.note} |\n" in page
     assert len(re.findall(r"^\| `.*hook_", page, flags=re.MULTILINE)) == len(NAMES)

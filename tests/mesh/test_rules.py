@@ -239,7 +239,7 @@ def test_rules_that_make_no_sense_are_refused(given, message, tmp_path, monkeypa
 
 
 def test_the_documentation_shows_the_table_as_it_is():
-    page = (Path(__file__).parents[2] / "docs" / "sharding.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "sharding.md").read_text(encoding="utf-8")
     shown = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in page.splitlines() if "| `" in line]
     table = [
         (f"`{rule.pattern}`", ", ".join(rule.sizes), ", ".join(axis or "–" for axis in rule.axes) or "whole")

@@ -105,7 +105,7 @@ def test_sequences_are_shared_by_data_and_fsdp(placed, mesh, rows):
 
 
 def test_the_lines_in_the_documentation_print_what_it_says(jax, capsys):
-    page = (HERE.parents[1] / "docs" / "sharding.md").read_text(encoding="utf-8")
+    page = (HERE.parents[1] / "docs" / "guides" / "sharding.md").read_text(encoding="utf-8")
     code, rest = page.split("```python\nimport glassformer", 1)[1].split("```", 1)
     printed = rest.split("```\n", 1)[1].split("```", 1)[0]
     names: dict = {}

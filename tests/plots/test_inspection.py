@@ -86,7 +86,7 @@ def test_the_lens_leaves_padding_out_and_ends_where_a_text_is_too_long(monkeypat
 
 def test_the_examples_of_the_documentation_run_as_printed(tmp_path, monkeypatch, unseen_figures):
     monkeypatch.chdir(tmp_path)
-    words = (Path(__file__).parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
+    words = (Path(__file__).parents[2] / "docs" / "guides" / "figures.md").read_text(encoding="utf-8")
     variables = {}
     for block in re.findall(r"```python\n(.*?)```", words, flags=re.DOTALL):
         exec(block, variables)

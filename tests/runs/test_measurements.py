@@ -88,7 +88,7 @@ def test_the_examples_of_the_documentation_run_as_printed(tmp_path, monkeypatch)
         "induction", Path("runs/induction"), settings={**TINY["induction"], "steps": 4}, recorded=True
     )
     assert [record.step for record in session.steps()][-1] == 4
-    words = (Path(__file__).parents[2] / "docs" / "replay.md").read_text(encoding="utf-8")
+    words = (Path(__file__).parents[2] / "docs" / "guides" / "replay.md").read_text(encoding="utf-8")
     names = {}
     for block in re.findall(r"```python\n(.*?)```", words, flags=re.DOTALL):
         exec(block.replace("at(300)", "at(3)").replace("abcdea", "abca"), names)

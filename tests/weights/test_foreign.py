@@ -149,7 +149,7 @@ def test_damaged_files_are_refused_in_one_sentence(theirs, tmp_path, rng, torch)
 def test_the_examples_of_the_documentation_run_as_printed(theirs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_file(theirs, "toy.safetensors")
-    words = (Path(__file__).parents[2] / "docs" / "research_models.md").read_text(encoding="utf-8")
+    words = (Path(__file__).parents[2] / "docs" / "guides" / "research_models.md").read_text(encoding="utf-8")
     names = {}
     for block in re.findall(r"```python\n(.*?)```", words, flags=re.DOTALL):
         exec(block, names)

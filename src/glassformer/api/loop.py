@@ -269,7 +269,7 @@ def _session(asked: _Asked, plan: RunPlan, origin: dict[str, Any] | None) -> Ses
     if asked.own is not None:
         raise ConfigError(
             f"a run folder builds its model from the config, which does not know the class {type(asked.own).__name__}",
-            hint="leave out `out`, or register a block: docs/own_parts.md",
+            hint="leave out `out`, or register a block: docs/guides/own_parts.md",
         )
     if origin is None:
         raise ConfigError(

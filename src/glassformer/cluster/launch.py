@@ -1,8 +1,8 @@
 """Several processes, one run: which one this is, and where they meet.
 
 The answers come, each for itself, from the command line, from GLASSFORMER_COORDINATOR, _PROCESSES and _PROCESS, or from
-Slurm, Open MPI or Kubernetes; docs/many_machines.md has the table. Process 0 runs on the coordinator's machine and
-listens on its port.
+Slurm, Open MPI or Kubernetes; docs/guides/many_machines.md has the table. Process 0 runs on the coordinator's machine
+and listens on its port.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""A run folder: what was trained, how, and what came of it; docs/runs.md lists its files.
+"""A run folder: what was trained, how, and what came of it; docs/guides/runs.md lists its files.
 
 Where only adapters are trained, beside the frozen parameters of another model, the checkpoints hold the adapters alone.
 """
