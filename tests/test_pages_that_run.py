@@ -30,7 +30,7 @@ def included(text: str) -> list[tuple[str, ast.AST]]:
 
 def run_cells(text: str, scope: dict[str, object]) -> int:
     """Run the cells of a page from top to bottom with their quick settings, and return how many it has."""
-    cells = re.findall(r"```\{code-cell\}\n((?::[a-z]+: .*\n)*)(.*?)```", text, flags=re.DOTALL)
+    cells = re.findall(r"```\{code-cell\}\n((?::[a-z]+: [^\n]*\n)*)(.*?)```", text, flags=re.DOTALL)
     for options, cell in cells:
         quick = re.findall(r"^:quick: (.*)$", options, flags=re.MULTILINE)
         exec("\n".join([cell, *quick]), scope)
