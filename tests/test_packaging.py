@@ -4,15 +4,24 @@ import ast
 import re
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 
 import glassformer as gf
+from glassformer.web.derivations import CHECKOUT, INSTALLED
+from oracles import require
 
 PACKAGE = Path(gf.__file__).parent
 PROJECT = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-FROM_OTHERS = {"orbax": "orbax-checkpoint", "PIL": "matplotlib", "llvmlite": "numba", "transformers": "torch"}
+FROM_OTHERS = {
+    "orbax": "orbax-checkpoint",
+    "markdown_it": "markdown-it-py",
+    "PIL": "matplotlib",
+    "llvmlite": "numba",
+    "transformers": "torch",
+}
 """Modules that come with a package of another name; the reference implementation is installed by its users."""
 
 
@@ -35,6 +44,17 @@ def test_every_imported_library_is_a_dependency():
         FROM_OTHERS.get(name, name) for name in imported - sys.stdlib_module_names - {"glassformer", "IPython"}
     }  # in notebooks, which have it
     assert needed <= declared
+
+
+def test_the_wheel_carries_the_derivations(tmp_path):
+    require("hatchling")
+    from hatchling.builders.wheel import WheelBuilder
+
+    (wheel,) = WheelBuilder(str(PACKAGE.parents[1])).build(directory=str(tmp_path), versions=["standard"])
+    inside = INSTALLED.relative_to(PACKAGE.parent).as_posix()
+    with zipfile.ZipFile(wheel) as packed:
+        found = {Path(name).name for name in packed.namelist() if name.startswith(f"{inside}/")}
+    assert found == {path.name for path in CHECKOUT.iterdir()}
 
 
 @pytest.mark.parametrize("module", [gf, *map(gf.__getattr__, gf._MODULES)], ids=lambda module: module.__name__)

@@ -132,7 +132,8 @@ def test_nobody_speaks_websocket_here(line):
     "path",
     ["/page/../server.py", "/page/..%2f..%2fserver.py", "/page/%2e%2e/guard.py", "/page/..\\guard.py",
      "/page//etc/passwd", "/page/all.css/", "/page/all.css%00.js", "/page/main.js", "/page/", "/page", "/etc/passwd",
-     "/%2fetc%2fpasswd", "/page/guard.py", "/page/%ff", "/ask/", "/tile/x"],
+     "/%2fetc%2fpasswd", "/page/guard.py", "/page/%ff", "/derivations/", "/derivations/nothing",
+     "/derivations/softmax.md", "/derivations/..%2fperformance", "/derivations/../page/all.css", "/ask/", "/tile/x"],
 )  # fmt: skip
 def test_no_file_is_read_by_a_name_that_a_page_sends(path, line):
     answered = line.request("GET", path)
@@ -179,6 +180,8 @@ def test_the_policy_stands_on_every_answer(line):
         line.request("GET", "/"),
         line.request("GET", "/page/all.js"),
         line.request("GET", "/page/nothing.js"),
+        line.request("GET", "/derivations/softmax"),
+        line.request("GET", "/derivations/nothing"),
         line.request("GET", "/", {"host": "evil.example"}),
         line.request("GET", "/", {"origin": "null"}),
         line.request("GET", "/", secret=False),

@@ -40,6 +40,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..blas import one_thread_if_busy
 from ..errors import ConfigError, GlassformerError
 from ..weights.registry import cache_folder
+from .derivations import html_of, pages
 from .explorer import Explorer
 from .page_export import PAGE, bundle, styles
 from .router import Download, ask, load_routes, plain_json
@@ -175,6 +176,7 @@ def application(explorer: Explorer, secret: str, port: int) -> ASGIApp:
     routes = [
         Route("/", _file, methods=["GET"]),
         Route("/page/{name}", _file, methods=["GET"]),
+        Route("/derivations/{name}", _derivation, methods=["GET"]),
         Route("/ask/{word}", answer, methods=["POST"]),
         Route("/tile", answer, methods=["POST"]),
     ]
@@ -235,6 +237,13 @@ async def _file(request: Request) -> Response:
         return _refusal(ConfigError("there is no such file"), 404)
     kind, read = FILES[name]
     return Response(read(), media_type=kind)
+
+
+async def _derivation(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in pages():
+        return _refusal(ConfigError("there is no such derivation"), 404)
+    return Response(await _aside(html_of, name), media_type="text/html; charset=utf-8")
 
 
 def _question(body: bytes) -> dict[str, Any]:

@@ -107,15 +107,21 @@ function cardInTokens(card) {
 function cardFormula(card) {
   if (!card.math) return make("section", {}, make("p", { class: "quiet" }, card.note || "This number was given with the model or its input; nothing computed it."));
   const lines = card.readers?.length ? [] : [card.math, card.filled_math].filter(Boolean).map(formula); // of several readers, each has its own line below
-  return make("section", {}, make("h3", {}, card.op ? `Computed by ${card.op}` : "Formula"), lines, card.note ? make("p", { class: "quiet" }, card.note) : null,
+  return make("section", {}, make("h3", {}, card.op ? `Computed by ${card.op}` : "Formula", cardDerivation(card, card.op)), lines, card.note ? make("p", { class: "quiet" }, card.note) : null,
     card.evaluated !== null && card.evaluated !== undefined ? make("p", { class: "quiet" }, `recomputed from the numbers ${lines.length ? "above" : "below"}: `, make("code", {}, exact(card.evaluated))) : null);
+}
+
+// The page that derives the gradient of an op; a file has no such pages.
+function cardDerivation({ derivations }, op) {
+  if (kept || !derivations?.[op]) return null;
+  return [" ", make("a", { href: `derivations/${derivations[op]}`, target: "_blank", rel: "noopener", title: `How the gradient of ${op} is derived, in a new tab` }, "derivation")];
 }
 
 // Of a gradient: the part that comes from each use of the value.
 function cardReaders(card) {
   if (!card.readers?.length) return null;
   return make("section", {}, make("h3", {}, "Gradient from each of its uses"), card.readers.map((reader) =>
-    make("div", {}, make("p", { class: "row" }, make("span", { class: "grow" }, reader.label), make("code", {}, short(reader.evaluated, 6))), formula(reader.math))));
+    make("div", {}, make("p", { class: "row" }, make("span", { class: "grow" }, reader.label, cardDerivation(card, reader.op)), make("code", {}, short(reader.evaluated, 6))), formula(reader.math))));
 }
 
 // In a file: the numbers under the letters that run.

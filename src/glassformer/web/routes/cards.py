@@ -8,6 +8,7 @@ from ...errors import ConfigError
 from ...interpret.cards import Cards
 from ...interpret.run import EVERYTHING
 from ...interpret.templates import Templates
+from ..derivations import page_of
 from ..explorer import RunSession
 from ..memory_budget import check_free, proof_bytes, tidied
 from ..router import route
@@ -23,11 +24,14 @@ def card(
 
     The value comes first: the gradient of a large model takes a backward pass. `later` says how to get it:
     "soon", ask again with `wait`; "asked", the same, but only if the user wants it; "", it is on the card.
+    `derivations` has for each op on it the name of the page that derives its gradient.
     """
     with tidied(session.run):
         cards = cards_of(session, gradient=gradient or wait)
         later = "" if not cards.why_not else "soon" if session.run.keeps == EVERYTHING else "asked"
-        return {**cards.card(name, index, gradient=gradient).to_dict(), "later": later}
+        found = cards.card(name, index, gradient=gradient)
+        pages = {op: page_of(op) for op in (found.op, *(reader.op for reader in found.readers))}
+        return {**found.to_dict(), "later": later, "derivations": {op: page for op, page in pages.items() if page}}
 
 
 @route("formulas")
