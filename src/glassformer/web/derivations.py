@@ -1,8 +1,5 @@
 """The pages of docs/derivations in the explorer: formulas as MathML, and each function as it runs.
 
-    page_of("ops.linear")   "linear", the page that includes the op or its backward; None where none does
-    html_of("linear")       that page
-
 A wheel carries the pages in this folder; in a checkout they are those of the documentation."""
 
 import importlib
@@ -11,36 +8,16 @@ from functools import cache
 from html import escape
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..interpret.card import source_of
 
-if TYPE_CHECKING:  # pragma: no cover
-    from markdown_it import MarkdownIt
-
 INSTALLED = Path(__file__).parent / "derivations"
 CHECKOUT = Path(__file__).parents[3] / "docs" / "derivations"
-INDEX = "README"
+TEMPLATE = Path(__file__).parent / "page" / "derivation.html"
 INCLUDE = re.compile(r"\{literalinclude\} \S*/src/(\S+)\.py\n:pyobject: (\S+)\n")
 FENCE_OR_MATH = re.compile(r"^```.*?^```$|^\$\$\n(.*?)^\$\$$|\$([^$]+)\$", re.DOTALL | re.MULTILINE)
-LETTERS = re.compile(r'(?:<mi mathvariant="normal">[^<]+</mi>){2,}')
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title} · Glassformer</title>
-<link rel="stylesheet" href="../page/all.css">
-<link rel="icon" href="../page/icon.svg">
-</head>
-<body>
-<nav class="derivation" aria-label="Derivations"><a href="{index}">All derivations</a></nav>
-<main class="derivation">
-{body}</main>
-</body>
-</html>
-"""
+WORD = re.compile(r'(?:<mi mathvariant="normal">[^<]+</mi>){2,}')
 
 
 @cache
@@ -48,27 +25,32 @@ def pages() -> dict[str, str]:
     """Return all pages by their names, in Markdown without the front matter."""
     folder = INSTALLED if INSTALLED.is_dir() else CHECKOUT
     texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}
-    return {name: re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL) for name, text in texts.items()}
-
-
-@cache
-def _including() -> dict[str, str]:
-    """Return by the name of each function the first page that includes it."""
-    return {found[2]: name for name, text in reversed(pages().items()) for found in INCLUDE.finditer(text)}
+    return {name: re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL).strip() for name, text in texts.items()}
 
 
 def page_of(op: str) -> str | None:
-    """Return the name of the page that derives an op, such as `ops.linear`."""
+    """Return the name of the page that derives an op such as `ops.linear`: the first that includes it."""
     name = op.removeprefix("ops.")
     return _including().get(name) or _including().get(f"{name}_backward")
 
 
 @cache
+def _including() -> dict[str, str]:
+    return {found[2]: name for name, text in reversed(pages().items()) for found in INCLUDE.finditer(text)}
+
+
+@cache
 def html_of(name: str) -> str:
     """Return a page as HTML."""
-    text = FENCE_OR_MATH.sub(_as_code, pages()[name])
-    title = escape(re.sub(r"\A\s*# (.*?)\n.*", r"\1", text, flags=re.DOTALL))
-    return PAGE.format(title=title, index=INDEX, body=_markdown().render(text))
+    from markdown_it import MarkdownIt
+
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    markdown.add_render_rule("code_inline", lambda _, tokens, at, *__: _inline(tokens[at].content))
+    markdown.add_render_rule("fence", lambda _, tokens, at, *__: _fence(tokens[at].info, tokens[at].content))
+    markdown.add_render_rule("link_open", _link)
+    text = pages()[name]
+    body = markdown.render(FENCE_OR_MATH.sub(_as_code, text))
+    return TEMPLATE.read_text(encoding="utf-8").format(title=escape(text.splitlines()[0].strip("# ")), body=body)
 
 
 def _as_code(found: re.Match[str]) -> str:
@@ -77,34 +59,21 @@ def _as_code(found: re.Match[str]) -> str:
     return f"```{{math}}\n{block}```" if block else f"`${inline}$`" if inline else found[0]
 
 
-@cache
-def _markdown() -> "MarkdownIt":
-    from markdown_it import MarkdownIt
+def _mathml(latex: str, display: str) -> str:
+    from latex2mathml.converter import convert
 
-    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-    markdown.add_render_rule("code_inline", lambda _, tokens, at, *__: _inline(tokens[at].content))
-    markdown.add_render_rule("fence", lambda _, tokens, at, *__: _fence(tokens[at].info, tokens[at].content))
-    markdown.add_render_rule("link_open", _link)
-    return markdown
+    # A name of several letters is one identifier, and is read aloud as one.
+    return WORD.sub(lambda word: f"<mi>{re.sub('<.*?>', '', word[0])}</mi>", convert(latex, display=display))
 
 
 def _inline(content: str) -> str:
     return _mathml(content.strip("$"), "inline") if content.startswith("$") else f"<code>{escape(content)}</code>"
 
 
-def _mathml(latex: str, display: str) -> str:
-    from latex2mathml.converter import convert
-
-    # A name of several letters is one identifier, and is read as one.
-    return LETTERS.sub(lambda word: f"<mi>{re.sub('<.*?>', '', word[0])}</mi>", convert(latex, display=display))
-
-
 def _fence(info: str, content: str) -> str:
     """Return a formula, a function as it runs, or code."""
     if info == "{math}":
-        return (
-            f'<div class="formula" tabindex="0" role="group" aria-label="Formula">{_mathml(content, "block")}</div>\n'
-        )
+        return f'<div class="formula" tabindex="0" role="group" aria-label="Formula">{_mathml(content, "block")}</div>\n'
     included = INCLUDE.match(f"{info}\n{content}")
     if included is None:
         return f'<pre tabindex="0">{escape(content)}</pre>\n'
@@ -114,6 +83,5 @@ def _fence(info: str, content: str) -> str:
 
 
 def _link(renderer: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
-    """Lead from page to page."""
     tokens[at].attrs["href"] = tokens[at].attrs["href"].removesuffix(".md")
     return str(renderer.renderToken(tokens, at, options, env))
