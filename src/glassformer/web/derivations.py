@@ -73,7 +73,8 @@ def _inline(content: str) -> str:
 def _fence(info: str, content: str) -> str:
     """Return a formula, a function as it runs, or code."""
     if info == "{math}":
-        return f'<div class="formula" tabindex="0" role="group" aria-label="Formula">{_mathml(content, "block")}</div>\n'
+        math = _mathml(content, "block")
+        return f'<div class="formula" tabindex="0" role="group" aria-label="formula">{math}</div>\n'
     included = INCLUDE.match(f"{info}\n{content}")
     if included is None:
         return f'<pre tabindex="0">{escape(content)}</pre>\n'
