@@ -17,6 +17,7 @@ suppress_warnings = ["toc.not_included"]  # README.md is for readers of the repo
 # Pages run when they are built; what has not changed is taken from the cache.
 nb_execution_mode = "cache"
 nb_execution_timeout = 600
+nb_merge_streams = True  # what a cell prints is one block
 nb_execution_excludepatterns = ["examples/*"]  # needs published models
 nb_execution_raise_on_error = True
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]

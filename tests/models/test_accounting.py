@@ -186,6 +186,7 @@ def test_a_window_is_of_the_own_text_not_of_the_source():
 def test_costs_are_shown_as_tables():
     found = gf.params(gf.build("gpt2"), length=100)
     assert found == gf.params("gpt2", length=100) == costs(gf.preset("gpt2"), length=100)
+    assert gf.params(gf.build("gpt2", Execution(tile=64)), length=100).activations < found.activations
     for shown in (repr(found), found._repr_html_()):
         assert "124,439,808" in shown
         assert "KV cache" in shown

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..config import TransformerConfig, config_from_dict
 from ..errors import ConfigError, did_you_mean
+from ..execution import PLAIN
 from ..models import PRESETS, preset
 from ..models.accounting import Costs, costs
 
@@ -14,7 +15,8 @@ from ..models.accounting import Costs, costs
 def params(model: Any, *, batch: int = 1, length: int | None = None, dtype: str = "float32") -> Costs:
     """Count the parameters, arithmetic and memory of a model, before anything is allocated.
 
-    model           a model, a config, the name of a preset, a JSON file with a config, or a path or name as for `load`
+    model           a model, with its execution; a config, the name of a preset, a JSON file with a config, or a path
+                    or name as for `load`
     batch, length   the sequences at a time and the tokens of each (None: the whole context)
     dtype           of weights and activations: float64, float32, float16 or bfloat16
 
@@ -22,7 +24,8 @@ def params(model: Any, *, batch: int = 1, length: int | None = None, dtype: str 
     >>> gf.params("gpt2").parameters
     124439808
     """
-    return costs(read_config(model), batch=batch, length=length, dtype=dtype)
+    execution = getattr(model, "execution", PLAIN)
+    return costs(read_config(model), batch=batch, length=length, dtype=dtype, execution=execution)
 
 
 def read_config(model: Any) -> TransformerConfig:
