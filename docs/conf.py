@@ -1,14 +1,17 @@
 """Settings of the site: `make docs` builds it from the pages of this folder and of its parent, without a network."""
 
 import importlib.metadata
+import sys
+from pathlib import Path
 
 from docutils import nodes
 from latex2mathml.converter import convert
 
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 project = "Glassformer"
 author = "The Glassformer developers"
 version = release = importlib.metadata.version("glassformer")
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "notebooks", "reference"]
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**", "examples/*.ipynb"]
 exclude_patterns = ["**/.ipynb_checkpoints"]
@@ -23,6 +26,14 @@ nb_execution_raise_on_error = True
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 4
 
+# Signatures as the source has them, one argument a line where they are long.
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 100
+add_module_names = False
+
 html_theme = "sphinx_book_theme"
 html_title = "Glassformer"
 html_static_path = ["_static"]
@@ -30,7 +41,13 @@ html_css_files = ["site.css"]
 html_extra_path = ["_static/index.html"]
 html_math_renderer = "mathml"
 html_show_sourcelink = False
-html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True, "use_download_button": True}
+html_theme_options = {
+    "show_toc_level": 2,
+    "home_page_in_toc": True,
+    "use_download_button": True,
+    "navbar_persistent": [],
+    "logo": {"text": "Glassformer"},
+}
 
 
 def mathml(display):

@@ -1,9 +1,11 @@
 """The promises of the pages: what they name is there, what they show is so."""
 
+import importlib.util
 import re
 import shlex
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,6 +18,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "glassformer"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ORDER = (ROOT / "docs" / "guides" / "reading_order.md").read_text(encoding="utf-8")
+
+
+def site_extension(name: str) -> ModuleType:
+    """Return a module that the site is built with; it needs no Sphinx."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "_extensions" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def page_name(path: Path) -> str:
@@ -71,6 +81,31 @@ def test_every_task_is_described_and_every_page_is_in_the_index():
     assert pages <= set(re.findall(r"\]\(([\w./]+)\.md\)", index))
     site = (docs / "index.md").read_text(encoding="utf-8")
     assert [name for name in pages if f"\n{name}\n" not in site] == []
+
+
+def test_every_public_name_is_on_a_page_of_the_reference():
+    reference = site_extension("reference")
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference" / "api").glob("*.md")]
+    asked = [match for page in pages for match in reference.LISTING.findall(page)]
+    shown = "".join(reference.listing(space, names) for space, names in asked)
+    found = {*re.findall(r"^\.\. auto\w+:: (\S+)$", shown, flags=re.MULTILINE)}
+    found |= {
+        f"{s}.{n}" for n, s in re.findall(r"^\.\. py:data:: (\w+)\n   :module: (\S+)$", shown, flags=re.MULTILINE)
+    }
+    names = {f"{space}.{name}" for space, names in reference.public_names().items() for name in names}
+    assert names == found
+
+
+def test_docstrings_become_formulas_arguments_and_links():
+    to_rst = site_extension("reference").to_rst
+    text = to_rst(
+        "Gradient of `softmax`, x_hat.\n\n    dx = y · dy\n\nlr, eps   of `Recipe`,\n    or not", "glassformer.ops"
+    )
+    assert text == (
+        "Gradient of :py:obj:`softmax <glassformer.ops.softmax>`, x\\_hat.\n\n::\n\n      dx = y · dy\n\n"
+        ":param lr: of :py:obj:`Recipe <glassformer.training.Recipe>`, or not\n"
+        ":param eps: of :py:obj:`Recipe <glassformer.training.Recipe>`, or not\n"
+    )
 
 
 def test_words_of_the_glossary_refer_to_its_entries():

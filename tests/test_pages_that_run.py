@@ -11,6 +11,7 @@ import pytest
 from glassformer import ops
 from glassformer.proofs import Check, OpCase
 from glassformer.proofs import prove_case as prove_case_as_written
+from test_docs import site_extension
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "derivations"
 CHAPTERS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER.parent / "book").glob("*.md"))}
@@ -90,6 +91,21 @@ def test_the_symbols_are_those_of_the_source(name):
     assert symbols <= words, symbols - words
     headings = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
     assert {"Check", "Usual mistakes"} <= {*headings}
+
+
+def test_pages_become_notebooks_that_need_glassformer_alone():
+    notebooks = site_extension("notebooks")
+    for name, text in [*CHAPTERS.items(), *PAGES.items()]:
+        values = dict.fromkeys(re.findall(r"\{glue:text\}`([^`:]+)", text), "0.5")
+        cells = notebooks.make_notebook(text, values, FOLDER)["cells"]
+        code = "\n".join(cell["source"] for cell in cells if cell["cell_type"] == "code")
+        prose = "\n".join(cell["source"] for cell in cells if cell["cell_type"] == "markdown")
+        assert not {"glue", "myst_nb"} & {
+            getattr(node, "id", getattr(node, "module", "")) for node in ast.walk(ast.parse(code))
+        }
+        assert prose.startswith("# "), name
+        assert not re.search(r"\{[a-z:-]+\}`|</?details|\.md\)|^:::", prose, flags=re.MULTILINE), name
+        assert all(f"def {part}(" in prose for part in re.findall(r":pyobject: (?:\w+\.)*(\w+)", text))
 
 
 def test_every_backward_has_a_page_and_every_page_is_listed():
