@@ -34,7 +34,7 @@ LEVELS = [
     {"engines"},
     {"runs"},
     {"loading", "studies"},
-    {"plots"},
+    {"plots", "labs"},
     {"web", "progress"},
     {"api"},
     {"cli"},

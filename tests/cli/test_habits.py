@@ -21,6 +21,7 @@ TABLES = {
     "runs": "runs {runs}",
     "compare": "compare {runs}/majority {runs}/text",
     "look": "look {runs}/majority 11110222 heads",
+    "lab": "lab",
     "check": "check",
     "params": "params tiny-decoder",
     "plan": "plan tiny-decoder --mesh data=2 --device-memory 1GB",

@@ -49,6 +49,13 @@ EXAMPLES = {
         "glassformer explore runs/majority 11110222",
         "glassformer explore smollm2 --port 8765 --no-browser",
     ],
+    "lab": [
+        "glassformer lab",
+        "glassformer lab start softmax_backward",
+        "glassformer lab hint softmax_backward",
+        "glassformer lab solution softmax_backward --anyway --out solved.py",
+        "glassformer lab check solved.py",
+    ],
     "look": [
         "glassformer look runs/majority 11110222",
         "glassformer look runs/majority 11110222 attribution --token 2 --against 1",
@@ -98,6 +105,7 @@ COMMANDS = {
     "inspect": "Write the explorer's page of a model and an input, and figures of all there is to see.",
     "explore": "Open a page on this machine to see a Transformer work, touch any number, and change anything.",
     "look": "Look inside: what each layer predicts, which part adds what, what a removal changes, how gradients flow.",
+    "lab": "Learn by writing it: labs from softmax to a whole block, with a checker that names the wrong term.",
     "check": "Prove every hand-derived gradient against a numeric derivative on this machine.",
     "params": "Count the parameters, arithmetic and memory of a model without allocating it.",
     "plan": "Count the memory and messages of training on each device of a mesh without allocating anything.",

@@ -1,0 +1,138 @@
+"""`glassformer lab`: exercises that say which term is wrong."""
+
+import csv
+import io
+import sys
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from ..files import write_new
+from ..labs import desk
+from ..labs.check import check_file
+from ..labs.lab import get_lab
+from ..labs.sandbox import SECONDS
+from ..progress.display import waiting
+from .options import PATH, json_option
+from .output import log, plural, print_json, print_table
+
+seconds_option = click.option(
+    "--seconds", type=click.FloatRange(0.1, 600), default=SECONDS, help="How long a file may compute at each step."
+)
+lab_option = click.option("--lab", metavar="NAME", help="The lab it solves (default: what its line LAB = … says).")
+lab_argument = click.argument("name", help="A lab by name, or the file of a lab of your own.")
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def lab(ctx: click.Context, json: bool) -> None:
+    """Learn by writing it: labs from softmax to a whole block, with a checker that names the wrong term.
+
+    Without a command, list the labs in the order of the book.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    rows = desk.progress(".")
+    if json:
+        print_json({"labs": rows})
+        return
+    cells = [tuple(row[name] for name in ("number", "name", "chapter", "title", "state")) for row in rows]
+    print_table((">", "lab", "chapter", "what it is about", "here"), cells)
+    log(
+        "`glassformer lab start NAME` writes a file to fill in; `glassformer lab check FILE` says what is wrong with it"
+    )
+
+
+@lab.command()
+@lab_argument
+@click.option("--notebook", is_flag=True, help="Write a notebook instead of a Python file.")
+@click.option("--out", type=PATH, metavar="FILE", help="The file to write (default: NAME.py here).")
+@json_option
+def start(name: str, notebook: bool, out: Path | None, json: bool) -> None:
+    """Write a file with the statement and the functions to fill in."""
+    path = desk.start(name, out, as_notebook=notebook)
+    if json:
+        print_json({"lab": get_lab(name).name, "path": str(path)})
+        return
+    print(path)
+    log(f"fill in the functions, then: glassformer lab check {path}")
+
+
+@lab.command()
+@click.argument("file", type=PATH, help="The Python file or notebook to check.")
+@lab_option
+@seconds_option
+@json_option
+def check(file: Path, lab: str | None, seconds: float, json: bool) -> None:
+    """Check a file and say what is wrong: which term, which sign, which axis. Exit 1 if it is not right yet.
+
+    The file runs in a process of its own with limits on time and memory.
+    """
+    with waiting(f"checking {file.name}", compiles=False):
+        verdict = check_file(file, lab, seconds=seconds)
+    if verdict.kind != "empty":
+        desk.note_check(file.parent, get_lab(verdict.lab), is_right=verdict.ok)
+    if json:
+        print_json(verdict.as_dict())
+    else:
+        print(verdict)
+    if not verdict.ok:
+        raise click.exceptions.Exit(1)
+
+
+@lab.command()
+@lab_argument
+@click.option("-n", "number", type=int, help="Show the first hints, this many (default: one more than last time).")
+@json_option
+def hint(name: str, number: int | None, json: bool) -> None:
+    """Open the next hint of a lab."""
+    hints, total = desk.hint(name, number), len(get_lab(name).hints)
+    if json:
+        print_json({"lab": name, "hints": hints, "total": total})
+        return
+    for at, text in enumerate(hints, start=1):
+        print(f"{at}. {text}")
+    left = total - len(hints)
+    log(f"{left} more: run it again" if left else "that was the last one")
+
+
+@lab.command()
+@lab_argument
+@click.option("--anyway", is_flag=True, help="Show it before the first check, too.")
+@click.option("--out", type=PATH, metavar="FILE", help="Write it into this file.")
+def solution(name: str, anyway: bool, out: Path | None) -> None:
+    """Show the solution of a lab, once a try was checked in this folder."""
+    text = desk.solution(name, anyway=anyway)
+    if out is None:
+        print(text, end="")
+    else:
+        write_new(out, text.encode())
+        log(f"wrote {out}")
+
+
+@lab.command()
+@click.argument("folder", type=PATH, help="The folder with the files of a class, also in folders below it.")
+@lab_option
+@seconds_option
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values, with a line for each file.")
+@json_option
+def grade(folder: Path, lab: str | None, seconds: float, as_csv: bool, json: bool) -> None:
+    """Check every file of a class: right or not, which kind of mistake, and what to tell its author."""
+    with waiting("grading", compiles=False) as show:
+        rows = list(desk.grade(folder, lab=lab, seconds=seconds, report=show))
+    right = sum(row["right"] for row in rows)
+    if json:
+        print_json({"files": rows, "right": right})
+    elif as_csv:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, desk.COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+        sys.stdout.write(text.getvalue())
+    else:
+        marks = {True: Text("right", style="green"), False: Text("not yet", style="red")}
+        cells = [(row["file"], row["lab"], marks[row["right"]], row["kind"], row["finding"]) for row in rows]
+        print_table(("file", "lab", "verdict", "kind", "what is wrong"), cells)
+    log(f"{right} of {plural(len(rows), 'file')} right")

@@ -1,0 +1,371 @@
+"""Check a learner's function or file: is it valid, is it right, and if not, what is wrong and how."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigError, DataError, did_you_mean
+from ..proofs.gradient import derivative
+from .answers import Finding, broken, reference, wrong_results
+from .diagnosis import diagnose, repaired
+from .draw import Draw, Example, Maker, examples, small_examples, square_examples
+from .lab import ORDER, Exercise, Lab, get_lab, signature
+from .sandbox import SECONDS, Local, Outcome, Sandbox
+from .terms import Pairs
+from .trees import results
+
+RANDOM = 16
+"""Random shapes in float64; half as many in float32."""
+DIAGNOSED = 6
+LONGEST = 600
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check found: `ok`, and if it is not, the findings, the smallest example and the formula."""
+
+    name: str
+    ok: bool
+    findings: tuple[Finding, ...] = ()
+    example: str = ""
+    """The smallest input on which the two differ, with both results."""
+    derivation: str = ""
+    lab: str = ""
+    """The lab: its name, or the path of one of your own."""
+    parts: tuple[str, ...] = ()
+    """Functions of the same lab that are right."""
+    printed: str = ""
+    tried: int = 0
+    remarks: tuple[str, ...] = field(default=())
+
+    @property
+    def kind(self) -> str:
+        """What is wrong in a word or two; "right" if nothing is, "unknown" if it has no name."""
+        return "right" if self.ok else self.findings[0].kind if self.findings else "unknown"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        found = [{"kind": f.kind, "words": f.words, "evidence": f.evidence, "line": f.line} for f in self.findings]
+        return {
+            "lab": self.lab, "name": self.name, "ok": self.ok, "kind": self.kind, "findings": found,
+            "example": self.example, "derivation": self.derivation, "right": list(self.parts), "printed": self.printed,
+        }  # fmt: skip
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __repr__(self) -> str:
+        lines = [f"{name} is right." for name in self.parts if name != self.name]
+        if self.ok:
+            lines.append(f"{self.name} is right: {self.tried} random inputs, in float64 and float32.")
+        elif not self.findings:
+            lines.append(f"{self.name} is not right yet, in a way that has no name.")
+        elif self.findings[0].kind == "empty":
+            lines += [f"{self.findings[0].words}: replace the line that raises NotImplementedError, then check again."]
+        else:
+            lines.append(f"{self.name} is not right yet: {self.findings[0].kind}.")
+        for finding in self.findings if self.kind != "empty" else ():
+            at = f" (line {finding.line})" if finding.line and f"line {finding.line}" not in finding.words else ""
+            lines.append(f"  {finding.words}{at}.")
+            lines += [f"    {finding.evidence}"] if finding.evidence else []
+        lines += ["", self.example] if self.example else []
+        lines += ["", f"The derivation: {self.derivation}"] if self.derivation else []
+        lines += ["", *self.remarks] if self.remarks else []
+        lines += ["", "It printed:", self.printed.rstrip()] if self.printed.strip() else []
+        return "\n".join(lines)
+
+
+def check(function: Callable[..., Any], lab: str | None = None) -> Verdict:
+    """Check a function of this process against the lab of its name.
+
+        gf.labs.check(softmax_backward)              # also my_softmax_backward
+        gf.labs.check(mine, lab="softmax_backward")
+
+    lab   the lab that it solves, by name or by the path of a lab of your own (default: the one of its name)
+
+    A file of someone else belongs into `check_file`, which runs it in a process of its own.
+    """
+    if not callable(function):
+        raise ConfigError(f"{function!r:.60} is no function", hint="pass the function itself: check(softmax_backward)")
+    name = getattr(function, "__name__", type(function).__name__)
+    found, exercise = _find(name, lab)
+    ours = [one.source for one in found.exercises if one is not exercise]
+    return replace(check_exercise(exercise, Local(function), ours=ours), lab=found.address)
+
+
+def _find(name: str, lab: str | None) -> tuple[Lab, Exercise]:
+    """Return the lab and the exercise that a function is meant for."""
+    if lab is not None:
+        found = get_lab(lab)
+        return found, next((one for one in found.exercises if one.name == name), found.exercises[-1])
+    fitting = [one for one in ORDER if name == one] or sorted(
+        (one for one in ORDER if name.endswith(f"_{one}")), key=len, reverse=True
+    )
+    if fitting:
+        found = get_lab(fitting[0])
+        return found, found.exercises[-1]
+    for one in ORDER:
+        found = get_lab(one)
+        if name in (exercise.name for exercise in found.exercises):
+            return found, found.exercise(name)
+    hint = f"name the lab: check({name}, lab=…); {did_you_mean(name, ORDER)}"
+    raise ConfigError(f"no lab asks for a function {name}", hint=hint)
+
+
+def check_file(path: str | Path, lab: str | None = None, *, seconds: float = SECONDS) -> Verdict:
+    """Check a file or notebook in a process of its own, with limits on its time and memory.
+
+    lab       the lab that it solves (default: what its line LAB = "…" says, or the function that it defines)
+    seconds   how long each step may take
+    """
+    path = Path(path)
+    source = read_source(path)
+    found = get_lab(lab if lab is not None else lab_of(source, path))
+    right: list[str] = []
+    with Sandbox(source, path.name, seconds=seconds) as runner:
+        for exercise in found.exercises:
+            ours = [one.source for one in found.exercises if one is not exercise]
+            verdict = check_exercise(exercise, runner, ours=ours)
+            if not verdict.ok:
+                break
+            right.append(exercise.name)
+        return replace(verdict, lab=found.address, parts=tuple(right), printed=runner.printed)
+
+
+def read_source(path: Path) -> str:
+    """Return the code of a file; of a notebook its imports, functions and assignments."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix != ".ipynb":
+            return text
+        cells = json.loads(text)["cells"]
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}", hint="`glassformer lab start NAME` writes one") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}", hint="pass a Python file or a notebook") from None
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"{path} is no notebook", hint="pass a Python file or a notebook") from None
+    kept = []
+    for cell in code:
+        lines = [line for line in cell.splitlines() if not line.lstrip().startswith(("%", "!"))]
+        try:
+            nodes = ast.parse("\n".join(lines)).body
+        except SyntaxError:
+            kept.append("\n".join(lines))
+            continue
+        wanted = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+        kept += [ast.unparse(node) for node in nodes if isinstance(node, wanted)]
+    return "\n\n".join(kept)
+
+
+def lab_of(source: str, path: Path) -> str:
+    """Return the lab that a file says it solves: by its line LAB, its functions, or its name."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = ast.Module([], [])
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name("LAB")], value=ast.Constant(str(name))):
+                return name
+    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    for name in (*defined[::-1], *[name for name in sorted(ORDER, key=len, reverse=True) if name in path.stem]):
+        if name in ORDER:
+            return name
+    hint = 'keep its line LAB = "…", or name the lab with --lab'
+    raise DataError(f"{path} does not say which lab it solves", hint=hint)
+
+
+def check_backward(
+    forward: Callable[..., Any], backward: Callable[..., Any], example: Maker | Sequence[Any]
+) -> Verdict:
+    """Check the gradient of any function of your own against a numeric one, and name what is wrong with it.
+
+        gf.labs.check_backward(softmax, softmax_backward, lambda draw: (draw.array("B", "S"),))
+
+    forward    y = forward(*arrays), or an op of ours: y, saved = forward(*arrays)
+    backward   backward(dy, *arrays), or backward(dy, saved) of such an op; one gradient for each array of floats
+    example    the arrays, or a function that draws them: draw.array("B", "T") names axes and draws their sizes
+    """
+    if not all(map(callable, (forward, backward))):
+        raise ConfigError("check_backward takes two functions and an example", hint="check_backward(f, f_backward, x)")
+    maker = example if callable(example) else _around(example)
+    args = examples(maker, 1)[0].args
+    y = forward(*args)
+    is_op = isinstance(y, tuple) and len(y) == 2
+    names = _argument_names(forward, args)
+    moving = [at for at, x in enumerate(args) if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+
+    def draw_dy(draw: Draw) -> tuple[Any, ...]:
+        arrays = maker(draw)
+        arrays = arrays if isinstance(arrays, tuple) else (arrays,)
+        y = forward(*arrays)
+        shape = np.shape(y[0] if is_op else y)
+        return (draw.array(*shape), *arrays)
+
+    def numeric(dy: Any, *arrays: Any) -> tuple[Any, ...]:
+        def loss(x: Any, at: int) -> Any:
+            y = forward(*arrays[:at], x, *arrays[at + 1 :])
+            return np.sum(dy * (y[0] if is_op else y))
+
+        return tuple(derivative(lambda x, at=at: loss(x, at), arrays[at]).value for at in moving)
+
+    def called(dy: Any, *arrays: Any) -> Any:
+        return backward(dy, forward(*arrays)[1]) if is_op else backward(dy, *arrays)
+
+    returns = tuple(f"d{names[at]}" for at in moving)
+    exercise = Exercise(
+        getattr(backward, "__name__", "backward"), numeric, "", draw_dy, returns, allowed=1e-5,
+        arguments=("dy", *names),
+    )  # fmt: skip
+    runner = Local(backward)
+    runner.call = called
+    return check_exercise(exercise, runner, has_single=False)
+
+
+def _around(arrays: Sequence[Any]) -> Maker:
+    """Return a maker of examples near given arrays."""
+    fixed = tuple(arrays) if isinstance(arrays, tuple | list) else (arrays,)
+
+    def maker(draw: Draw) -> tuple[Any, ...]:
+        return tuple(x + 0.3 * draw.rng.standard_normal(np.shape(x)) if _is_float(x) else x for x in fixed)
+
+    return maker
+
+
+def _is_float(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype.kind == "f"
+
+
+def _argument_names(function: Callable[..., Any], args: Sequence[Any]) -> list[str]:
+    try:
+        names = [one.name for one in inspect.signature(function).parameters.values() if one.kind < 2]
+    except (TypeError, ValueError):
+        names = []
+    return [names[at] if at < len(names) else f"x{at}" for at in range(len(args))]
+
+
+# --- one exercise -----------------------------------------------------------------------------------------------------
+
+
+def check_exercise(exercise: Exercise, runner: Any, *, ours: Sequence[str] = (), has_single: bool = True) -> Verdict:
+    """Run a learner's function on random examples and judge it; `ours` takes the place of its other functions."""
+    doubles = examples(exercise.example, RANDOM)
+    singles = examples(exercise.example, RANDOM // 2, seed=1, dtype=np.float32) if has_single else []
+    edges = [Example(maker, Draw(np.random.default_rng(4))) for maker in exercise.edges.values()]
+    tried = [*doubles, *singles, *edges]
+    outcomes = next(iter(runner.run(exercise.name, [one.args for one in tried], ours=ours)))
+    verdict = Verdict(exercise.name, False, tried=len(tried))
+    for example, outcome in zip(tried, outcomes, strict=False):
+        if finding := broken(exercise, outcome, example):
+            return _explained(exercise, runner, ours, verdict, finding, doubles)
+    wrong = [wrong_results(exercise, outcome, one) for one, outcome in zip(tried, outcomes, strict=True)]
+    if not any(wrong):
+        return replace(verdict, ok=True)
+    if any(wrong[: len(doubles)]):
+        return _diagnosed(exercise, runner, ours, verdict, doubles, outcomes)
+    return replace(verdict, findings=(_special(exercise, wrong, len(doubles), len(singles)),))
+
+
+def _special(exercise: Exercise, wrong: list[Any], doubles: int, singles: int) -> Finding:
+    """Say what is wrong with what is right on usual float64 inputs."""
+    names = ["float32 inputs"] * singles + list(exercise.edges)
+    for name, found in zip(names, wrong[doubles:], strict=True):
+        for result, (given, right) in found.items():
+            bad = ~np.isfinite(given) & np.isfinite(right) if given.dtype.kind == "f" else np.zeros(1, bool)
+            kind = "not finite" if bad.any() else "special case"
+            how = "is NaN or infinite" if bad.any() else "is wrong"
+            return Finding(kind, f"{result} {how} for {name}, though it is right for usual inputs", result=result)
+    raise AssertionError("something is wrong")
+
+
+def _explained(
+    exercise: Exercise, runner: Any, ours: Sequence[str], verdict: Verdict, finding: Finding, doubles: list[Example]
+) -> Verdict:
+    """Add to a finding about an answer that is none the line that one change mends."""
+    findings = [finding]
+    if (
+        finding.kind in ("raised", "wrong shape", "wrong result", "transposed", "not summed")
+        and finding.kind != "empty"
+    ):
+        pairs: Pairs = [(one, {}, reference(exercise, one.args)) for one in doubles[1:4]]
+        if mended := repaired(exercise, runner, pairs, ours):
+            findings = [replace(mended, words=f"{finding.words}; {mended.words}")]
+        elif alike := _on_squares(exercise, runner, ours):
+            findings = [replace(alike[0], words=f"{finding.words}; if all axes have one size, {alike[0].words}")]
+    formula = exercise.derivation.get(finding.result, "")
+    return replace(verdict, findings=tuple(findings), derivation=formula)
+
+
+def _on_squares(exercise: Exercise, runner: Any, ours: Sequence[str]) -> list[Finding]:
+    """Diagnose a function that fails on usual shapes on those where all axes have the same size."""
+    tried = square_examples(exercise.example)
+    outcomes = next(iter(runner.run(exercise.name, [one.args for one in tried], ours=ours)))
+    if len(outcomes) < len(tried) or any(broken(exercise, *pair) for pair in zip(outcomes, tried, strict=True)):
+        return []
+    pairs = _pairs(exercise, tried, outcomes)
+    is_wrong = any(wrong_results(exercise, outcome, one) for one, outcome in zip(tried, outcomes, strict=True))
+    return diagnose(exercise, pairs) if is_wrong else []
+
+
+def _pairs(exercise: Exercise, tried: list[Example], outcomes: list[Outcome]) -> Pairs:
+    return [
+        (one, results(outcome.value, exercise.returns), reference(exercise, one.args))
+        for one, outcome in zip(tried, outcomes, strict=False)
+    ]
+
+
+def _diagnosed(
+    exercise: Exercise, runner: Any, ours: Sequence[str], verdict: Verdict, doubles: list[Example], outcomes: Any
+) -> Verdict:
+    """Find out what is wrong, where, and on which small input it shows."""
+    pairs = _pairs(exercise, doubles[:DIAGNOSED], outcomes)
+    findings = diagnose(exercise, pairs)
+    mended = repaired(exercise, runner, pairs, ours)
+    if mended and not findings:
+        findings = [mended]
+    elif mended and mended.kind == findings[0].kind:
+        findings[0] = replace(findings[0], line=mended.line)
+    wrong = {
+        name for one, outcome in zip(doubles, outcomes, strict=False) for name in wrong_results(exercise, outcome, one)
+    }
+    names = [name for name in pairs[0][2] if name in wrong]
+    formula = next((exercise.derivation[name] for name in names if name in exercise.derivation), "")
+    return replace(verdict, findings=tuple(findings), example=smallest(exercise, runner, ours), derivation=formula)
+
+
+def smallest(exercise: Exercise, runner: Any, ours: Sequence[str] = ()) -> str:
+    """Return the smallest input on which a function differs from ours, with both results; "" if none is small."""
+    tried = list(small_examples(exercise.example))
+    outcomes: list[Outcome] = next(iter(runner.run(exercise.name, [one.args for one in tried], ours=ours)))
+    for example, outcome in zip(tried, outcomes, strict=False):
+        if outcome.error:
+            return ""
+        try:
+            wrong = wrong_results(exercise, outcome, example)
+        except (ValueError, KeyError):
+            return ""
+        if wrong:
+            name, (found, right) = next(iter(wrong.items()))
+            given = [f"  {label} = {_short(x)}" for label, x in zip(signature(exercise), example.args, strict=False)]
+            lines = ["The smallest input found on which the two differ:", *given]
+            text = "\n".join([*lines, f"  your {name}: {_short(found)}", f"  right {name}: {_short(right)}"])
+            return text if len(text) < LONGEST else ""
+    return ""
+
+
+def _short(x: Any) -> str:
+    if isinstance(x, np.ndarray):
+        return " ".join(np.array2string(x, precision=4, suppress_small=True, separator=", ").split())
+    if isinstance(x, dict):
+        return ", ".join(f"{name} {_short(part)}" for name, part in x.items())
+    return f"{x}"

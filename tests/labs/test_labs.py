@@ -1,0 +1,104 @@
+"""Every lab: filled in it passes, empty it says what to do, its terms sum to its results, mistakes get their names."""
+
+import ast
+import json
+import textwrap
+
+import numpy as np
+import pytest
+
+import glassformer as gf
+from glassformer.errors import ConfigError, DataError
+from glassformer.labs import check, check_file, get_lab, list_labs
+from glassformer.labs.draw import examples
+from glassformer.labs.lab import FOLDER, ORDER, notebook
+from glassformer.labs.trees import results
+from labs.mistakes import MISTAKES, OTHER_WAYS
+
+LABS = list_labs()
+
+
+def functions(source):
+    """The functions that a file defines."""
+    namespace = {}
+    exec(source, namespace)
+    return namespace
+
+
+def filled_in(name, old="", new=""):
+    """The functions of a lab's solution, with another text in one place."""
+    source = get_lab(name).solution
+    assert old in source, f"{name}: the solution has no {old!r}"
+    return functions(source.replace(old, new, 1))
+
+
+def test_the_order_names_every_statement():
+    assert {path.stem for path in FOLDER.glob("*.py")} - {"__init__"} == {*ORDER}
+
+
+@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
+def test_the_file_filled_in_passes_and_empty_says_what_to_do(lab):
+    solved, empty = functions(lab.solution), functions(lab.start)
+    for exercise in lab.exercises:
+        assert check(solved[exercise.name], lab.name).ok
+        verdict = check(empty[exercise.name], lab.name)
+        assert verdict.kind == "empty"
+        assert f"{exercise.name} is still to be written" in repr(verdict)
+
+
+@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
+def test_a_statement_says_what_to_do_and_hints_keep_the_solution(lab):
+    assert lab.chapter
+    assert lab.statement
+    assert len(lab.hints) >= 2
+    tree = ast.parse(lab.solution)
+    returned = [ast.unparse(node.value) for node in ast.walk(tree) if isinstance(node, ast.Return) and node.value]
+    for text in (lab.statement, *lab.hints):
+        assert not [line for line in returned if len(line) > 12 and line in text], "the answer is given away"
+    assert f"gf.labs.check({lab.exercises[-1].name}" in json.dumps(notebook(lab))
+
+
+@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
+def test_the_terms_of_a_result_sum_to_it(lab):
+    for exercise in lab.exercises:
+        for example in examples(exercise.example, 3):
+            right = results(exercise.reference(*example.args), exercise.returns)
+            for name, terms in exercise.terms.items():
+                total = sum(np.asarray(term(*example.args)) for term in terms.values())
+                np.testing.assert_allclose(total, right[name], atol=1e-12)
+
+
+@pytest.mark.parametrize(("lab", "old", "new", "kind"), MISTAKES, ids=lambda value: str(value)[:40])
+def test_a_planted_mistake_gets_its_name(lab, old, new, kind):
+    verdict = check(filled_in(lab, old, new)[get_lab(lab).exercises[-1].name], lab)
+    assert not verdict.ok
+    assert verdict.kind == kind, repr(verdict)
+
+
+@pytest.mark.parametrize(("lab", "source"), OTHER_WAYS, ids=lambda value: str(value)[:30])
+def test_another_right_way_is_right(lab, source):
+    function = functions("import math\nimport numpy as np\n" + textwrap.dedent(source))[lab]
+    verdict = check(function)
+    assert verdict.ok, repr(verdict)
+
+
+def test_a_verdict_shows_the_term_the_smallest_input_and_the_formula():
+    def my_softmax_backward(dy, y):
+        return y * dy
+
+    words = repr(gf.labs.check(my_softmax_backward))
+    assert "dx lacks the term −y · Σ dy · y (the row sum)" in words
+    assert "your dx: [[[2.]]]" in words
+    assert "right dx: [[[0.]]]" in words
+    assert "dx = y · (dy − Σ dy · y)" in words
+
+
+def test_a_function_that_no_lab_asks_for_is_refused():
+    with pytest.raises(ConfigError, match="no lab asks for a function sofdmax"):
+        check(eval("lambda x: x", {}).__class__(compile("0", "", "eval"), {}, "sofdmax"))
+    with pytest.raises(ConfigError, match="is no function"):
+        check(3)
+    with pytest.raises(ConfigError, match="there is no lab 'softmx'"):
+        get_lab("softmx")
+    with pytest.raises(DataError, match="there is no file"):
+        check_file("nowhere.py")
