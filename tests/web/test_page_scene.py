@@ -152,6 +152,10 @@ def test_a_weight_is_dragged_or_typed_and_its_row_still_sums_to_one(page, server
     rest(page)
     assert page.evaluate("document.activeElement.dataset.key") == "weight"
     assert page.locator(".scene-story").inner_text().startswith("With weight 0.9 from")
+    slider = page.get_by_label("Weight, by dragging")  # a finger would scroll the map
+    assert slider.evaluate("one => getComputedStyle(one).touchAction") == "none"
+    slider.click()
+    page.wait_for_selector("#strip:has-text('with weight 0.5')")
 
 
 def test_a_sublayer_a_norm_and_a_token_are_switched_off_where_they_stand(page, server):

@@ -124,7 +124,7 @@ def test_a_conversation_has_its_roles_and_its_prompt_in_sight(page, server):
     page.get_by_label("user").fill("the land")
     page.get_by_role("button", name="Send").click()
     until(page, lambda: len(written(page)) == 3)
-    page.get_by_text("The very prompt").click()
+    page.get_by_text("The prompt, as the model reads it").click()
     page.locator("pre", has_text="the land<|im_end|>").wait_for()
     page.get_by_label("user").fill("and the sea")
     page.get_by_role("button", name="Send").click()

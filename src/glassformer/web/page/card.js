@@ -1,7 +1,7 @@
 // The card of a number: what it is, how it was made, where it goes, and a proof of its gradient.
 
 import { cardFromFile } from "./card_file.js";
-import { button, exact, fill, formula, make, short, tell, visible, whole } from "./dom.js";
+import { button, exact, fill, formula, make, short, spoken, tell, visible, whole } from "./dom.js";
 import { kept } from "./kept.js";
 import { page } from "./page.js";
 import { ask } from "./server.js";
@@ -101,7 +101,7 @@ function cardWords(card) {
 function cardInTokens(card) {
   const [query, key] = cardWords(card);
   if (key === undefined || query === undefined || !/\.attend\.(weights|scores)$/.test(card.name)) return null;
-  return make("p", {}, make("b", {}, `“${visible(query)}” looks at “${visible(key)}”`));
+  return make("p", {}, make("b", {}, `“${spoken(query)}” looks at “${spoken(key)}”`));
 }
 
 function cardFormula(card) {

@@ -1,4 +1,4 @@
-// A conversation: who said what, and the very prompt that it becomes.
+// A conversation: who said what, and the prompt that it becomes.
 
 import { button, fill, make, tell, whole } from "./dom.js";
 import { ask } from "./server.js";
@@ -53,13 +53,13 @@ function chatInput(page, writer) {
   };
   field.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); send(); } });
   return make("div", { class: "row" }, make("label", { class: "broad" }, "user", field), button("Send", send, { class: "main" }),
-    button("Forget it all", () => { look("writing", { chat: [], path: [] }); page.redraw(); }, { disabled: !chatMessages().length }));
+    button("Clear the conversation", () => { look("writing", { chat: [], path: [] }); page.redraw(); }, { disabled: !chatMessages().length }));
 }
 
 function chatPrompt() {
   const inside = make("pre", { tabindex: "0" });
   const said = make("p", { class: "quiet" });
-  const details = make("details", {}, make("summary", {}, "The very prompt"), said, inside);
+  const details = make("details", {}, make("summary", {}, "The prompt, as the model reads it"), said, inside);
   details.addEventListener("toggle", async () => {
     if (!details.open) return;
     if (!chatMessages().length) { fill(said, "Say something first."); return; }

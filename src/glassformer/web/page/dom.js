@@ -74,6 +74,12 @@ export function visible(label) {
   return label === "" ? "∅" : label.replaceAll("\n", "↵").replaceAll("\t", "⇥").replace(/^ | $/g, "␣");
 }
 
+// A token in a sentence, without spaces beside it; with them where they alone tell it from another one.
+export function spoken(label, other) {
+  const word = label.trim();
+  return visible(word && word !== other?.trim() ? word : label);
+}
+
 // Names along an axis of cells: one at each cell, upright where it is wider than its cell; for small cells, that of the axis.
 export function axisNames(place, names, cell, isAcross, axis = "") {
   const words = cell < 11 ? [] : (names ?? []).map(visible);

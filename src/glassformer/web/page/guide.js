@@ -9,7 +9,7 @@ import { change, look, runState, state } from "./state.js";
 
 const guidePlace = () => document.getElementById("guide");
 const plainRun = () => runState({ changes: [], steps: [], of: { kind: "loss" } });
-const PLACES = { tokens: ".scene-tokens", answers: ".scene-answers" }; // besides values, which go by their names
+const PLACES = { tokens: ".scene-stack:not(.scene-stack ~ .scene-stack) .scene-tokens", answers: ".scene-answers" }; // besides values, which go by their names
 const pointer = new CSSStyleSheet(); // it points at what is drawn now, and at what is drawn again
 document.adoptedStyleSheets.push(pointer);
 const height = new ResizeObserver(([entry]) => document.documentElement.style.setProperty("--guide", `${entry.target.offsetHeight}px`));

@@ -163,7 +163,7 @@ function drawTop() {
     listed(now).map((offer) => make("option", { value: offer.key, selected: offer.key === now.model }, offer.title)));
   const text = page.info?.reads === false ? null : field("text", page.info?.architecture === "encoder-decoder" ? "Source" : "Text", now.text, (value) => change({ text: value, answer: null }));
   const answer = page.info?.answers
-    ? field("answer", "Answer (empty: the model's own)", now.answer ?? "", (value) => change({ answer: value === "" ? null : value })) : null;
+    ? field("answer", "Answer", now.answer ?? "", (value) => change({ answer: value === "" ? null : value }), "the model's own") : null;
   fill($("top"), make("h1", {}, "Glassformer"), make("label", {}, "Model", models), text, answer, target(now));
 }
 
@@ -179,9 +179,9 @@ function fillTop(now, all = false) {
   $("target")?.replaceWith(target(now));
 }
 
-function field(id, title, value, act) {
+function field(id, title, value, act, placeholder = null) {
   const onkeydown = (event) => { if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); submit(); } };
-  const box = make("textarea", { id, rows: 1, spellcheck: false, autocomplete: "off", ...live, value, onkeydown, onchange: () => submit() });
+  const box = make("textarea", { id, rows: 1, placeholder, spellcheck: false, autocomplete: "off", ...live, value, onkeydown, onchange: () => submit() });
   const submit = () => {
     if (box.dataset.refused === box.value) return; // it stays as it is until it is edited
     clearWrong(id);

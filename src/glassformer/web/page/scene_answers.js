@@ -1,7 +1,7 @@
 // What the model answers: bars at the end of the scene, and one sentence above it. With changes, both show before and after.
 
 import { percent } from "./bars.js";
-import { make, short, visible } from "./dom.js";
+import { make, short, spoken, visible } from "./dom.js";
 import { state } from "./state.js";
 import { changesInWords } from "./trials.js";
 
@@ -28,7 +28,7 @@ export function sceneAnswers(page, outcome, { x, y, width }) {
 }
 
 const mostOf = (rows, when) => rows.reduce((most, one) => (one[when] > most[when] ? one : most), rows[0]);
-const quoted = (one) => make("b", {}, `“${visible(one.label)}”`);
+const quoted = (one, other) => make("b", {}, `“${spoken(one.label, other?.label)}”`);
 
 // Where in the answer a token is asked for.
 const whereIn = (run, { position }) => (position === 0 ? " at the start of the answer" : ` after “${run.tokens.slice(1, position + 1).map((token) => token.label).join("")}”`);
@@ -48,5 +48,5 @@ function changedStory({ run }, { rows, moved, position }) {
   const [was, now] = [mostOf(rows, "before"), mostOf(rows, "after")];
   const [from, to] = [percent(was.before), percent(was.after)];
   const move = from === to ? [` stays at ${to}`] : [` ${was.after < was.before ? "falls" : "rises"} from ${from} to ${to}`];
-  return [quoted(was), run.source ? whereIn(run, { position }) : "", ...move, ...(now === was ? ["."] : [". The likeliest is now ", quoted(now), `, with ${percent(now.after)}.`])];
+  return [quoted(was, now === was ? null : now), run.source ? whereIn(run, { position }) : "", ...move, ...(now === was ? ["."] : [". The likeliest is now ", quoted(now, was), `, with ${percent(now.after)}.`])];
 }

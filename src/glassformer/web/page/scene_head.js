@@ -1,7 +1,7 @@
 // One head, large: products of queries and keys, scores with the mask, weights; the chosen weight can be dragged, typed or forbidden.
 
 import { openCard } from "./card.js";
-import { button, fill, make, short, visible } from "./dom.js";
+import { button, fill, make, short, spoken } from "./dom.js";
 import { heat } from "./heat.js";
 import { live } from "./kept.js";
 import { page } from "./page.js";
@@ -87,8 +87,10 @@ function headMap(own, what, step, [title, under]) {
   return map;
 }
 
+const mapOf = (own, what, step) => own.maps.find((map) => map.what === what && map.step === step);
+const weightsMap = (own) => mapOf(own, "value", "weights");
 const numberAt = (own, what, step, [query, key]) => {
-  const found = own.maps.find((map) => map.what === what && map.step === step)?.own.found;
+  const found = mapOf(own, what, step)?.own.found;
   return found?.cells[(query - own.windows.query[0]) * found.facts.size[1] + key - own.windows.key[0]];
 };
 
@@ -101,7 +103,7 @@ function pointAt(own, cell) {
 }
 
 function sentence(own, at) {
-  const words = [make("b", {}, `“${visible(own.kind.queries[at[0]])}” (${at[0]}) looks at “${visible(own.kind.keys[at[1]])}” (${at[1]}): `)];
+  const words = [make("b", {}, `“${spoken(own.kind.queries[at[0]])}” (${at[0]}) looks at “${spoken(own.kind.keys[at[1]])}” (${at[1]}): `)];
   const [what] = own.whats;
   const number = (step) => short(numberAt(own, what, step, at), 4);
   if (what !== "value") return [...words, `${what} of the score ${number("scores")}, of the weight ${number("weights")}.`];
@@ -116,6 +118,7 @@ function isMasked(own, [query, key]) {
 
 // The chosen cell has a field for its weight and a switch for its mask.
 function choose(own, cell) {
+  restore(own);
   own.cell = cell;
   if (cell) look("scene", { cell });
   pointAt(own, cell);
@@ -125,9 +128,10 @@ function choose(own, cell) {
   const isOff = isMasked(own, cell);
   const flip = oneChange("put", `${name}.attend.mask`, { head, position: query, key }, isOff ? 1 : 0);
   own.field = make("input", { type: "number", min: "0", max: "1", step: "0.05", value: String(Number(numberAt(own, "value", "weights", cell).toPrecision(3))), "data-key": "weight", ...live, onkeydown: (event) => { if (event.key === "Enter") putWeight(own); } });
+  own.slider = make("input", { type: "range", min: "0", max: "1", step: "0.01", value: own.field.value, "aria-label": "Weight, by dragging", ...live, oninput: () => preview(own, Number(own.slider.value)), onpointerup: () => putWeight(own) });
   own.shares = make("input", { type: "checkbox", checked: look("scene").shares !== false, ...live, onchange: () => look("scene", { shares: own.shares.checked }) });
-  fill(own.tools, make("label", { class: "narrow" }, "Weight", own.field), make("label", { class: "check" }, own.shares, "the rest of the row shares what is left"), button("Put it there", () => putWeight(own), { class: "main", ...live }),
-    button(`${isOff ? "Allow" : "Forbid"} “${visible(kind.queries[query])}” to look at “${visible(kind.keys[key])}”`, () => tryChanges([flip]), { ...live, "data-key": "mask" }));
+  fill(own.tools, make("label", { class: "narrow" }, "Weight", own.field), own.slider, make("label", { class: "check" }, own.shares, "the rest of the row shares what is left"), button("Put it there", () => putWeight(own), { class: "main", ...live }),
+    button(`${isOff ? "Allow" : "Forbid"} “${spoken(kind.queries[query])}” to look at “${spoken(kind.keys[key])}”`, () => tryChanges([flip]), { ...live, "data-key": "mask" }));
 }
 
 // Put a weight at the chosen cell, in the place of one that was put there before; the others of its row are scaled so that it sums to 1.
@@ -150,7 +154,26 @@ async function putWeight(own) {
   tryChanges(list, { without: [...put, ...(own.shares.checked ? scaled : [])] });
 }
 
-// A weight follows the pointer up and down; when it is let go, the model runs with it.
+// What the chosen weight would be, on the map and in the field: the model runs when it is let go.
+function preview(own, weight) {
+  const map = weightsMap(own);
+  own.before ??= map.own.found;
+  const cells = Float64Array.from(own.before.cells);
+  const at = (own.cell[0] - own.windows.query[0]) * own.before.facts.size[1] + own.cell[1] - own.windows.key[0];
+  const was = cells[at];
+  cells[at] = weight;
+  map.own.found = { ...own.before, cells };
+  map.redraw();
+  own.field.value = own.slider.value = String(weight);
+  fill(own.said, make("b", {}, `weight ${short(was, 3)} → ${weight}`), ": let go to run the model with it.");
+}
+
+function restore(own) {
+  if (own.before) { const map = weightsMap(own); map.own.found = own.before; map.redraw(); }
+  own.before = null;
+}
+
+// A weight follows the pointer up and down; fingers, which scroll the page here, have the slider.
 function dragging(own, map) {
   const { canvas } = map.own;
   let from = null;
@@ -158,19 +181,13 @@ function dragging(own, map) {
   canvas.addEventListener("pointerdown", (event) => {
     if (event.pointerType === "touch" || event.button !== 0 || !map.own.found) return;
     const cell = [map.own.cursor[0] + own.windows.query[0], map.own.cursor[1] + own.windows.key[0]];
-    if (!isMasked(own, cell)) from = { y: event.clientY, cell, weight: numberAt(own, "value", "weights", cell), found: map.own.found };
+    if (!isMasked(own, cell)) from = { y: event.clientY, cell, weight: numberAt(own, "value", "weights", cell) };
   });
   canvas.addEventListener("pointermove", (event) => {
     if (!from || (!own.held && Math.abs(event.clientY - from.y) < 5)) return;
     if (!own.held) { canvas.setPointerCapture(event.pointerId); choose(own, from.cell); own.held = map.own.held = true; }
-    const weight = Math.max(0, Math.min(1, Math.round(100 * (from.weight + (from.y - event.clientY) / 150)) / 100));
-    const cells = Float64Array.from(from.found.cells);
-    cells[map.own.cursor[0] * from.found.facts.size[1] + map.own.cursor[1]] = weight;
-    map.own.found = { ...from.found, cells };
-    map.redraw();
-    own.field.value = String(weight);
-    fill(own.said, make("b", {}, `weight ${short(from.weight, 3)} → ${weight}`), ": let go to run the model with it.");
+    preview(own, Math.max(0, Math.min(1, Math.round(100 * (from.weight + (from.y - event.clientY) / 150)) / 100)));
   });
   canvas.addEventListener("pointerup", () => { const isMoved = own.held; end(); if (isMoved) { own.dragged = true; putWeight(own); } });
-  canvas.addEventListener("pointercancel", () => { if (from) { map.own.found = from.found; map.redraw(); } end(); });
+  canvas.addEventListener("pointercancel", () => { restore(own); end(); });
 }

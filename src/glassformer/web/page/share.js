@@ -44,7 +44,7 @@ function shareFile(page) {
   const progress = make("div", { class: "row" });
   const save = button("Save as one file", () => saveFile(views.filter((view) => chosen.has(view.id)), set, progress, save), { class: "main", id: "share-save" });
   return make("section", { class: "box stack" }, make("h3", {}, "One file"),
-    make("p", { class: "quiet" }, "One page with this text, its values and gradients. It opens anywhere without a server, and has at most 5 MB. Every cell opens its card with value, gradient, formula and numbers; of a large model, some numbers are left out, and the card says so."),
+    make("p", { class: "quiet" }, "One page with this text, its values and gradients. It opens anywhere without a server, and has at most 5 MB. Every cell opens its card with value, gradient, formula and numbers; of a large model, some numbers are left out, and the card says so."),
     make("fieldset", { class: "row" }, make("legend", {}, "What is kept"),
       views.map((view) => tick(view.title, chosen.has(view.id), (on) => { if (on) chosen.add(view.id); else chosen.delete(view.id); })),
       tick("gradients of every tensor", set.gradients, (on) => { set.gradients = on; })),

@@ -1,6 +1,6 @@
 // Changes of the run: tried on the server first, so that one that cannot be made never enters the list.
 
-import { short, tell, visible } from "./dom.js";
+import { short, spoken, tell } from "./dom.js";
 import { page } from "./page.js";
 import { ask } from "./server.js";
 import { change, runState, state } from "./state.js";
@@ -52,7 +52,7 @@ const KINDS = {
 export function changeInWords(one) {
   const { position: at, key, head } = one.where ?? {};
   const [was, is] = [page.run?.[`${one.name}_before`]?.[at], page.run?.[one.name]?.[at]];
-  if (one.word === "put" && was && is) return `with “${visible(is.label)}” in the place of “${visible(was.label)}” at ${at}`;
+  if (one.word === "put" && was && is) return `with “${spoken(is.label, was.label)}” in the place of “${spoken(was.label, is.label)}” at ${at}`;
   const inside = /^(?:(encoder|decoder)\.)?blocks\.(\d+)\.(attention|cross_attention|feed_forward)(?:\.(.+))?$/.exec(one.name);
   const place = inside ? `block ${inside[2]}${inside[1] ? ` of the ${inside[1]}` : ""}` : "";
   const ofHead = `${inside?.[3] === "cross_attention" ? "cross-attention " : ""}head ${head}`;
@@ -69,7 +69,7 @@ export function changeInWords(one) {
 
 function wordAt({ name }, position, isKey) {
   const part = /^(encoder\.|source)/.test(name) || (isKey && name.includes("cross_attention")) ? "source" : "tokens";
-  return visible((page.run?.[part] ?? page.run?.tokens)?.[position]?.label ?? String(position));
+  return spoken((page.run?.[part] ?? page.run?.tokens)?.[position]?.label ?? String(position));
 }
 
 // All changes, as the beginning of a sentence.
