@@ -139,7 +139,7 @@ function frameHeads(place, frame) {
     fill(place, make("h3", {}, "What each head does"), make("p", { class: "quiet" }, "The context is too short to tell."));
     return;
   }
-  fill(place, make("h3", {}, "What each head does"), make("p", { class: "quiet" }, said), stacks.map(([stack, found]) => frameScores(stack, found)));
+  fill(place, make("h3", {}, "What each head does"), make("p", { class: "quiet" }, said), make("div", { class: "pair" }, stacks.map(([stack, found]) => frameScores(stack, found))));
 }
 
 function frameScores(stack, found) {
