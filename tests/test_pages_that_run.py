@@ -8,9 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+import glassformer as gf
 from glassformer import ops
 from glassformer.proofs import Check, OpCase
 from glassformer.proofs import prove_case as prove_case_as_written
+from glassformer.weights import registry
+from published_models import pulled
 from test_docs import site_extension
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "derivations"
@@ -42,7 +45,11 @@ def run_glued(text: str) -> dict[str, object]:
     """Run a chapter, and return the values that its cells give to its sentences."""
     values: dict[str, object] = {}
     glue = SimpleNamespace(glue=lambda name, value, display=False: values.update({name: value}))
+    places = {name: pulled(name) for name in re.findall(r'gf\.pull\("(\w+)"', text)}
     with pytest.MonkeyPatch.context() as patch:
+        if places:
+            patch.setattr(gf, "pull", places.__getitem__)
+            patch.setattr(registry, "resolve", places.get)
         patch.setitem(sys.modules, "myst_nb", glue)
         assert run_cells(text, {}) > 5
     return values
