@@ -13,8 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-from glassformer.bugs import Curves, museum  # noqa: E402
-from glassformer.bugs.training import CURVES, SETUPS, train_curves  # noqa: E402
+from glassformer.bugs import Curves, museum
+from glassformer.bugs.training import CURVES, SETUPS, train_curves
 
 
 def rounded(curves: Curves) -> list[list[float | None]]:

@@ -34,7 +34,7 @@ LEVELS = [
     {"engines"},
     {"runs"},
     {"loading", "studies"},
-    {"plots", "labs"},
+    {"plots", "labs", "bugs"},
     {"web", "progress"},
     {"api"},
     {"cli"},

@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import data, errors, generation, interpret, labs, layers, ops, plots, proofs, training, tree
+    from . import bugs, data, errors, generation, interpret, labs, layers, ops, plots, proofs, training, tree
     from .api import Exploration, Loop, explore, from_arrays, index, resume, save, search, train
     from .blas import threads
     from .config import (
@@ -88,14 +88,17 @@ _HOMES = {
     "training.optimizers": ("register_optimizer",),
     "training.recipe": ("register_loss", "register_schedule"),
 }  # fmt: skip
-_MODULES = ("data", "errors", "generation", "interpret", "labs", "layers", "ops", "plots", "proofs", "training", "tree")
+_MODULES = (
+    "bugs", "data", "errors", "generation", "interpret", "labs", "layers", "ops", "plots", "proofs", "training", "tree",
+)  # fmt: skip
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "PRESETS", "Batch", "Classification", "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderDecoder",
     "EncoderDecoderConfig", "Execution", "Exploration", "Foreign", "GlassformerError", "Loop", "Model", "RotaryScaling",
-    "TrainedModel", "TransformerConfig", "build", "config_from_dict", "data", "errors", "explore", "from_arrays",
-    "generation", "gradient_noise_scale", "hvp", "index", "interpret", "labs", "layers", "load", "ops", "params",
+    "TrainedModel", "TransformerConfig", "bugs", "build", "config_from_dict", "data", "errors", "explore",
+    "from_arrays", "generation", "gradient_noise_scale", "hvp", "index", "interpret", "labs", "layers", "load", "ops",
+    "params",
     "per_example_gradients", "plots", "preset", "proofs", "pull", "register_activation", "register_block",
     "register_loss", "register_norm", "register_op", "register_optimizer", "register_positions", "register_schedule",
     "register_tokenizer", "replay", "resume", "save", "search", "set_engine", "settings", "task", "threads", "train",

@@ -11,20 +11,10 @@ from functools import cache
 from pathlib import Path
 
 import glassformer
+from glassformer.bugs.planted import PlantedBug
 from glassformer.engines.cpu.kernel_cache import mark
-from proofs.mutations import Mutant
 
 SOURCE = Path(glassformer.__file__).parent
-
-
-def planted(mutant: Mutant) -> str:
-    """The text of a file with the bug in it."""
-    path = SOURCE / mutant.file
-    assert path.is_file(), f"{mutant.bug}: there is no {mutant.file}: bring the table up to date"
-    text = path.read_text(encoding="utf-8")
-    places = text.count(mutant.old)
-    assert places == 1, f"{mutant.bug}: {mutant.file} has {mutant.old!r} {places} times: bring the table up to date"
-    return text.replace(mutant.old, mutant.new)
 
 
 def link(source, target):
@@ -58,10 +48,10 @@ def changed(folder: Path, file: str, text: str) -> Iterator[Path]:
 
 
 @contextmanager
-def copy_with(mutant: Mutant) -> Iterator[Path]:
+def copy_with(mutant: PlantedBug) -> Iterator[Path]:
     """A folder with a copy of the package that has the bug of a kernel, and all kernels that it does not change."""
     with copied() as folder:
-        rewrite(folder / "glassformer" / mutant.file, planted(mutant))
+        rewrite(folder / "glassformer" / mutant.file, mutant.wrong)
         keep_kernels(folder / "glassformer", mutant.file)
         yield folder
 

@@ -3,9 +3,9 @@
 The bug is planted in functions of the package that is loaded already, or stands in a copy of the package: then nothing
 of Glassformer is imported but the copy.
 
-A catcher is a row of `glassformer check` ("layer_norm", "decoder (head)"), one of its cases ("layer_norm, no beta"), or
-the address of a test ("tests/…::…"). The exit status says what happened; a crash is no catch, because it says nothing
-about the numbers.
+A catcher is a row of `glassformer check` ("layer_norm", "decoder (head)"), one of its cases ("layer_norm, no beta"), a
+check of the museum ("museum: causality"), or the address of a test ("tests/…::…"). The exit status says what happened;
+a crash is no catch, because it says nothing about the numbers.
 """
 
 import gc
@@ -19,7 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from proofs import swap
 from proofs.nest import Nest, load_kernels
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +57,7 @@ def prepare_functions() -> None:
     """Import what hunts need, and the package as it is, and make its cases."""
     os.environ["GLASSFORMER_ENGINE"] = "numpy"
     import_all(*IMPORTED, "numba", "torch", "glassformer.proofs", "glassformer.data.tasks")
-    swap.functions()
+    loaded()
     from glassformer.proofs import layer_cases, model_cases, op_cases
 
     for make in (op_cases, layer_cases, model_cases):
@@ -95,9 +94,14 @@ def look(folder: Path, catchers: list[str], engine: str, said: Path, bug: tuple[
     if folder not in place_of_package().parents:
         stop(BROKEN, f"imported {place_of_package()}, which is not in {folder}")
     if bug is not None:
-        swap.plant(*bug)
+        from glassformer.bugs.planted import swap
+
+        swap(*bug, loaded())
     tests = {catcher for catcher in catchers if "::" in catcher}
-    if rows := set(catchers) - tests:
+    checks = {catcher for catcher in catchers if catcher.startswith("museum: ")}
+    for name in sorted(checks):
+        run_museum(name)
+    if rows := set(catchers) - tests - checks:
         prove_rows(rows)
         if bug is not None:  # which may show when models and their weights are made
             made.cache_clear()
@@ -124,6 +128,14 @@ def stop(status: int, reason: str, by: str = "") -> None:
 
 
 @cache
+def loaded() -> Any:
+    """Return the functions of the package that are loaded."""
+    from glassformer.bugs.planted import functions
+
+    return functions()
+
+
+@cache
 def made(make: Callable[[], list[Any]]) -> list[Any]:
     """The cases that a function makes."""
     return make()
@@ -143,6 +155,15 @@ def prove_rows(rows: set[str]) -> None:
                     stop(WRONG, f"error {check.error:.3g}", case.name)
     if rows - proved:
         stop(BROKEN, f"no such rows: {sorted(rows - proved)}")
+
+
+def run_museum(name: str) -> None:
+    """Run a check of the museum."""
+    from glassformer.bugs.checks import run_check
+
+    finding = run_check(name.removeprefix("museum: "))
+    if not finding.ok:
+        stop(WRONG, finding.evidence, name)
 
 
 class Outcomes:

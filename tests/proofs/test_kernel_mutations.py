@@ -10,9 +10,9 @@ import pytest
 from oracles import refuse
 from proofs.copies import SOURCE, copy_with
 from proofs.hunt import RIGHT, SKIPPED, WRONG, Found, hunt
-from proofs.mutations import MUTANTS, params, tried
+from proofs.mutations import MUTANTS, engine_of, params, tried
 
-OWN = [mutant for mutant in MUTANTS if mutant.engine == "cpu"]
+OWN = [mutant for mutant in MUTANTS if engine_of(mutant) == "cpu"]
 
 
 @cache

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from glassformer.bugs.planted import can_be_planted
 from oracles import refuse
-from proofs.copies import SOURCE, changed, copied, planted
+from proofs.copies import SOURCE, changed, copied
 from proofs.hunt import RIGHT, SKIPPED, WRONG, Found, hunt
-from proofs.mutations import MUTANTS, params, tried
-from proofs.swap import can_be_planted
+from proofs.mutations import MUTANTS, engine_of, params, tried
 
 MATHEMATICS = ("ops/", "layers/", "models/")
 """Bugs of these are planted in functions that are loaded; others, and those of constants, in a copy of the package."""
-OWN = [mutant for mutant in MUTANTS if mutant.engine == "numpy"]
+OWN = [mutant for mutant in MUTANTS if engine_of(mutant) == "numpy"]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def copy() -> Iterator[Path]:
 @cache
 def caught(mutant, copy: Path) -> Found:
     """How the hunt for a bug ends."""
-    path, text = SOURCE / mutant.file, planted(mutant)
+    path, text = SOURCE / mutant.file, mutant.wrong
     if mutant.file.startswith(MATHEMATICS) and can_be_planted(path, text):
         return hunt(SOURCE.parent, [mutant.caught_by], engine="numpy", bug=(path, text))
     with changed(copy, mutant.file, text) as folder:
@@ -58,5 +58,5 @@ def test_without_a_bug_nothing_is_caught(copy, pytestconfig):
 
 
 def test_the_table_names_many_different_bugs_that_are_still_possible():
-    files = {(mutant.file, planted(mutant)) for mutant in MUTANTS}
-    assert len(files) == len({mutant.bug for mutant in MUTANTS}) == len(MUTANTS) >= 100
+    files = {(mutant.file, mutant.wrong) for mutant in MUTANTS}
+    assert len(files) == len({mutant.title for mutant in MUTANTS}) == len(MUTANTS) >= 100

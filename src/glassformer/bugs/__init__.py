@@ -1,9 +1,9 @@
 """The museum of bugs: real mistakes in Transformers, what training looks like with each, and the check that catches it.
 
-    bugs = gf.bugs.museum()            every exhibit, by name
-    with gf.bugs.plant(bug): …         the package computes with the mistake, on the engine numpy
-    bug.run_check()                    what the check that catches it says
-    bug.train(seeds=3)                 loss curves with it
+bugs = gf.bugs.museum()            every exhibit, by name
+with gf.bugs.plant(bug): …         the package computes with the mistake, on the engine numpy
+bug.run_check()                    what the check that catches it says
+bug.train(seeds=3)                 loss curves with it
 """
 
 from ..arguments import public

@@ -1,7 +1,7 @@
 """The checks that catch most mistakes. Each takes less than a second and needs no trained model.
 
-A check returns a `Finding`: whether all is well, and the number that says so. Most compare two ways to the same numbers:
-what a mistake breaks in one of them, it does not break in the other.
+A check returns a `Finding`: whether all is well, and the number that says so. Most compare two ways to the
+same numbers: what a mistake breaks in one of them, it does not break in the other.
 """
 
 import math
@@ -96,7 +96,10 @@ def heads_one_by_one() -> Finding:
         q, k, v = (x @ params[part]["w"] + params[part].get("b", 0) for part in ("query", "key", "value"))
         heads = []
         for head in range(4):
-            own, shared = slice(2 * head, 2 * head + 2), slice(2 * (head * kv_heads // 4), 2 * (head * kv_heads // 4) + 2)
+            own, shared = (
+                slice(2 * head, 2 * head + 2),
+                slice(2 * (head * kv_heads // 4), 2 * (head * kv_heads // 4) + 2),
+            )
             e = np.exp(q[..., own] @ k[..., shared].swapaxes(-1, -2) / math.sqrt(2))
             heads.append(e / e.sum(axis=-1, keepdims=True) @ v[..., shared])
         expected = np.concatenate(heads, axis=-1) @ params["output"]["w"] + params["output"].get("b", 0)
@@ -112,7 +115,9 @@ def scores_of_size_one() -> Finding:
         scale = model.stack.block.attention.scale
         q, k = rng.normal(size=(2, 1, 64, 64 // heads))
         spread.append(float(ops.attention_scores(q, k, scale=scale).std()))
-    return Finding(all(0.8 < one < 1.25 for one in spread), f"scores spread by {spread[0]:.2f} with 1 head, {spread[1]:.2f} with 8")
+    return Finding(
+        all(0.8 < one < 1.25 for one in spread), f"scores spread by {spread[0]:.2f} with 1 head, {spread[1]:.2f} with 8"
+    )
 
 
 def distances_alone() -> Finding:
@@ -137,12 +142,15 @@ def formulas() -> Finding:
     x = np.random.default_rng(0).normal(size=(3, 6))
     deviation = np.sqrt(((x - x.mean(-1, keepdims=True)) ** 2).mean(-1, keepdims=True) + 0.1)
     normal = np.array([[v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in x])
-    model, params = _model(EncoderConfig(**SIZES, classes=3, norm_eps=0.1))
+    model: Any = build(EncoderConfig(**SIZES, classes=3, norm_eps=0.1))
     norm = model.stack.block.norm.forward({"gamma": np.ones(6), "beta": np.zeros(6)}, x)[0]
     angles = np.array([[p / 10_000 ** (i // 2 * 2 / 6) for i in range(6)] for p in range(3)])
     waves = np.where(np.arange(6) % 2, np.cos(angles), np.sin(angles))
     pairs = {
-        "layer norm": (ops.layer_norm(x, np.ones(6), np.zeros(6), eps=0.1)[0], (x - x.mean(-1, keepdims=True)) / deviation),
+        "layer norm": (
+            ops.layer_norm(x, np.ones(6), np.zeros(6), eps=0.1)[0],
+            (x - x.mean(-1, keepdims=True)) / deviation,
+        ),
         "the norm of a model": (norm, (x - x.mean(-1, keepdims=True)) / deviation),
         "GELU": (ops.gelu(x)[0], normal),
         "the sinusoids": (ops.sinusoidal(np.arange(3), 6), waves),
@@ -157,9 +165,7 @@ def accumulation() -> Finding:
     model, params = _model(DecoderConfig(**SIZES))
     targets = np.array([[4, 2, 7], [4, ops.IGNORE, ops.IGNORE], [3, 3, ops.IGNORE], [1, 2, 3]])
     batch = Batch(np.array([[1, 4, 2], [5, 4, 2], [1, 3, 3], [8, 1, 2]]), targets)
-    whole, parts = (
-        Trainer(model, Recipe(steps=1, batch=4, accumulate=count, clip=0.01)) for count in (1, 2)
-    )
+    whole, parts = (Trainer(model, Recipe(steps=1, batch=4, accumulate=count, clip=0.01)) for count in (1, 2))
     state = whole.first(params)
     one, two = whole.gradients(state, batch)[1], parts.gradients(state, batch)[1]
     off = max(_difference(one[name], two[name]) for name in one) / max(float(np.abs(g).max()) for g in one.values())

@@ -3,12 +3,13 @@
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import ndiff
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
 from .checks import Finding, run_check
-from .planted import PlantedBug, plant, planted_bugs
+from .planted import PACKAGE, PlantedBug, plant, planted_bugs
 from .training import Curves, kept_curves, train_curves
 
 TABLE = Path(__file__).parent / "museum.toml"
@@ -56,8 +57,10 @@ class Exhibit:
 
     def diff(self) -> str:
         """Return the right and the wrong lines as a diff."""
-        lines = [f"--- {self.bug.file}", *(f"- {line.strip()}" for line in self.bug.old.splitlines() if line.strip())]
-        return "\n".join([*lines, *(f"+ {line.strip()}" for line in self.bug.new.splitlines() if line.strip())])
+        right = (PACKAGE / self.bug.file).read_text(encoding="utf-8").splitlines()
+        changed = [line for line in ndiff(right, self.bug.wrong.splitlines()) if line[0] in "+-" and line[2:].strip()]
+        margin = min(len(line) - len(line[2:].lstrip()) for line in changed)
+        return "\n".join([f"--- {self.bug.file}", *(f"{line[0]} {line[margin:]}" for line in changed)])
 
 
 @cache

@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from functools import _lru_cache_wrapper, cache
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..dispatch import use_engine
 from ..errors import ConfigError
 
 PACKAGE = Path(__file__).parent.parent
 TABLES = Path(__file__).parent / "planted"
+Functions: TypeAlias = defaultdict[tuple[str, str], list[FunctionType]]
 
 
 class PlantedBug(NamedTuple):
@@ -74,15 +75,15 @@ def plant(bug: PlantedBug) -> Iterator[None]:
         forget()
 
 
-def swap(path: Path, text: str) -> list[tuple[FunctionType, CodeType]]:
+def swap(path: Path, text: str, loaded: Functions | None = None) -> list[tuple[FunctionType, CodeType]]:
     """Give the loaded functions of a file the code of another text of it; return them with the code they had."""
     before, after = (bodies(compile(source, str(path), "exec")) for source in (path.read_text(encoding="utf-8"), text))
-    loaded = functions(str(path))
+    loaded = functions() if loaded is None else loaded
     changed = []
     for name in [name for name in before if before[name] != after.get(name)]:
-        if not loaded[name]:
+        if not loaded[str(path), name]:
             raise ConfigError(f"{name} of {path.name} is not loaded", hint="import the module first")
-        for function in loaded[name]:
+        for function in loaded[str(path), name]:
             changed.append((function, function.__code__))
             function.__code__ = after[name]
     return changed
@@ -91,7 +92,7 @@ def swap(path: Path, text: str) -> list[tuple[FunctionType, CodeType]]:
 def forget() -> None:
     """Drop what functions of the mathematics remember of earlier calls, such as masks."""
     folders = tuple(str(PACKAGE / name) for name in ("ops", "layers", "models"))
-    for one in gc.get_objects():
+    for one in objects():
         if type(one) is _lru_cache_wrapper and inspect.unwrap(one).__code__.co_filename.startswith(folders):
             one.cache_clear()
 
@@ -110,18 +111,28 @@ def outline(text: str) -> str:
     return ast.dump(tree)
 
 
-def functions(path: str) -> dict[str, list[FunctionType]]:
-    """Return the loaded functions of a file by qualified name, also those that a decorator has wrapped."""
-    found: dict[str, list[FunctionType]] = defaultdict(list)
-    for one in gc.get_objects():
-        if type(one) is FunctionType and one.__code__.co_filename == path:
-            found[one.__code__.co_qualname].append(one)
+def functions() -> Functions:
+    """Return all loaded functions by file and qualified name, also those that a decorator has wrapped."""
+    found: defaultdict[tuple[str, str], list[FunctionType]] = defaultdict(list)
+    for one in objects():
+        if type(one) is FunctionType:  # anything more might make a lazy object load
+            found[one.__code__.co_filename, one.__code__.co_qualname].append(one)
+    return found
+
+
+def objects() -> list[Any]:
+    """Return all objects that Python's garbage collector knows, also those that it leaves alone."""
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    found = gc.get_objects()
+    if frozen:
+        gc.freeze()
     return found
 
 
 def bodies(code: CodeType) -> dict[str, CodeType]:
     """Return the code of the functions and methods of a file by qualified name; inner functions are parts of it."""
-    found = {}
+    found: dict[str, CodeType] = {}
     for part in code.co_consts:
         if isinstance(part, CodeType):
             is_class = "__qualname__" in part.co_names and "__module__" in part.co_names

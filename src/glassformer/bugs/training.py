@@ -45,7 +45,7 @@ SETUPS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 class Curves(NamedTuple):
-    """The training loss of some seeds, (seeds, points): means of `EVERY` steps, NaN from where it stopped being finite."""
+    """The training loss of some seeds, (seeds, points): means of `EVERY` steps; NaN where it was not finite."""
 
     loss: np.ndarray
 
@@ -141,3 +141,8 @@ def kept_curves(setup: str, name: str) -> Curves:
 def right_curves(setup: str) -> Curves:
     """Return the curves without a bug that come with the package."""
     return Curves(np.array(_kept()["right"][setup], dtype=np.float64))
+
+
+def check_seconds() -> dict[str, float]:
+    """Return how long the check of each exhibit took when the curves were drawn."""
+    return dict(_kept()["seconds"])

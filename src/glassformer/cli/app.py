@@ -63,6 +63,7 @@ EXAMPLES = {
         "glassformer look runs/majority 11110222 patching --other 22220111",
     ],
     "check": ["glassformer check"],
+    "bugs": ["glassformer bugs", "glassformer bugs heads-merge", "glassformer bugs --page museum.html"],
     "params": ["glassformer params gpt2", "glassformer params llama-3.1-8b --length 4096 --dtype bfloat16"],
     "plan": ["glassformer plan gpt3 --set vocab=50304 --mesh data=2,fsdp=64,tensor=8 --device-memory 80GB"],
     "generate": [
@@ -107,6 +108,7 @@ COMMANDS = {
     "look": "Look inside: what each layer predicts, which part adds what, what a removal changes, how gradients flow.",
     "lab": "Learn by writing it: labs from softmax to a whole block, with a checker that names the wrong term.",
     "check": "Prove every hand-derived gradient against a numeric derivative on this machine.",
+    "bugs": "Show real mistakes in Transformers, what training looks like with each, and the check that catches it.",
     "params": "Count the parameters, arithmetic and memory of a model without allocating it.",
     "plan": "Count the memory and messages of training on each device of a mesh without allocating anything.",
     "generate": "Continue or answer a prompt and print the text as it is generated.",

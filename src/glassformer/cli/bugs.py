@@ -1,0 +1,94 @@
+"""`glassformer bugs`: the museum of real mistakes, what each does to training, and the check that catches it."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..bugs import Exhibit, museum, right_curves
+from ..bugs.game import Hunt
+from ..bugs.training import check_seconds
+from ..errors import ConfigError
+from ..files import write_text
+from ..progress.display import waiting
+from ..setting import check_known
+from ..web.museum import EFFECTS, effect_of, museum_page
+from .options import PATH, json_option
+from .output import log, print_json, print_table
+
+
+@click.command()
+@click.argument("name", required=False, help="An exhibit, or `play` for a game: find the bug that was planted.")
+@click.option(
+    "--train", is_flag=True, help="Train with the bug here and now, with three seeds, beside training without it."
+)
+@click.option("--page", type=PATH, metavar="FILE", help="Write all of them as a page, with their loss curves.")
+@click.option("--seed", type=int, help="Which bug the game plants; another one every time unless given.")
+@json_option
+def bugs(name: str | None, train: bool, page: Path | None, seed: int | None, json: bool) -> None:
+    """Show real mistakes in Transformers, what training looks like with each, and the check that catches it."""
+    if page is not None:
+        write_text(page, museum_page())
+        log(f"wrote {page}")
+        return
+    if name == "play":
+        play(Hunt(seed))
+        return
+    if name is None:
+        if train or seed is not None:
+            raise ConfigError("--train needs an exhibit, and --seed the game", hint="glassformer bugs lists them")
+        listed(json)
+        return
+    check_known("the museum has no exhibit", name, museum(), listed="`glassformer bugs` lists them")
+    shown(museum()[name], train=train, json=json)
+
+
+def listed(json: bool) -> None:
+    """Print all exhibits."""
+    seconds = check_seconds()
+    rows = [
+        (one.name, one.kind, one.title, effect_of(one) or "not met", one.check, f"{seconds[one.name]:.2f} s")
+        for one in museum().values()
+    ]
+    columns = ("name", "kind", "what is wrong", "training", "caught by", "in")
+    if json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        return
+    print_table((*columns[:-1], ">in"), rows)
+    log("`glassformer bugs NAME` shows one, `glassformer bugs play` plants one for you to find")
+
+
+def shown(exhibit: Exhibit, *, train: bool, json: bool) -> None:
+    """Print one exhibit, what its check says now, and what training does."""
+    finding = exhibit.run_check()
+    effect = effect_of(exhibit)
+    if train:
+        if exhibit.setup == "none":
+            raise ConfigError(f"training does not meet {exhibit.name}", hint="its check shows it: leave --train out")
+        with waiting("training with the bug, three seeds"):
+            effect = exhibit.train().effect(right_curves(exhibit.setup))
+    if json:
+        facts: dict[str, Any] = {one: getattr(exhibit, one) for one in ("name", "kind", "title", "story", "check")}
+        facts |= {"diff": exhibit.diff(), "sources": list(exhibit.sources)}
+        print_json({**facts, "evidence": finding.evidence, "caught": not finding.ok, "training": effect or None})
+        return
+    lines = [
+        exhibit.title,
+        "",
+        exhibit.story,
+        "",
+        exhibit.diff(),
+        "",
+        EFFECTS.get(effect, "Training does not meet it."),
+    ]
+    print("\n".join([*lines, f"The check “{exhibit.check}” finds it: {finding.evidence}.", *exhibit.sources]))
+
+
+def play(hunt: Hunt) -> None:
+    """Let the player look and guess until the bug is found."""
+    print(hunt.opening())
+    while not hunt.over:
+        click.echo("> ", nl=False, err=True)
+        line = sys.stdin.readline()
+        print(hunt.answer(line if line else "quit"), flush=True)
