@@ -224,7 +224,7 @@ def check_backward(
 
     returns = tuple(f"d{names[at]}" for at in moving)
     exercise = Exercise(
-        getattr(backward, "__name__", "backward"), numeric, "", draw_dy, returns, allowed=1e-5,
+        getattr(backward, "__name__", "backward"), numeric, "", "", draw_dy, returns, allowed=1e-5,
         arguments=("dy", *names),
     )  # fmt: skip
     runner = Local(backward)

@@ -18,7 +18,7 @@ from .answers import SINGLE, Finding, is_close, scale_of
 from .draw import Example
 from .lab import Exercise
 from .mutants import Mutant, mutants
-from .terms import Pairs, equal, fitted, pooled, scaled
+from .terms import Pairs, equal, error_of, explains, fitted, pooled, scaled
 from .trees import cast_floats, results
 
 SECONDS = 1.0
@@ -34,7 +34,7 @@ def diagnose(exercise: Exercise, pairs: Pairs) -> list[Finding]:
     wrong = [name for name in pairs[0][2] if any(_differs(exercise, name, *pair) for pair in pairs)]
     if finding := exchanged(pairs, wrong):
         return [finding]
-    found = {name: simple(exercise, pairs, name) for name in wrong}
+    found = {name: turned(pairs, name) or fitted(exercise, pairs, name) or moved(pairs, name) for name in wrong}
     if all(found.values()) and len(wrong) == 1:
         return [one for one in found.values() if one]
     changed = dict(reversed(list(matching(exercise, pairs, wrong))))
@@ -45,25 +45,20 @@ def diagnose(exercise: Exercise, pairs: Pairs) -> list[Finding]:
         mutant = changed.get(name, whole)
         if found[name] is None and mutant is not None and mutant.kind != LAST:
             found[name] = _of_mutant(mutant, name)
-        found[name] = found[name] or scaled(exercise, pairs, name) or pooled(exercise, pairs, name)
-        found[name] = found[name] or (_of_mutant(mutant, name) if mutant is not None else None)
+        found[name] = (
+            found[name]
+            or scaled(exercise, pairs, name)
+            or pooled(exercise, pairs, name)
+            or rounded(exercise, pairs, name)
+            or (_of_mutant(mutant, name) if mutant is not None else None)
+            or not_finite(pairs, name)
+        )
     return [one for one in found.values() if one is not None]
 
 
 def _differs(exercise: Exercise, name: str, example: Example, found: Any, right: Any) -> bool:
     scale = scale_of(exercise, example.args, name, right[name])
     return not is_close(found[name], right[name], scale, exercise.allowed)
-
-
-def simple(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
-    """Try what needs no derivation: rounding, NaN, layout; then the coefficients of the terms."""
-    return (
-        not_finite(pairs, name)
-        or rounded(exercise, pairs, name)
-        or turned(pairs, name)
-        or fitted(exercise, pairs, name)
-        or moved(pairs, name)
-    )
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------
@@ -138,18 +133,20 @@ def moved(pairs: Pairs, name: str) -> Finding | None:
 
 def matching(exercise: Exercise, pairs: Pairs, wrong: Sequence[str]) -> Iterator[tuple[str, Mutant]]:
     """Yield changes of the solution that give the learner's numbers: of all results (""), or of one by name."""
-    first, rest = pairs[:1], pairs[1:]
     seen: set[str] = set()
-    split = {label.partition(": "): call for label, call in exercise.mistakes.items()}
-    typical = ((Mutant(kind, words, 0, ""), call) for (kind, _, words), call in split.items())
-    by_rule = ((mutant, _made(mutant, exercise)) for mutant in mutants(exercise.source, exercise.name))
-    for mutant, call in itertools.chain(typical, by_rule):
-        if (values := _run(call, exercise, first)) is None:
-            continue
-        same = {name for name in pairs[0][2] if _matches(values, first, name)}
-        if not same.intersection(wrong) or (values := _run(call, exercise, rest)) is None:
-            continue
-        same = {name for name in same if _matches(values, rest, name)}
+    end = time.process_time() + SECONDS
+    # The input with the largest error first: most changes are ruled out by it.
+    order = sorted(pairs, key=lambda pair: -max(error_of(pair, name) for name in wrong))
+    for mutant, call in _changed_solutions(exercise):
+        if time.process_time() > end:
+            return
+        same = {*pairs[0][2]}
+        for pair in order:
+            if (values := _run(call, exercise, pair[0])) is None:
+                same = set()
+            same = {name for name in same if name in values and explains(values[name], pair, name)} if values else set()
+            if not same.intersection(wrong):
+                break
         if same == {*pairs[0][2]}:
             yield "", mutant
             return
@@ -158,30 +155,28 @@ def matching(exercise: Exercise, pairs: Pairs, wrong: Sequence[str]) -> Iterator
             yield name, mutant
 
 
-def _made(mutant: Mutant, exercise: Exercise) -> Any:
-    """Return the function of a changed solution; None if it does not even load."""
-    namespace: dict[str, Any] = {"__name__": "lab"}
-    try:
-        exec(compile(mutant.source, "<lab>", "exec"), namespace)
-    except Exception:
-        return None
-    return namespace.get(exercise.name)
+def _changed_solutions(exercise: Exercise) -> Iterator[tuple[Mutant, Any]]:
+    """Yield typical mistakes of the lab, then those made by rule, each with the function that makes it."""
+    for label, call in exercise.mistakes.items():
+        kind, _, words = label.partition(": ")
+        yield Mutant(kind, words, 0, ""), call
+    known: dict[str, Any] = {"__name__": "lab"}
+    exec(compile(exercise.context, "<lab>", "exec"), known)
+    for mutant in mutants(exercise.context, exercise.name):
+        namespace = dict(known)
+        try:
+            exec(compile(mutant.source, "<lab>", "exec"), namespace)
+        except Exception:  # a change that is no Python
+            continue
+        yield mutant, namespace[exercise.name]
 
 
-def _run(call: Any, exercise: Exercise, pairs: Pairs) -> list[dict[str, Array]] | None:
+def _run(call: Any, exercise: Exercise, example: Example) -> dict[str, Array] | None:
     try:
         with np.errstate(all="ignore"):
-            values = [call(*cast_floats(example.args, np.float64)) for example, _, _ in pairs]
-        return [results(value, exercise.returns) for value in values]
+            return results(call(*cast_floats(example.args, np.float64)), exercise.returns)
     except Exception:  # a change that does not run
         return None
-
-
-def _matches(values: list[dict[str, Array]], pairs: Pairs, name: str) -> bool:
-    for value, (_, found, _) in zip(values, pairs, strict=True):
-        if name not in value or not equal(value[name], found[name]):
-            return False
-    return True
 
 
 def _of_mutant(mutant: Mutant, name: str) -> Finding:
@@ -198,7 +193,8 @@ def repaired(exercise: Exercise, runner: Any, pairs: Pairs, ours: Sequence[str] 
     except SyntaxError:
         return None
     args = [example.args for example, _, _ in pairs[:3]]
-    outcomes = runner.run(exercise.name, args, ours=ours, programs=[one.source for one in tried])
+    programs = (f"{runner.source}\n\n{one.source}" for one in tried)
+    outcomes = runner.run(exercise.name, args, ours=ours, programs=programs)
     end = time.monotonic() + SECONDS
     for mutant, answers in zip(tried, outcomes, strict=False):
         if time.monotonic() > end:

@@ -34,8 +34,10 @@ from .trees import results
 
 FOLDER = Path(__file__).parent / "statements"
 ORDER = (
-    "softmax", "softmax_backward", "causal_mask", "attention", "attention_backward", "layer_norm_backward",
-    "cross_entropy_backward",
+    "softmax", "softmax_backward", "causal_mask", "attention", "attention_backward", "multi_head",
+    "multi_head_backward", "sinusoidal", "rotary", "rotary_backward", "layer_norm", "layer_norm_backward", "gelu",
+    "gelu_backward", "block", "block_backward", "cross_entropy", "cross_entropy_backward", "adam", "training_loop",
+    "kv_cache", "top_p", "beam_search", "logit_lens", "induction_head",
 )  # fmt: skip
 """Our labs in the order of the book."""
 
@@ -50,6 +52,8 @@ class Exercise:
     reference: Callable[..., Any]
     source: str
     """Text that defines the reference, imports and given functions included."""
+    context: str
+    """Text that defines all functions of the lab: it may call others."""
     example: Maker
     returns: tuple[str, ...]
     """The names of the results, in order."""
@@ -115,7 +119,7 @@ def read_lab(path: Path, address: str) -> Lab:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
         module = ModuleType(f"{__package__}.statements.{path.stem}")
-        module.__file__ = str(path)
+        module.__file__, module.__package__ = str(path), f"{__package__}.statements"
         exec(compile(tree, str(path), "exec"), vars(module))
     except Exception as error:
         raise DataError(f"{path} cannot be read as a lab: {type(error).__name__}: {first_line(error)}") from error
@@ -129,8 +133,12 @@ def read_lab(path: Path, address: str) -> Lab:
             raise DataError(f"{path} defines no function {name}", hint="define it, or name it in FILL_IN")
     others = {name: get_lab(name) for name in fill_in if name not in own}
     head, mark = _head(text, tree, module, own), f'LAB = "{address}"'
+    parts = [one.exercises[-1].source for one in others.values()] + [own[name] for name in fill_in if name in own]
+    context = "\n\n".join([head, *parts, ""])
     exercises = tuple(
-        others[name].exercises[-1] if name in others else _exercise(path, module, name, f"{head}\n\n{own[name]}\n")
+        others[name].exercises[-1]
+        if name in others
+        else _exercise(path, module, name, f"{head}\n\n{own[name]}\n", context)
         for name in fill_in
     )
     bodies = {name: own.get(name) or _own_text(others[name]) for name in fill_in}
@@ -142,7 +150,7 @@ def read_lab(path: Path, address: str) -> Lab:
     return Lab(path.stem, title, chapter[1] if chapter else "", statement, exercises, hints, solution, start, address)
 
 
-def _exercise(path: Path, module: ModuleType, name: str, source: str) -> Exercise:
+def _exercise(path: Path, module: ModuleType, name: str, source: str, context: str) -> Exercise:
     is_main = name == getattr(module, "FILL_IN", (path.stem,))[-1]
     makers = getattr(module, "EXAMPLES", {})
     maker = makers.get(name) or (getattr(module, "example", None) if is_main else None)
@@ -153,7 +161,7 @@ def _exercise(path: Path, module: ModuleType, name: str, source: str) -> Exercis
     terms = getattr(module, "TERMS", {})
     terms = terms.get(name, {}) if name in terms else terms if is_main else {}
     made = Exercise(
-        name, getattr(module, name), source, maker, tuple(derivation) or ("the result",), derivation, terms,
+        name, getattr(module, name), source, context, maker, tuple(derivation) or ("the result",), derivation, terms,
         getattr(module, "EDGES", {}) if is_main else {}, getattr(module, "MISTAKES", {}) if is_main else {},
     )  # fmt: skip
     return _checked(path, made)
@@ -202,7 +210,9 @@ def _top(name: str, title: str, statement: str, address: str) -> str:
 
 def _head(text: str, tree: ast.Module, module: ModuleType, own: dict[str, str]) -> str:
     """Return the imports of a lab's file, then what it gives."""
-    wanted = [_segment(text, node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    # Functions of other labs are to be filled in, not imported.
+    wanted = [_segment(text, node) for node in imports if not isinstance(node, ast.ImportFrom) or not node.level]
     constants = {
         target.id: _segment(text, node)
         for node in tree.body

@@ -28,32 +28,30 @@ class Mutant:
     """What the mistake is, as the end of the sentence "your result is what comes out …"."""
     line: int
     source: str
+    """The text of the function alone."""
 
 
 Change = tuple[str, str, ast.expr | ast.stmt | None]
 
 
 def mutants(source: str, function: str) -> Iterator[Mutant]:
-    """Yield copies of a source with one change inside a function of it, plain ones first."""
+    """Yield copies of a function of a source with one change in it, plain ones first."""
     tree = ast.parse(source)
     home = next((node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function), None)
     if home is None:
         return
-    found: list[tuple[int, Mutant]] = []
     names = sorted({node.id for node in ast.walk(home) if isinstance(node, ast.Name)} & _local_names(home))
-    for rank, rule in enumerate(RULES):
-        for field in _places(home):
-            for kind, words, new in rule(field.get(), names):
-                old = field.get()
-                field.put(new)
-                text = ast.unparse(ast.fix_missing_locations(tree))
-                field.put(old)
-                found.append((rank, Mutant(kind, words, getattr(old, "lineno", 0), text)))
-    seen = {ast.unparse(tree)}
-    for _, one in found:
-        if one.source not in seen:
-            seen.add(one.source)
-            yield one
+    seen = {ast.unparse(home)}
+    for rule in RULES:
+        for place in _places(home):
+            old = place.get()
+            for kind, words, new in list(rule(old, names)):
+                place.put(new)
+                text = ast.unparse(ast.fix_missing_locations(home))
+                place.put(old)
+                if text not in seen:
+                    seen.add(text)
+                    yield Mutant(kind, words, getattr(old, "lineno", 0), text)
 
 
 @dataclass
@@ -89,6 +87,9 @@ def _places(home: ast.FunctionDef) -> list[_Place]:
             for at, child in enumerate(many):
                 if isinstance(node, ast.Call) and at > 0 and field == "args" and _called(node) in TURNED:
                     continue
+                is_factor = isinstance(getattr(node, "op", None), ast.Mult | ast.Div)
+                if is_factor and isinstance(child, ast.Constant) and type(child.value) is int:
+                    continue  # not a place, which can be missed by one
                 if isinstance(child, ast.expr | ast.stmt):
                     is_text = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
                     if not is_text and not (isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)):
@@ -101,11 +102,12 @@ def _places(home: ast.FunctionDef) -> list[_Place]:
 
 
 def _names_axes(node: ast.AST, field: str) -> bool:
-    """Tell whether a field holds the number of an axis, which `axes` and `transposes` change as a whole."""
+    """Tell whether a field holds the number of an axis or a power, which other rules change as a whole."""
     is_keyword = isinstance(node, ast.keyword) and node.arg in ("axis", "keepdims", "axes")
     is_shape = isinstance(node, ast.Subscript) and field == "slice" and ast.unparse(node.value).endswith(".shape")
     is_turn = isinstance(node, ast.Call) and field == "args" and _called(node) in TURNED and not _is_function(node)
-    return is_keyword or is_shape or is_turn
+    is_power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and isinstance(node.right, ast.Constant)
+    return is_keyword or is_shape or is_turn or (is_power and field == "right")
 
 
 def _local_names(home: ast.FunctionDef) -> set[str]:
@@ -260,7 +262,7 @@ def factors(node: ast.AST, _: list[str]) -> Iterator[Change]:
         yield "wrong factor", f"without the power in {_said(node)}", node.left
         yield "wrong sign", f"with the other sign in the power {_said(node)}", _negative_power(node)
     if isinstance(node, ast.Constant) and type(node.value) is float:
-        for factor in (2.0, 0.5):
+        for factor in (2.0, 0.5, 10.0, 0.1):
             yield "wrong factor", f"with {node.value * factor:g} for {node.value:g}", ast.Constant(node.value * factor)
     if isinstance(node, ast.Call) and _called(node) in ("sum", "mean"):
         changed = copy.deepcopy(node)

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -71,7 +71,7 @@ class Sandbox:
         self.stop()
 
     def run(
-        self, function: str, examples: Sequence[Any], *, ours: Sequence[str] = (), programs: Sequence[str] | None = None
+        self, function: str, examples: Sequence[Any], *, ours: Sequence[str] = (), programs: Iterable[str] | None = None
     ) -> Iterator[list[Outcome]]:
         """Yield the outcomes of every program: the learner's file, or `programs` instead, then `ours` on top.
 
@@ -216,7 +216,7 @@ class Local:
             self.source = ""
 
     def run(
-        self, function: str, examples: Sequence[Any], *, ours: Sequence[str] = (), programs: Sequence[str] | None = None
+        self, function: str, examples: Sequence[Any], *, ours: Sequence[str] = (), programs: Iterable[str] | None = None
     ) -> Iterator[list[Outcome]]:
         """Yield the outcomes of the function, or of `programs` that define another one of its name."""
         known = dict(getattr(self.function, "__globals__", {}))

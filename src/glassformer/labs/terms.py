@@ -16,6 +16,8 @@ from .lab import Exercise, signature
 
 EXACT = 1e-6
 """A fit or a match counts if what remains is below this, relative to the largest number in play."""
+EXPLAINED = 1e-3
+"""A mistake is believed if it leaves less than this part of the error unexplained."""
 ROUND = 1e-4
 """Coefficients are read as a simple number if they are this near to one."""
 SIMPLE = {0.0: "0", 1.0: "1", -1.0: "−1", 0.5: "½", 2.0: "2", -0.5: "−½", -2.0: "−2", 3.0: "3", 0.25: "¼", 4.0: "4"}
@@ -30,13 +32,30 @@ def equal(a: Array, b: Array) -> bool:
     return is_close(a, b, scale, EXACT)
 
 
+def error_of(pair: Any, name: str) -> float:
+    """Return how far a result is off, where both are finite."""
+    _, found, right = pair
+    with np.errstate(all="ignore"):
+        error = np.abs(found[name].astype(np.float64) - right[name].astype(np.float64))
+    return float(error[np.isfinite(error)].max(initial=0.0))
+
+
+def explains(value: Array, pair: Any, name: str) -> bool:
+    """Tell whether a changed solution gives the learner's result, and not merely one that is nearly as good."""
+    _, found, right = pair
+    if value.dtype.kind in "biu" and right[name].dtype.kind in "biu":
+        return value.shape == found[name].shape and bool(np.array_equal(value, found[name]))
+    size = float(np.abs(right[name][np.isfinite(right[name])]).max(initial=0.0)) or 1.0
+    return is_close(found[name], value, 1.0, max(EXPLAINED * error_of(pair, name), 1e-9 * size))
+
+
 def fitted(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
     """Write the result as a sum of the derivation's terms; read what is missing, turned or scaled."""
     if pairs[0][2][name].dtype.kind != "f":
         return None
     terms = _terms_of(exercise, name)
     columns, answer = _stacked(terms, pairs, name)
-    solved = _solve(columns, answer)
+    solved = _solve(columns, answer, max(error_of(pair, name) for pair in pairs))
     if solved is None:
         return None
     labels = list(terms)
@@ -83,7 +102,7 @@ def _stacked(terms: Mapping[str, Any], pairs: Pairs, name: str) -> tuple[Array, 
     return np.concatenate(rows).astype(np.float64), np.concatenate(answers).astype(np.float64)
 
 
-def _solve(columns: Array, answer: Array) -> Array | None:
+def _solve(columns: Array, answer: Array, error: float = np.inf) -> Array | None:
     """Return the coefficients of the columns if they give the answer exactly and no others do."""
     usable = np.isfinite(columns).all(axis=-1) & np.isfinite(answer)
     columns, answer = columns[usable], answer[usable]
@@ -94,7 +113,7 @@ def _solve(columns: Array, answer: Array) -> Array | None:
         return None
     solution, _, rank, _ = np.linalg.lstsq(columns / size, answer, rcond=1e-9)
     left = np.abs(columns / size @ solution - answer).max()
-    if rank < columns.shape[1] or left > EXACT * max(np.abs(answer).max(), 1e-3):
+    if rank < columns.shape[1] or left > min(EXACT * max(np.abs(answer).max(), 1e-3), EXPLAINED * error):
         return None
     return np.asarray(solution / size)
 
@@ -114,7 +133,7 @@ def scaled(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
     solved, sizes = [], []
     for pair in pairs:
         columns, answer = _stacked(terms, [pair], name)
-        if (one := _solve(columns, answer)) is not None:
+        if (one := _solve(columns, answer, error_of(pair, name) or np.inf)) is not None:
             solved.append(one)
             sizes.append(pair[0].sizes)
     if len(solved) < 3:
@@ -168,7 +187,7 @@ def pooled(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
         for power, text in ((1, f"× {label}"), (-1, f"÷ {label}"), (2, f"× {label}²"), (-2, f"÷ {label}²")):
             with np.errstate(all="ignore"):
                 product = [right[name] * value**power for (_, _, right), value in zip(pairs, values, strict=True)]
-            if all(equal(found[name], p) for (_, found, _), p in zip(pairs, product, strict=True)):
+            if label != "1" and all(explains(p, pair, name) for pair, p in zip(pairs, product, strict=True)):
                 return Finding(
                     "wrong factor", f"{name} is multiplied once too often, or too seldom: {text}", result=name
                 )

@@ -1,0 +1,1 @@
+"""Our labs, one file each: statement, solution, terms, typical mistakes and hints."""
