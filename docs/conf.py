@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 project = "Glassformer"
 author = "The Glassformer developers"
 version = release = importlib.metadata.version("glassformer")
-extensions = ["myst_nb", "sphinx.ext.autodoc", "notebooks", "reference"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "live_figures", "notebooks", "reference"]
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**", "examples/*.ipynb"]
 exclude_patterns = ["**/.ipynb_checkpoints"]
@@ -23,6 +23,7 @@ nb_execution_timeout = 600
 nb_merge_streams = True  # what a cell prints is one block
 nb_execution_excludepatterns = ["examples/*"]  # needs published models
 nb_execution_raise_on_error = True
+nb_output_stderr = "remove"  # progress
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 4
 
@@ -41,6 +42,7 @@ html_css_files = ["site.css"]
 html_extra_path = ["_static/index.html"]
 html_math_renderer = "mathml"
 html_show_sourcelink = False
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "show_toc_level": 2,
     "home_page_in_toc": True,

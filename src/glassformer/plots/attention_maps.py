@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ MOST_DOTS = 64
 """Cells on a side of the maps of a grid; of longer sequences, a cell is the largest weight of several tokens."""
 WIDE, HIGH = 9.6, 5.9
 """Inches that all maps of a figure take together."""
+LETTERS = 15
+"""Letters of a map's title in an inch: longer titles go on in a second line."""
 QUERY, KEY = "query (looks)", "key (is looked at)"
 
 
@@ -59,7 +62,7 @@ def attention_heads(
     masked = np.ma.masked_array(np.asarray(weights, dtype=np.float64), mask=_mask(np.shape(weights), allowed))
     for head, ax in enumerate(axes):
         image = _map(ax, masked[head], queries, keys, scale, layout)
-        ax.set_title(names[head], fontsize=9, pad=3)
+        ax.set_title(fill(names[head], max(int(layout.width * LETTERS), 8)), fontsize=9, pad=3)
         _label_outer(ax, head, shown, layout.columns)
     _color_bar(figure, axes, image, scale, float(np.max(weights[:shown])))
     more = f" ({names[0]} to {names[shown - 1]} of {len(weights)})" if shown < len(weights) else ""

@@ -1,0 +1,143 @@
+"""Look at a built site in a real browser: `python docs/check_site.py build/docs [part of an address …]`.
+
+Every link leads to a page and a place in it. Every page, light and dark, loads without an error and without a request
+that leaves the machine, and passes axe without serious findings. No page is wider than a telephone.
+"""
+
+import contextlib
+import functools
+import http.server
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+OVERFLOW = """() => document.documentElement.scrollWidth <= innerWidth ? "" : [...document.querySelectorAll("main *")]
+  .filter((one) => one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 80))[0]"""
+AXE = """async (rules) => (await axe.run(document, {resultTypes: ["violations"], iframes: false, ...rules})).violations
+  .filter((one) => ["serious", "critical"].includes(one.impact))
+  .map((one) => `${one.id}: ${one.nodes.length} times, first ${one.nodes[0].html.slice(0, 160)}`)"""
+COLORS = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
+"""What the theme changes."""
+
+
+class Page(HTMLParser):
+    """What a page links to, and the places in it that others can link to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.places: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.places |= {value for name in ("id", "name") if (value := values.get(name))}
+        self.links += [value for name in ("href", "src") if (value := values.get(name)) and tag != "base"]
+
+
+def broken_links(root: Path, pages: list[Path]) -> Iterator[str]:
+    """Yield links within the site that lead nowhere."""
+    read = functools.cache(Page)
+    for path in pages:
+        for link in sorted({*read(path).links}):
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = target / "index.html" if target.is_dir() else target
+            if not target.is_file():
+                yield f"{path.relative_to(root)}: {link} leads nowhere"
+            elif parts.fragment and target.suffix == ".html" and unquote(parts.fragment) not in read(target).places:
+                yield f"{path.relative_to(root)}: {link} is no place of {target.name}"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serve files without a line for each."""
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Any]:
+    """Start a browser that finds no other machine."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        program = next(filter(None, map(shutil.which, BROWSERS)), None)
+        started = play.chromium.launch(executable_path=program, args=[OFFLINE])
+        yield started
+        started.close()
+
+
+def seen_troubles(root: Path, pages: list[Path]) -> Iterator[str]:
+    """Yield what a browser finds wrong with the pages."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(root)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    home = f"http://127.0.0.1:{server.server_port}/"
+    found: list[str] = []
+    with browser() as started:
+        tab = started.new_page(viewport=WIDE)
+        tab.on("pageerror", lambda error: found.append(f"error: {error}"))
+        tab.on("console", lambda message: found.append(message.text) if message.type == "error" else None)
+        tab.on("request", lambda asked: found.append(f"asks {asked.url}") if is_elsewhere(asked.url, home) else None)
+        for number, path in enumerate(pages, 1):
+            name = path.relative_to(root).as_posix()
+            print(f"{number}/{len(pages)} {name}", file=sys.stderr)
+            for scheme in ("light", "dark"):
+                found.clear()
+                look_at(tab, home + name, scheme, found)
+                yield from (f"{name} ({scheme}): {trouble}" for trouble in found)
+    server.shutdown()
+
+
+def is_elsewhere(url: str, home: str) -> bool:
+    return not url.startswith((home, "data:", "blob:", "about:"))
+
+
+def look_at(tab: Any, address: str, scheme: str, found: list[str]) -> None:
+    """Load a page as a reader with this theme would, and add what is wrong with it."""
+    from axe_playwright_python.base import AXE_SCRIPT
+
+    tab.emulate_media(color_scheme=scheme)
+    tab.set_viewport_size(WIDE)
+    tab.goto(address, wait_until="load")
+    tab.evaluate(AXE_SCRIPT)
+    found += tab.evaluate(AXE, {} if scheme == "light" else COLORS)
+    if scheme == "light":
+        tab.set_viewport_size(NARROW)
+        found += [f"is wider than {NARROW['width']} px: {over}" for over in [tab.evaluate(OVERFLOW)] if over]
+
+
+def search_finds(root: Path) -> Iterator[str]:
+    """Yield a trouble if the search, which needs no server, finds nothing."""
+    with browser() as started:
+        tab = started.new_page()
+        tab.goto((root / "search.html").as_uri() + "?q=softmax")
+        try:
+            tab.wait_for_selector("#search-results li a", timeout=60_000)
+        except Exception:
+            yield "search.html: finds nothing for softmax"
+
+
+def main() -> None:
+    """Check the site in the first argument, or its pages whose address has one of the others in it."""
+    root, chosen = Path(sys.argv[1]).resolve(), sys.argv[2:]
+    pages = sorted(path for path in root.rglob("*.html") if "_static" not in path.parts and "-live-" not in path.name)
+    pages.remove(root / "index.html")  # leads on at once
+    seen = [path for path in pages if not chosen or any(part in path.as_posix() for part in chosen)]
+    troubles = [*broken_links(root, pages), *seen_troubles(root, seen), *search_finds(root)]
+    print(*troubles, f"{len(seen)} pages seen, {len(troubles)} troubles", sep="\n")
+    sys.exit(bool(troubles))
+
+
+if __name__ == "__main__":
+    main()
