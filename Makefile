@@ -72,8 +72,11 @@ lint: $(LINT) ## Lint, check the format and the types
 structure: $(DEV) ## Check the direction of imports and the lengths of files
 	$(BIN)/python -m pytest -q tests/test_structure.py
 
-docs: $(DOCS) ## Build the documentation as a site; its pages run, and are built again where they have changed
-	$(BIN)/python -m sphinx -W --keep-going -q -c docs . build/docs
+docs: $(DOCS) ## Build the documentation as a site, and look at it; pages that have changed run, the others are kept
+	@for name in smollm2 minilm; do $(BIN)/glassformer pull $$name >/dev/null; done
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs -d build/doctrees . build/docs
+	@if $(HAS_BROWSER); then $(BIN)/python docs/check_site.py build/docs $(ARGS); \
+		else echo "There is no chromium: the pages are not looked at"; fi
 	@echo "Open build/docs/index.html"
 
 campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--quick: two), and count what is lost

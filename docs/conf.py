@@ -13,9 +13,10 @@ author = "The Glassformer developers"
 version = release = importlib.metadata.version("glassformer")
 extensions = ["myst_nb", "sphinx.ext.autodoc", "live_figures", "notebooks", "reference"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/**", "examples/*.ipynb"]
-exclude_patterns = ["**/.ipynb_checkpoints"]
-suppress_warnings = ["toc.not_included"]  # README.md is for readers of the repository; tests compare both lists
+# The README files are for readers of the repository; tests compare their lists with the site's.
+include_patterns = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**", "examples/*.ipynb"]
+exclude_patterns = ["**/.ipynb_checkpoints", "docs/README.md", "docs/_extensions"]
+suppress_warnings = ["toc.not_included"]
 
 # Pages run when they are built; what has not changed is taken from the cache.
 nb_execution_mode = "cache"
@@ -24,7 +25,7 @@ nb_merge_streams = True  # what a cell prints is one block
 nb_execution_excludepatterns = ["examples/*"]  # needs published models
 nb_execution_raise_on_error = True
 nb_output_stderr = "remove"  # progress
-myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 
 # Signatures as the source has them, one argument a line where they are long.
@@ -39,6 +40,8 @@ html_theme = "sphinx_book_theme"
 html_title = "Glassformer"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+html_favicon = "../src/glassformer/web/page/icon.svg"
 html_extra_path = ["_static/index.html"]
 html_math_renderer = "mathml"
 html_show_sourcelink = False

@@ -67,6 +67,7 @@ def test_full_and_causal_stand_side_by_side(rng):
     assert len(causal.texts) == 6
     assert full.get_title().startswith("full")
     assert causal.get_title().startswith("causal")
+    assert max(len(line) for ax in (full, causal) for line in ax.get_title().split("\n")) < 25, "titles overlap"
 
 
 def test_panels_can_be_named(rng):
