@@ -6,7 +6,6 @@ The museum shows some of them, and the tests try all. A table in `planted/` hold
 
 import ast
 import gc
-import inspect
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -91,9 +90,10 @@ def swap(path: Path, text: str, loaded: Functions | None = None) -> list[tuple[F
 
 def forget() -> None:
     """Drop what functions of the mathematics remember of earlier calls, such as masks."""
-    folders = tuple(str(PACKAGE / name) for name in ("ops", "layers", "models"))
+    package = __name__.partition(".")[0]
+    rooms = tuple(f"{package}.{room}" for room in ("ops", "layers", "models"))
     for one in objects():
-        if type(one) is _lru_cache_wrapper and inspect.unwrap(one).__code__.co_filename.startswith(folders):
+        if type(one) is _lru_cache_wrapper and str(getattr(one, "__module__", "")).startswith(rooms):
             one.cache_clear()
 
 
