@@ -18,6 +18,7 @@ from test_docs import site_extension
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "derivations"
 CHAPTERS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER.parent / "book").glob("*.md"))}
+GUIDES = [path for path in sorted((FOLDER.parent / "guides").glob("*.md")) if "{code-cell}" in path.read_text("utf-8")]
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md")) if path.stem != "README"}
 
 
@@ -51,7 +52,7 @@ def run_glued(text: str) -> dict[str, object]:
             patch.setattr(gf, "pull", places.__getitem__)
             patch.setattr(registry, "resolve", places.get)
         patch.setitem(sys.modules, "myst_nb", glue)
-        assert run_cells(text, {}) > 5
+        assert run_cells(text, {}) > 4
     return values
 
 
@@ -60,6 +61,11 @@ def test_the_cells_of_a_chapter_run(name):
     values = run_glued(CHAPTERS[name])
     assert {*values} == {*re.findall(r"\{glue:text\}`([^`:]+)", CHAPTERS[name])}
     assert CHAPTERS[name].count("<summary>Solution</summary>") == 3
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda path: path.stem)
+def test_the_cells_of_a_guide_run(page):
+    run_glued(page.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", PAGES)
