@@ -113,7 +113,7 @@ function drawDetail(place, found, whats, wide) {
   const large = (one, what, title) => heat({ ...one, what, at: one.shape.slice(0, -2).map(() => 0), ...page.labelsFor(one), large: true, most: 40, size: Math.min(900, wide - 40), title,
     onpick: (index) => openCard({ name: one.name, index, gradient: what === "gradient" }) });
   const made = page.run.parameters.filter((one) => station.layers.some((layer) => one.name.startsWith(`${layer}.`)));
-  if (station.off.length) place.append(make("div", { class: "row" }, station.off.map(({ title, changes }) => button(areMade(changes) ? `Switch ${title} on again` : `What happens without ${title}?`, () => toggleChanges(changes), { ...live, "aria-pressed": String(areMade(changes)), "data-key": title }))));
+  if (station.off.length && !kept) place.append(make("div", { class: "row" }, station.off.map(({ title, changes }) => button(areMade(changes) ? `Switch ${title} on again` : `What happens without ${title}?`, () => toggleChanges(changes), { "aria-pressed": String(areMade(changes)), "data-key": title }))));
   place.append(make("div", { class: "pair" }, whats.map((what) => large(tensor, what, `${what === "value" ? "" : `${what} of `}${zoom}`))));
   if (made.length) place.append(make("details", { open: look("scene").made === true, ontoggle: (event) => { look("scene", { made: event.target.open }); if (event.target.open && event.target.childElementCount === 1) event.target.append(make("div", { class: "pair" }, made.map((one) => whats.map((what) => large(one, what, `${what === "value" ? "" : `${what} of `}${one.name}`))).flat())); } },
     make("summary", {}, `The weights that made it: ${made.map((one) => one.name).join(", ")}`)));

@@ -3,7 +3,7 @@
 import { openCard } from "./card.js";
 import { button, fill, make, short, spoken } from "./dom.js";
 import { heat } from "./heat.js";
-import { live } from "./kept.js";
+import { kept } from "./kept.js";
 import { page } from "./page.js";
 import { ask, tile } from "./server.js";
 import { look, runState, state } from "./state.js";
@@ -83,7 +83,7 @@ function headMap(own, what, step, [title, under]) {
   });
   Object.assign(map, { what, step });
   map.own.canvas.dataset.key = `${what} ${step}`;
-  if (step === "weights" && what === "value" && !live.disabled) dragging(own, map);
+  if (step === "weights" && what === "value" && !kept) dragging(own, map);
   return map;
 }
 
@@ -99,7 +99,7 @@ function pointAt(own, cell) {
   if (own.held) return;
   const at = cell ?? own.cell;
   for (const map of own.maps) map.mark(at && [at[0] - own.windows.query[0], at[1] - own.windows.key[0]]);
-  fill(own.said, at ? sentence(own, at) : "Point at a cell. Click it for its card; drag a weight up or down to change it, or choose it with the arrows and type a number.");
+  fill(own.said, at ? sentence(own, at) : `Point at a cell. Click it for its card${kept ? "" : "; drag a weight up or down to change it, or choose it with the arrows and type a number"}.`);
 }
 
 function sentence(own, at) {
@@ -123,15 +123,15 @@ function choose(own, cell) {
   if (cell) look("scene", { cell });
   pointAt(own, cell);
   const { kind, name, head } = own;
-  if (!cell || own.whats[0] !== "value") { fill(own.tools); return; }
+  if (!cell || kept || own.whats[0] !== "value") { fill(own.tools); return; }
   const [query, key] = cell;
   const isOff = isMasked(own, cell);
   const flip = oneChange("put", `${name}.attend.mask`, { head, position: query, key }, isOff ? 1 : 0);
-  own.field = make("input", { type: "number", min: "0", max: "1", step: "0.05", value: String(Number(numberAt(own, "value", "weights", cell).toPrecision(3))), "data-key": "weight", ...live, onkeydown: (event) => { if (event.key === "Enter") putWeight(own); } });
-  own.slider = make("input", { type: "range", min: "0", max: "1", step: "0.01", value: own.field.value, "aria-label": "Weight, by dragging", ...live, oninput: () => preview(own, Number(own.slider.value)), onpointerup: () => putWeight(own) });
-  own.shares = make("input", { type: "checkbox", checked: look("scene").shares !== false, ...live, onchange: () => look("scene", { shares: own.shares.checked }) });
-  fill(own.tools, make("label", { class: "narrow" }, "Weight", own.field), own.slider, make("label", { class: "check" }, own.shares, "the rest of the row shares what is left"), button("Put it there", () => putWeight(own), { class: "main", ...live }),
-    button(`${isOff ? "Allow" : "Forbid"} “${spoken(kind.queries[query])}” to look at “${spoken(kind.keys[key])}”`, () => tryChanges([flip]), { ...live, "data-key": "mask" }));
+  own.field = make("input", { type: "number", min: "0", max: "1", step: "0.05", value: String(Number(numberAt(own, "value", "weights", cell).toPrecision(3))), "data-key": "weight", onkeydown: (event) => { if (event.key === "Enter") putWeight(own); } });
+  own.slider = make("input", { type: "range", min: "0", max: "1", step: "0.01", value: own.field.value, "aria-label": "Weight, by dragging", oninput: () => preview(own, Number(own.slider.value)), onpointerup: () => putWeight(own) });
+  own.shares = make("input", { type: "checkbox", checked: look("scene").shares !== false, onchange: () => look("scene", { shares: own.shares.checked }) });
+  fill(own.tools, make("label", { class: "narrow" }, "Weight", own.field), own.slider, make("label", { class: "check" }, own.shares, "the rest of the row shares what is left"), button("Put it there", () => putWeight(own), { class: "main" }),
+    button(`${isOff ? "Allow" : "Forbid"} “${spoken(kind.queries[query])}” to look at “${spoken(kind.keys[key])}”`, () => tryChanges([flip]), { "data-key": "mask" }));
 }
 
 // Put a weight at the chosen cell, in the place of one that was put there before; the others of its row are scaled so that it sums to 1.

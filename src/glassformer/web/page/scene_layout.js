@@ -37,6 +37,7 @@ function placeAll(part, { words, lanes, open, attention, hasAnswers, wide, isTig
   const gap = GAP[isTight ? 0 : 1];
   const own = { x: label + gap + 8, gap, count: words.length, lane, label, lanes, top: TOP, tall, sizes, keysOf: part.tokens, stations: [], closed: [], frames: [], arcs: [] };
   for (const station of part.start) put(own, station, strip);
+  own.x += Math.max(0, (72 - strip) / 2 - gap); // the word “embedding” ends before the block begins
   const block = part.blocks[open];
   close(own, part.blocks, 0, block ? open : part.blocks.length);
   if (block) {

@@ -3,7 +3,7 @@
 import { percent } from "./bars.js";
 import { openCard } from "./card.js";
 import { button, exact, fill, make, short, visible, whole } from "./dom.js";
-import { live } from "./kept.js";
+import { kept } from "./kept.js";
 import { answersTall, sceneAnswers } from "./scene_answers.js";
 import { tokenEditor } from "./scene_edit.js";
 import { drawLines, drawRibbons } from "./scene_flow.js";
@@ -183,7 +183,7 @@ export class StackPicture {
     for (const one of this.tokens) one.setAttribute("aria-pressed", String(one === token && isOn));
     this.light(this.pinned);
     this.pop?.remove();
-    if (!isOn || live.disabled || this.page.info.reads === false || lane < this.ahead) return;
+    if (!isOn || kept || this.page.info.reads === false || lane < this.ahead) return;
     const row = lane - this.plan.lanes[0];
     const close = () => { this.pop?.remove(); token.focus(); };
     this.pop = tokenEditor(this.part.tokens, this.part.start[0].name, lane - this.ahead, { left: `${this.plan.label + 4}px`, top: `${this.plan.top + (row + 1) * this.plan.lane + 4}px` }, close);
@@ -202,7 +202,7 @@ export class StackPicture {
     const kind = station.part === "cross_attention" ? "cross" : this.key;
     ask("heads", { state: runState(), kind, layer: this.open }).then(({ words }) => small.forEach((one, head) => { one.lastChild.textContent = words[head]; one.title = `head ${head}: ${words[head]}`; })).catch(() => {});
     return make("div", { class: "scene-cards" }, make("div", { class: "scene-hand", role: "group", "aria-label": `Heads of block ${this.open}` }, small),
-      make("div", { class: "row" }, button(isOff ? `Switch head ${this.head} on again` : `What happens without head ${this.head}?`, () => toggleChanges([off]), { ...live, "aria-pressed": String(isOff), "data-key": `off ${this.key}` }),
+      make("div", { class: "row" }, kept ? null : button(isOff ? `Switch head ${this.head} on again` : `What happens without head ${this.head}?`, () => toggleChanges([off]), { "aria-pressed": String(isOff), "data-key": `off ${this.key}` }),
         button(`Head ${this.head} in full`, () => zoomTo(station.name), { "aria-pressed": String(look("scene").zoom === station.name), "data-key": `zoom ${this.key}` })),
       this.part.blocks.length > 1 ? this.allHeads(station) : null);
   }
