@@ -45,6 +45,7 @@ EXEMPT = {"__init__", "__main__"}
 # Units that may import third-party packages when they are loaded. `import glassformer` loads none of them.
 MAY_IMPORT_OTHERS = {
     "cli", "progress", "plots", "web", "engines", "cluster", "mesh", "weights", "text", "data", "training", "runs",
+    "labs",
 }  # fmt: skip
 
 # The mathematics does not know who executes it, not even in its comments.

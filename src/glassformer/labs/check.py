@@ -259,7 +259,7 @@ def _argument_names(function: Callable[..., Any], args: Sequence[Any]) -> list[s
 
 def check_exercise(exercise: Exercise, runner: Any, *, ours: Sequence[str] = (), has_single: bool = True) -> Verdict:
     """Run a learner's function on random examples and judge it; `ours` takes the place of its other functions."""
-    doubles = examples(exercise.example, RANDOM)
+    doubles = examples(exercise.example, RANDOM if has_single else DIAGNOSED)
     singles = examples(exercise.example, RANDOM // 2, seed=1, dtype=np.float32) if has_single else []
     edges = [Example(maker, Draw(np.random.default_rng(4))) for maker in exercise.edges.values()]
     tried = [*doubles, *singles, *edges]

@@ -21,7 +21,7 @@ from .mutants import Mutant, mutants
 from .terms import Pairs, equal, error_of, explains, fitted, pooled, scaled
 from .trees import cast_floats, results
 
-SECONDS = 1.0
+SECONDS = 0.8
 """How long changes of the learner's file are tried."""
 LAST = "wrong variable"
 """The kind of change that is believed only if nothing else explains the numbers: there are so many of it."""
@@ -190,7 +190,7 @@ def repaired(exercise: Exercise, runner: Any, pairs: Pairs, ours: Sequence[str] 
     """Change one place of the learner's own file; one that makes it right names the line and the mistake."""
     try:
         tried = list(mutants(runner.source, _defined(runner, exercise)))
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     args = [example.args for example, _, _ in pairs[:3]]
     programs = (f"{runner.source}\n\n{one.source}" for one in tried)

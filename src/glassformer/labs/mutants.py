@@ -43,6 +43,8 @@ def mutants(source: str, function: str) -> Iterator[Mutant]:
     names = sorted({node.id for node in ast.walk(home) if isinstance(node, ast.Name)} & _local_names(home))
     seen = {ast.unparse(home)}
     for rule in RULES:
+        if rule is masks:  # after one axis, all of them
+            yield from _all_axes(home)
         for place in _places(home):
             old = place.get()
             for kind, words, new in list(rule(old, names)):
@@ -52,6 +54,19 @@ def mutants(source: str, function: str) -> Iterator[Mutant]:
                 if text not in seen:
                     seen.add(text)
                     yield Mutant(kind, words, getattr(old, "lineno", 0), text)
+
+
+def _all_axes(home: ast.FunctionDef) -> Iterator[Mutant]:
+    """Yield copies in which all sums, means and maxima run over other axes than the last."""
+    for new in ("None", "-2", "0", "(-2, -1)"):
+        changed = copy.deepcopy(home)
+        found = [node for node in ast.walk(changed) if isinstance(node, ast.keyword) and node.arg == "axis"]
+        for keyword in found:
+            keyword.value = ast.parse(new, mode="eval").body
+        words = "over everything at once" if new == "None" else f"over axis {new}"
+        if len(found) > 1:
+            text = ast.unparse(ast.fix_missing_locations(changed))
+            yield Mutant("wrong axis", f"when all sums, means and maxima run {words}", home.lineno, text)
 
 
 @dataclass

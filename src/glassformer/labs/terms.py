@@ -178,8 +178,12 @@ def pooled(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
     if pairs[0][2][name].dtype.kind != "f":
         return None
     for label, values in _pool(exercise, pairs, name):
-        extra = [found[name] - right[name] for _, found, right in pairs]
         columns = np.concatenate([v.ravel() for v in values])[:, None]
+        plain = _solve(columns, np.concatenate([found[name].ravel() for _, found, _ in pairs]))
+        if plain is not None and label not in ("1", name):
+            words = f"{name} is nothing but {_number(float(plain[0]))} · {label}: all else is missing"
+            return Finding("missing term", words, f"over {len(pairs)} random inputs", result=name)
+        extra = [found[name] - right[name] for _, found, right in pairs]
         solved = _solve(columns, np.concatenate([e.ravel() for e in extra]))
         if solved is not None and abs(solved[0]) > ROUND:
             words = f"{name} has a term too many: {_number(float(solved[0]))} · {label}"

@@ -1,0 +1,90 @@
+"""A learner's file runs in a process of its own: whatever it does is a message, and stays in its folder."""
+
+import os
+import re
+import textwrap
+
+import pytest
+
+from glassformer.errors import DataError
+from glassformer.labs import check_file
+from glassformer.labs.check import read_source
+
+RIGHT = "return y * (dy - (dy * y).sum(-1, keepdims=True))"
+HOSTILE = {
+    "while True: pass": ("too slow", "did not finish within"),
+    "import os; os._exit(3)": ("ended", "ended the process with status 3"),
+    "import sys; sys.exit()": ("ended", "leaves the program"),
+    "return np.ones((1 << 20, 1 << 20))": ("too much memory", "more memory than a lab may have"),
+    "import os; os.fork()": ("raised", "os.fork is refused"),
+    "import os; os.system('true')": ("raised", "os.system is refused"),
+    "import subprocess": ("raised", "importing subprocess is refused"),
+    "import ctypes": ("raised", "importing ctypes is refused"),
+    "import socket": ("raised", "importing socket is refused"),
+    "import os; os.kill(os.getppid(), 9)": ("raised", "os.kill is refused"),
+    "open(OUTSIDE, 'w')": ("raised", "writing .* is refused"),
+    "np.save(OUTSIDE, dy)": ("raised", "writing .* is refused"),
+    "import os; os.mkfifo(OUTSIDE)": ("raised", "no attribute 'mkfifo'"),
+    "open('/etc/passwd')": ("raised", "reading /etc/passwd is refused"),
+    "import os; [os.write(f, b'x' * 99) for f in range(3, 30) if writable(f)]": ("ended", "wrote into the channel"),
+    "open('a', 'w').write('x' * (1 << 22))": ("raised", "File too large"),
+    "return np.array([object()])": ("wrong result", "dtype object"),
+    "return None": ("wrong result", "returns None"),
+    "import not_there": ("raised", "No module named 'not_there'"),
+}
+WRITABLE = """
+def writable(file):
+    import os
+    try:
+        return os.write(file, b"") == 0
+    except OSError:
+        return False
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Write a file that solves softmax_backward with a line of code."""
+
+    def write(line, top=""):
+        path = tmp_path / "softmax_backward.py"
+        lines = [top, "import numpy as np", WRITABLE, "def softmax_backward(dy, y):", textwrap.indent(line, "    ")]
+        path.write_text("\n".join(lines), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("line", HOSTILE)
+def test_whatever_a_file_does_is_a_message(line, written, tmp_path):
+    outside = tmp_path / "outside"
+    path = written(line.replace("OUTSIDE", repr(str(outside))))
+    verdict = check_file(path, seconds=1.5 if "while" in line else 20)
+    kind, words = HOSTILE[line]
+    assert not verdict.ok
+    assert verdict.kind == kind, repr(verdict)
+    assert re.search(words, verdict.findings[0].words)
+    assert not outside.exists()
+    assert os.listdir(tmp_path) == ["softmax_backward.py"]
+
+
+def test_a_right_file_is_right_and_its_output_is_shown(written):
+    verdict = check_file(written(f"print('hello')\n{RIGHT}"))
+    assert verdict.ok
+    assert verdict.printed.startswith("hello\n")
+
+
+def test_a_file_that_is_not_python_is_a_message(written):
+    verdict = check_file(written("pass", top="def ("), "softmax_backward")
+    assert verdict.kind == "raised"
+    assert "the file is not Python" in verdict.findings[0].words
+    assert check_file(written("pass", top="\0"), "softmax_backward").kind == "raised"
+
+
+def test_a_notebook_is_read_without_its_calls(tmp_path):
+    path = tmp_path / "a.ipynb"
+    path.write_text('{"cells": [{"cell_type": "code", "source": ["%matplotlib inline\\n", "x = 1\\n", "print(x)"]}]}')
+    assert read_source(path) == "x = 1"
+    path.write_text("{}")
+    with pytest.raises(DataError, match="is no notebook"):
+        read_source(path)
