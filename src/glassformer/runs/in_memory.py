@@ -55,6 +55,9 @@ class MemoryRun(TrainingRun):
     def save(self, state: TrainingState) -> None:
         """Do nothing: the session holds the state."""
 
+    def save_parts(self, parts: Any, state: TrainingState) -> None:
+        """Do nothing: the session holds the state, wherever its parts lie."""
+
     def save_best(self, state: TrainingState) -> None:
         """Remember the parameters that count as the best so far, in memory that no later step writes to."""
         self.kept[BEST] = tree_map(np.array, final_params(state, self.recipe))

@@ -224,6 +224,10 @@ class TrainingRun:
         """Write the latest state."""
         self.save_as(self.folder, LATEST, state)
 
+    def save_parts(self, parts: Any, state: TrainingState) -> None:
+        """Write the latest state in parts, this process those of its own devices (`Trainer.parts`)."""
+        parts.save(self.folder, state)
+
     def save_as(self, folder: Path, name: str, state: TrainingState) -> None:
         """Write a state and its recipe into this folder or one inside it."""
         trees = {part: getattr(state, part) for part in TREES}

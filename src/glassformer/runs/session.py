@@ -197,7 +197,7 @@ class Session:
             return
         with self.watch.busy("saving"):
             refuse_to_save(parts.not_finite(self.state), self.state.step)
-            parts.save(self.run.folder, self.state)
+            self.run.save_parts(parts, self.state)
 
     def _save_file(self) -> None:
         with self.watch.busy("saving"):
