@@ -8,7 +8,6 @@ from functools import cache
 from html import escape
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 from ..interpret.card import source_of
 
@@ -47,8 +46,7 @@ def html_of(name: str) -> str:
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     markdown.add_render_rule("code_inline", lambda _, tokens, at, *__: _inline(tokens[at].content))
     markdown.add_render_rule("fence", lambda _, tokens, at, *__: _fence(tokens[at].info, tokens[at].content))
-    markdown.add_render_rule("link_open", _link)
-    text = pages()[name]
+    text = re.sub(r"(?<=\]\()(\w+)\.md(?=\))", r"\1", pages()[name])
     body = markdown.render(FENCE_OR_MATH.sub(_as_code, text))
     return TEMPLATE.read_text(encoding="utf-8").format(title=escape(text.splitlines()[0].strip("# ")), body=body)
 
@@ -59,7 +57,7 @@ def _as_code(found: re.Match[str]) -> str:
     return f"```{{math}}\n{block}```" if block else f"`${inline}$`" if inline else found[0]
 
 
-def _mathml(latex: str, display: str) -> str:
+def _mathml(latex: str, display: str = "block") -> str:
     from latex2mathml.converter import convert
 
     # A name of several letters is one identifier, and is read aloud as one.
@@ -73,16 +71,10 @@ def _inline(content: str) -> str:
 def _fence(info: str, content: str) -> str:
     """Return a formula, a function as it runs, or code."""
     if info == "{math}":
-        math = _mathml(content, "block")
-        return f'<div class="formula" tabindex="0" role="group" aria-label="formula">{math}</div>\n'
+        return f'<div class="formula" tabindex="0" role="group" aria-label="formula">{_mathml(content)}</div>\n'
     included = INCLUDE.match(f"{info}\n{content}")
     if included is None:
         return f'<pre tabindex="0">{escape(content)}</pre>\n'
     found = source_of(attrgetter(included[2])(importlib.import_module(included[1].replace("/", "."))))
     assert found is not None, included[0]
     return f'<p class="quiet">{found.file}, line {found.line}</p>\n<pre tabindex="0">{escape(found.text)}</pre>\n'
-
-
-def _link(renderer: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
-    tokens[at].attrs["href"] = tokens[at].attrs["href"].removesuffix(".md")
-    return str(renderer.renderToken(tokens, at, options, env))

@@ -240,8 +240,7 @@ async def _file(request: Request) -> Response:
 
 
 async def _derivation(request: Request) -> Response:
-    name = request.path_params["name"]
-    if name not in pages():
+    if (name := request.path_params["name"]) not in pages():
         return _refusal(ConfigError("there is no such derivation"), 404)
     return Response(await _aside(html_of, name), media_type="text/html; charset=utf-8")
 
