@@ -77,7 +77,7 @@ def test_every_task_is_described_and_every_page_is_in_the_index():
     assert [name for name in SUMMARIES if f"| [`{name}`](#" not in tasks or f"| `{name}` |" not in tasks] == []
     assert f"lists all {len(SUMMARIES)}." in tasks
     index = (docs / "README.md").read_text(encoding="utf-8")
-    pages = {f"{name}/{path.stem}" for name in ("guides", "reference") for path in (docs / name).glob("*.md")}
+    pages = {f"{name}/{path.stem}" for name in ("book", "guides", "reference") for path in (docs / name).glob("*.md")}
     assert pages <= set(re.findall(r"\]\(([\w./]+)\.md\)", index))
     site = (docs / "index.md").read_text(encoding="utf-8")
     assert [name for name in pages if f"\n{name}\n" not in site] == []
