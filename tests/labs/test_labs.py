@@ -13,7 +13,7 @@ from glassformer.labs import check, check_file, get_lab, list_labs
 from glassformer.labs.draw import examples
 from glassformer.labs.lab import FOLDER, ORDER, notebook
 from glassformer.labs.trees import results
-from labs.mistakes import MISTAKES, OTHER_WAYS
+from lab_mistakes import MISTAKES, OTHER_WAYS
 
 LABS = list_labs()
 

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import ConfigError, DataError, did_you_mean
 from ..proofs.gradient import derivative
 from .answers import Finding, broken, reference, wrong_results
-from .diagnosis import diagnose, repaired
+from .diagnosis import WEAK, diagnose, repaired
 from .draw import Draw, Example, Maker, examples, small_examples, square_examples
 from .lab import ORDER, Exercise, Lab, get_lab, signature
 from .sandbox import SECONDS, Local, Outcome, Sandbox
@@ -331,7 +331,7 @@ def _diagnosed(
     pairs = _pairs(exercise, doubles[:DIAGNOSED], outcomes)
     findings = diagnose(exercise, pairs)
     mended = repaired(exercise, runner, pairs, ours)
-    if mended and not findings:
+    if mended and (not findings or findings[0].kind in WEAK):
         findings = [mended]
     elif mended and mended.kind == findings[0].kind:
         findings[0] = replace(findings[0], line=mended.line)

@@ -23,9 +23,11 @@ from .trees import cast_floats, results
 
 SECONDS = 0.8
 """How long changes of the learner's file are tried."""
+WEAK = ("wrong variable", "not finite")
+"""Findings that a repaired file may correct."""
 LAST = "wrong variable"
 """The kind of change that is believed only if nothing else explains the numbers: there are so many of it."""
-REVERSED = {"missing term": "extra term", "not summed": "wrong axis"}
+REVERSED = {"missing term": "extra term", "extra term": "missing term", "not summed": "wrong axis"}
 """What a change of the learner's file mends, where that is not what the change itself would be called."""
 
 
@@ -190,6 +192,8 @@ def repaired(exercise: Exercise, runner: Any, pairs: Pairs, ours: Sequence[str] 
     """Change one place of the learner's own file; one that makes it right names the line and the mistake."""
     try:
         tried = list(mutants(runner.source, _defined(runner, exercise)))
+        if not pairs[0][1]:  # nothing was returned: shapes that do not fit are a matter of axes first
+            tried.sort(key=lambda one: one.kind not in ("wrong axis", "transposed"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     args = [example.args for example, _, _ in pairs[:3]]

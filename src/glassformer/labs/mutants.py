@@ -139,7 +139,8 @@ def _said(node: ast.AST) -> str:
 
 
 def _is_mask(node: ast.AST) -> bool:
-    return any(word in ast.unparse(node).casefold() for word in MASKS)
+    used = [one.id.casefold() for one in ast.walk(node) if isinstance(one, ast.Name)]
+    return len(ast.unparse(node)) < 30 and any(word in name for name in used for word in MASKS)
 
 
 def terms(node: ast.AST, _: list[str]) -> Iterator[Change]:
@@ -243,6 +244,13 @@ def shifts(node: ast.AST, _: list[str]) -> Iterator[Change]:
 
 def transposes(node: ast.AST, _: list[str]) -> Iterator[Change]:
     """Leave out a transpose, add one, or exchange the factors of a matrix product."""
+    if isinstance(node, ast.Call) and _called(node) == "einsum" and isinstance(node.args[0], ast.Constant):
+        for text in _other_subscripts(str(node.args[0].value)):
+            yield (
+                "transposed",
+                f"with {text!r} in {_said(node)}",
+                ast.Call(node.func, [ast.Constant(text), *node.args[1:]], node.keywords),
+            )
     inner = None
     if isinstance(node, ast.Attribute) and node.attr in ("T", "mT"):
         inner = node.value
@@ -316,8 +324,21 @@ def names(node: ast.AST, known: list[str]) -> Iterator[Change]:
             yield "wrong variable", f"with two entries of {_said(node)} exchanged", changed
 
 
+def insertions(node: ast.AST, known: list[str]) -> Iterator[Change]:
+    """Multiply by a variable once more, or add one: what is left out of the other file."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult | ast.Div | ast.Add | ast.Sub):
+        return
+    for name in known:
+        other = ast.Name(name, ast.Load())
+        if isinstance(node.op, ast.Mult | ast.Div):
+            yield "wrong factor", f"with × `{name}` at {_said(node)}", ast.BinOp(node, ast.Mult(), other)
+            yield "wrong factor", f"with ÷ `{name}` at {_said(node)}", ast.BinOp(node, ast.Div(), other)
+        yield "extra term", f"with + `{name}` at {_said(node)}", ast.BinOp(node, ast.Add(), other)
+        yield "extra term", f"with − `{name}` at {_said(node)}", ast.BinOp(node, ast.Sub(), other)
+
+
 Rule = Callable[[ast.AST, list[str]], Iterator[Change]]
-RULES: tuple[Rule, ...] = (terms, axes, masks, shifts, transposes, factors, lost_calls, names)
+RULES: tuple[Rule, ...] = (terms, axes, masks, shifts, transposes, factors, lost_calls, insertions, names)
 
 
 def _called(node: ast.Call) -> str:
@@ -329,6 +350,17 @@ def _is_function(node: ast.Call) -> bool:
     return not isinstance(node.func, ast.Attribute) or (
         isinstance(node.func.value, ast.Name) and node.func.value.id in ("np", "numpy", "xp")
     )
+
+
+def _other_subscripts(text: str) -> Iterator[str]:
+    """Yield the subscripts of an einsum with two letters of an operand, or of the result, exchanged."""
+    parts = text.replace(" ", "").replace("->", ",").split(",")
+    for at, part in enumerate(parts):
+        for first in range(len(part) - 1):
+            new = part[:first] + part[first + 1] + part[first] + part[first + 2 :]
+            changed = [*parts[:at], new, *parts[at + 1 :]]
+            if "->" in text and new != part:
+                yield ",".join(changed[:-1]) + "->" + changed[-1]
 
 
 def _turned(node: ast.expr) -> ast.expr:

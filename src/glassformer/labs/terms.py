@@ -178,6 +178,8 @@ def pooled(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
     if pairs[0][2][name].dtype.kind != "f":
         return None
     for label, values in _pool(exercise, pairs, name):
+        if finding := _scaled_term(exercise, pairs, name, label, values):
+            return finding
         columns = np.concatenate([v.ravel() for v in values])[:, None]
         plain = _solve(columns, np.concatenate([found[name].ravel() for _, found, _ in pairs]))
         if plain is not None and label not in ("1", name):
@@ -195,6 +197,22 @@ def pooled(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
                 return Finding(
                     "wrong factor", f"{name} is multiplied once too often, or too seldom: {text}", result=name
                 )
+    return None
+
+
+def _scaled_term(exercise: Exercise, pairs: Pairs, name: str, label: str, values: list[Array]) -> Finding | None:
+    """Look for one term that is multiplied or divided by a quantity while all others are right."""
+    terms = exercise.terms.get(name, {})
+    for at, (term, formula) in enumerate(zip(terms.values(), terms, strict=True)):
+        if len(terms) < 2 or label in ("1", name):
+            return None
+        own = [np.asarray(term(*example.args), np.float64) for example, _, _ in pairs]
+        for power, how in ((-1, "lacks the factor"), (1, "has once too often the factor")):
+            with np.errstate(all="ignore"):
+                made = [r[name] + o * (v**power - 1) for (_, _, r), o, v in zip(pairs, own, values, strict=True)]
+            if all(explains(value, pair, name) for value, pair in zip(made, pairs, strict=True)):
+                words = f"{formula.partition(': ')[2]} ({formula.partition(':')[0]}) {how} {label}"
+                return Finding("wrong factor", words, f"term {at + 1} of {name}, over {len(pairs)} inputs", result=name)
     return None
 
 
