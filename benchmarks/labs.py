@@ -145,7 +145,7 @@ def plant_single(node):
 
 
 def plant_write(node):
-    if isinstance(node, ast.FunctionDef):
+    if isinstance(node, ast.FunctionDef) and node.args.args[0].arg not in ("length", "queries"):  # not arrays
         node.body.insert(0, ast.parse(f"{node.args.args[0].arg}[...] *= 1.5").body[0])
         return node
     return None

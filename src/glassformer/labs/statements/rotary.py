@@ -55,6 +55,21 @@ def _neighbors(x):
     return np.stack([a * cos - b * sin, b * cos + a * sin], axis=-1).reshape(x.shape)
 
 
+def _part(x, use_sin):
+    """What all cosines, or all sines, contribute."""
+    half = x.shape[-1] // 2
+    angle = np.arange(x.shape[-2])[:, None] * 10000.0 ** (-np.arange(half) / half)
+    a, b = x[..., :half], x[..., half:]
+    parts = [-b * np.sin(angle), a * np.sin(angle)] if use_sin else [a * np.cos(angle), b * np.cos(angle)]
+    return np.concatenate(parts, axis=-1)
+
+
+TERMS = {
+    "y": {
+        "the cosines: a cos, b cos": lambda x: _part(x, False),
+        "the sines: −b sin, a sin": lambda x: _part(x, True),
+    }
+}
 MISTAKES = {
     "wrong sign: when everything is turned the other way": lambda x: _turned(
         x, lambda half: 10000.0 ** (-np.arange(half) / half), -1
