@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 import glassformer
+from glassformer.cli.app import load_command
 from glassformer.data import TASKS, build_task
 from glassformer.registry import SUMMARIES
 from glassformer.weights.registry import REGISTRY
@@ -81,6 +82,19 @@ def test_every_task_is_described_and_every_page_is_in_the_index():
     assert pages <= set(re.findall(r"\]\(([\w./]+)\.md\)", index))
     site = (docs / "index.md").read_text(encoding="utf-8")
     assert [name for name in pages if f"\n{name}\n" not in site] == []
+
+
+def test_the_course_names_chapters_labs_and_commands_that_exist():
+    page = (ROOT / "docs" / "lecturers.md").read_text(encoding="utf-8")
+    rows = [row.split("|") for row in re.findall(r"^\| \d .*$", page, flags=re.MULTILINE)]
+    labs = {name for row in rows[:8] for name in re.findall(r"`(\w+)`", row[4])}
+    assert labs
+    assert labs <= {lab.name for lab in glassformer.labs.list_labs()}
+    chapters = {path.name for path in (ROOT / "docs" / "book").glob("*.md")}
+    assert {name for row in rows[:8] for name in re.findall(r"book/(\w+\.md)", row[2])} == chapters
+    for line in re.findall(r"(?:`|^)glassformer ([^`\n]+)", page, flags=re.MULTILINE):
+        name, *words = shlex.split(line)
+        load_command(name).make_context(name, words)  # refuses what it does not know
 
 
 def test_every_public_name_is_on_a_page_of_the_reference():
