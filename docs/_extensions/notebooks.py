@@ -66,7 +66,8 @@ def only_for_the_site(node: ast.AST) -> bool:
 
 def to_plain_markdown(text: str, values: dict[str, object]) -> str:
     """Return prose that a notebook shows as the site does: values for roles, headings for what folds open."""
-    text = GLUE.sub(lambda role: format(values[role[1]], role[2] or ""), text)
+    # Sphinx itself warns of values that are missing.
+    text = GLUE.sub(lambda role: format(values.get(role[1], role[1]), role[2] or ""), text)
     text = re.sub(r"<details[^>]*>\s*<summary>(.*?)</summary>", r"*\1:*", text).replace("</details>", "")
     text = re.sub(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)[^)]+\)", r"*\1*", text)
     text = re.sub(r"^:::.*\n", "", text, flags=re.MULTILINE)
@@ -85,6 +86,14 @@ def included_source(path: Path, options: str) -> str:
     return text.rstrip("\n")
 
 
+def value_of(text: str) -> object:
+    """Return the value that is written like this, or the text where it is none of Python's own."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
 def write_notebook(app, pagename, templatename, context, doctree) -> None:
     """Write the notebook of a page that ran, where the theme's download button finds it."""
     if doctree is None or "kernelspec" not in app.env.metadata.get(pagename, {}):
@@ -94,7 +103,7 @@ def write_notebook(app, pagename, templatename, context, doctree) -> None:
         return
     glued = Path(app.outdir).parent / "jupyter_execute" / f"{pagename}.glue.json"
     outputs = json.loads(glued.read_text(encoding="utf-8")) if glued.exists() else {}
-    values = {name: ast.literal_eval(output["data"]["text/plain"]) for name, output in outputs.items()}
+    values = {name: value_of(output["data"]["text/plain"]) for name, output in outputs.items()}
     target = Path(app.outdir) / "_sources" / f"{pagename}.ipynb"
     target.parent.mkdir(parents=True, exist_ok=True)
     made = make_notebook(source.read_text(encoding="utf-8"), values, source.parent)
