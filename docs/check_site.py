@@ -22,7 +22,7 @@ WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 OVERFLOW = """() => document.documentElement.scrollWidth <= innerWidth ? "" : [...document.querySelectorAll("main *")]
   .filter((one) => one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 80))[0]"""
-AXE = """async ([part, rules]) => (await axe.run(part, {resultTypes: ["violations"], iframes: false, ...rules}))
+AXE = """async ([part, rules]) => (await axe.run(part, {iframes: false, preload: false, ...rules}))
   .violations.filter((one) => ["serious", "critical"].includes(one.impact))
   .map((one) => `${one.id}: ${one.nodes.length} times, first ${one.nodes[0].html.slice(0, 160)}`)"""
 COLORS = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
