@@ -1,0 +1,155 @@
+"""Examine the checker of the labs with solutions and files that were not used to build it (`tests/labs/exam.toml`).
+
+    python benchmarks/labs_exam.py                    # 100 wrong solutions: which are named rightly
+    python benchmarks/labs_exam.py right              # five right ways for each lab: which are called wrong
+    python benchmarks/labs_exam.py right --shapes 500 # and each on 500 random shapes, in float64 and float32
+    python benchmarks/labs_exam.py hostile            # files that crash, hang or reach outside: which give no message
+
+`--lab NAME` runs those of one lab only.
+"""
+
+import argparse
+import ast
+import hashlib
+import os
+import statistics
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from glassformer.errors import GlassformerError
+from glassformer.labs import check_file, get_lab
+from glassformer.labs import check as checker
+
+EXAM = Path(__file__).resolve().parents[1] / "tests/labs/exam.toml"
+SECONDS = 5.0
+PLACES = "/tmp", "/var/tmp", "/dev/shm", str(Path.home())
+
+
+def cases(part: str, lab: str | None = None) -> list[dict]:
+    """Return what the exam holds of a part: wrong, right or hostile."""
+    found = tomllib.loads(EXAM.read_text(encoding="utf-8"))[part]
+    return [case for case in found if lab in (None, case.get("lab"))]
+
+
+def handed_in(lab: str, code: str) -> str:
+    """Return a lab's file with a solution's functions in the place of ours."""
+    tree = ast.parse(get_lab(lab).solution)
+    written = {node.name for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
+    kept = [node for node in tree.body if not (isinstance(node, ast.FunctionDef) and node.name in written)]
+    return ast.unparse(ast.Module(kept, [])) + "\n\n\n" + code
+
+
+def checked(lab: str, code: str) -> tuple[object, float]:
+    """Return the verdict on a solution, and the seconds it took."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{lab}.py"
+        path.write_text(handed_in(lab, code), encoding="utf-8")
+        start = time.perf_counter()
+        verdict = check_file(path)
+        return verdict, time.perf_counter() - start
+
+
+def examine_wrong(lab: str | None) -> int:
+    named, seconds, misses, silent = 0, [], [], 0
+    found = cases("wrong", lab)
+    for number, case in enumerate(found, start=1):
+        verdict, took = checked(case["lab"], case["code"])
+        seconds.append(took)
+        silent += verdict.ok
+        if verdict.kind in case["kinds"]:
+            named += 1
+            continue
+        words = verdict.findings[0].words if verdict.findings else ""
+        misses.append(f"  {number:3} {case['lab']}: expected {' or '.join(case['kinds'])}, said {verdict.kind}: {words}")
+        print(misses[-1], flush=True)
+    print(f"named rightly: {named} of {len(found)}; called right: {silent}")
+    print_times(seconds)
+    return len(misses)
+
+
+def examine_right(lab: str | None, shapes: int) -> int:
+    checker.RANDOM = shapes or checker.RANDOM
+    seconds, alarms = [], 0
+    found = cases("right", lab)
+    for number, case in enumerate(found, start=1):
+        verdict, took = checked(case["lab"], case["code"])
+        seconds.append(took)
+        if not verdict.ok:
+            alarms += 1
+            words = verdict.findings[0].words if verdict.findings else ""
+            print(f"  {number:3} {case['lab']}: called {verdict.kind}: {words}\n{case['code']}", flush=True)
+    print(f"false alarms: {alarms} of {len(found)}")
+    print_times(seconds)
+    return alarms
+
+
+def print_times(seconds: list[float]) -> None:
+    later = seconds[1:] or seconds
+    slow = sum(one > 2 for one in later)
+    print(f"a check takes {statistics.median(later):.2f} s (median), {max(later):.2f} s at most; {slow} above 2 s")
+
+
+def fingerprint(folder: Path) -> str:
+    """Return a digest of all that a folder holds."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        digest.update(f"{path} {path.is_file() and path.read_bytes()}".encode())
+    return digest.hexdigest()
+
+
+def examine_hostile() -> int:
+    """Run files that misbehave beside one that must stay as it is; `OUTSIDE` in their text is a path next to it."""
+    bad, said, seconds = 0, Counter(), []
+    with tempfile.TemporaryDirectory() as name:
+        outside = Path(name) / "outside"
+        outside.mkdir()
+        (outside / "kept.txt").write_text("kept", encoding="utf-8")
+        (outside / "link").symlink_to(outside / "kept.txt")
+        for case in cases("hostile"):
+            path = Path(name) / "softmax_backward.py"
+            text = case["code"].replace("OUTSIDE", str(outside))
+            path.write_bytes(text.encode("latin-1") if "latin" in case["what"] else text.encode())
+            before = fingerprint(outside), {place: set(os.listdir(place)) for place in PLACES if os.path.isdir(place)}
+            start = time.perf_counter()
+            try:
+                verdict = check_file(path, "softmax_backward", seconds=SECONDS)
+                kind, words = verdict.kind, verdict.findings[0].words if verdict.findings else ""
+            except GlassformerError as error:
+                kind, words = "refused", str(error)
+            took = time.perf_counter() - start
+            after = fingerprint(outside), {place: set(os.listdir(place)) for place in before[1]}
+            new = {place: found - before[1][place] for place, found in after[1].items()}
+            escaped = after[0] != before[0] or any("escaped" in one for found in new.values() for one in found)
+            is_bad = escaped or took > 3 * SECONDS + 2 or (kind == "right" and not case["what"].startswith("harmless"))
+            bad += is_bad
+            said[kind] += 1
+            seconds.append(took)
+            line = f"{'BAD ' if is_bad else ''}{'ESCAPED ' if escaped else ''}{kind} ({took:.1f} s): {words[:110]!r}"
+            print(f"  {case['what']:44} {line}", flush=True)
+    print(f"{len(seconds)} files, {bad} bad; longest {max(seconds):.1f} s; said: {dict(said.most_common())}")
+    return bad
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", default="wrong", choices=("wrong", "right", "hostile"))
+    parser.add_argument("--lab")
+    parser.add_argument("--shapes", type=int, default=0)
+    args = parser.parse_args()
+    if args.part == "wrong":
+        failed = examine_wrong(args.lab)
+    elif args.part == "right":
+        failed = examine_right(args.lab, args.shapes)
+    else:
+        failed = examine_hostile()
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
