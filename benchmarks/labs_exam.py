@@ -58,7 +58,7 @@ def ring(*_: object) -> None:
 
 
 def checked(lab: str, code: str, seconds: float = 10.0) -> tuple[Verdict, float]:
-    """Return the verdict on a solution, "hung" after LONGEST seconds, and the seconds it took."""
+    """Return the verdict on a solution, "hung" or "crashed" where there is none, and the seconds it took."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{lab}.py"
         path.write_text(handed_in(lab, code), encoding="utf-8")
@@ -69,6 +69,8 @@ def checked(lab: str, code: str, seconds: float = 10.0) -> tuple[Verdict, float]
             verdict = check_file(path, seconds=seconds)
         except HungError:
             verdict = Verdict(lab, False, (Finding("hung", f"no answer within {LONGEST} s"),))
+        except Exception as error:  # of the checker, not of the file: it must never raise one
+            verdict = Verdict(lab, False, (Finding("crashed", f"{type(error).__name__}: {error}"),))
         finally:
             signal.alarm(0)
         return verdict, time.perf_counter() - start
