@@ -111,6 +111,7 @@ def look_at(tab: Any, address: str, part: str, found: list[str]) -> None:
     tab.emulate_media(color_scheme="light")
     tab.set_viewport_size(WIDE)
     tab.goto(address, wait_until="load")
+    tab.add_style_tag(content="* { transition: none !important; }")  # colors are read at once
     tab.evaluate(AXE_SCRIPT)
     found += tab.evaluate(AXE, [part, {}])
     tab.emulate_media(color_scheme="dark")
