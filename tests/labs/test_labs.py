@@ -93,6 +93,20 @@ def test_a_verdict_shows_the_term_the_smallest_input_and_the_formula():
     assert "dx = y · (dy − Σ dy · y)" in words
 
 
+def test_an_answer_that_is_wrong_for_one_size_only_is_diagnosed():
+    def softmax_backward(dy, y):
+        dx = y * (dy - (dy * y).sum(-1, keepdims=True))
+        return 2 * dx if dx.size == 6 else dx
+
+    assert check(softmax_backward).findings[0].kind == "wrong factor"
+
+
+def test_a_change_of_a_solution_never_runs_without_end():
+    by_column = "norms = np.sqrt(np.sum(dw**2, axis=0))\n        dw = dw / np.maximum(norms, 1)"
+    old = "norm = np.sqrt(np.sum(dw**2))\n        if norm > 1:\n            dw = dw / norm"
+    assert not check(filled_in("training_loop", old, by_column)["training_loop"]).ok
+
+
 def test_a_function_that_no_lab_asks_for_is_refused():
     with pytest.raises(ConfigError, match="no lab asks for a function sofdmax"):
         check(eval("lambda x: x", {}).__class__(compile("0", "", "eval"), {}, "sofdmax"))

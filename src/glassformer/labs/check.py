@@ -328,7 +328,10 @@ def _diagnosed(
     exercise: Exercise, runner: Any, ours: Sequence[str], verdict: Verdict, doubles: list[Example], outcomes: Any
 ) -> Verdict:
     """Find out what is wrong, where, and on which small input it shows."""
-    pairs = _pairs(exercise, doubles[:DIAGNOSED], outcomes)
+    # Those that are wrong come first: an answer may be right on all but a few.
+    both = sorted(zip(doubles, outcomes, strict=False), key=lambda pair: not wrong_results(exercise, pair[1], pair[0]))
+    chosen, found = zip(*both[:DIAGNOSED], strict=True)
+    pairs = _pairs(exercise, list(chosen), list(found))
     findings = diagnose(exercise, pairs)
     mended = repaired(exercise, runner, pairs, ours)
     if mended and (not findings or findings[0].kind in WEAK):

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
+import sys
 import time
+import warnings
 from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -23,6 +27,10 @@ from .trees import cast_floats, results
 
 SECONDS = 0.8
 """How long changes of the learner's file are tried."""
+LINES = 100_000
+"""How many lines a changed solution may run."""
+INTO_ITSELF = re.compile(r"\b(\w+)\.(?:append|extend)\(\1\)")
+"""A list put into itself, of which NumPy makes an array without end."""
 WEAK = ("wrong variable", "not finite")
 """Findings that a repaired file may correct."""
 LAST = "wrong variable"
@@ -165,6 +173,8 @@ def _changed_solutions(exercise: Exercise) -> Iterator[tuple[Mutant, Any]]:
     known: dict[str, Any] = {"__name__": "lab"}
     exec(compile(exercise.context, "<lab>", "exec"), known)
     for mutant in mutants(exercise.context, exercise.name):
+        if INTO_ITSELF.search(mutant.source):
+            continue
         namespace = dict(known)
         try:
             exec(compile(mutant.source, "<lab>", "exec"), namespace)
@@ -174,11 +184,24 @@ def _changed_solutions(exercise: Exercise) -> Iterator[tuple[Mutant, Any]]:
 
 
 def _run(call: Any, exercise: Exercise, example: Example) -> dict[str, Array] | None:
+    left = LINES
+
+    def count(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise TimeoutError  # the change made an endless loop
+        return count if frame.f_code.co_filename == "<lab>" else None
+
+    before = sys.gettrace()
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+            sys.settrace(count)
             return results(call(*cast_floats(example.args, np.float64)), exercise.returns)
     except Exception:  # a change that does not run
         return None
+    finally:
+        sys.settrace(before)
 
 
 def _of_mutant(mutant: Mutant, name: str) -> Finding:

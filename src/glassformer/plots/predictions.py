@@ -93,7 +93,7 @@ def prediction_table(
     place: str = "the last token that was read",
     title: str = "Predictions at every position",
 ) -> Figure:
-    """Write the likeliest next tokens below every input token, for probabilities (T, V); right ones get a green frame.
+    """Write the likeliest next tokens above every input token, for probabilities (T, V); right ones get a green frame.
 
     Only the last 24 positions are shown. `place` says what the input tokens below the table are.
     """

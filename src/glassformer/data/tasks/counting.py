@@ -49,7 +49,7 @@ def majority(*, seed: Seed = 0, train: Count = 1600, held_out: Count = 400) -> T
     train      sequences to train on
     held_out   sequences to be judged by
 
-    It is the smallest question that needs attention to every position.
+    Every position counts alike, so with CLS pooling the model must attend to all of them; a mean pools them without.
     """
     every = ["".join(tokens) for tokens in itertools.product(TOKENS, repeat=LENGTH)]
     if train + held_out > len(every):
