@@ -34,6 +34,9 @@ def test_a_student_starts_tries_asks_and_looks_up(desk):
     empty = command("lab", "check", "softmax_backward.py")
     assert (empty.code, "still to be written" in empty.out) == (1, True)
     assert "have not tried" in command("lab", "solution", "softmax_backward").err
+    (desk / "softmax.py").write_text("")
+    assert "defines no function" in command("lab", "check", "softmax.py").out
+    assert "have not tried" in command("lab", "solution", "softmax").err
     first, second = (command("lab", "hint", "softmax_backward").out for _ in range(2))
     assert (first.count("\n"), second.count("\n")) == (1, 2)
     path = desk / "softmax_backward.py"
@@ -43,9 +46,8 @@ def test_a_student_starts_tries_asks_and_looks_up(desk):
     solved = command("lab", "solution", "softmax_backward")
     path.write_text(solved.out)
     assert command("lab", "check", path).code == 0
-    assert {row["name"]: row["state"] for row in json.loads(command("lab", "--json").out)["labs"]}[
-        "softmax_backward"
-    ] == "right"
+    row = next(row for row in json.loads(command("lab", "--json").out)["labs"] if row["name"] == "softmax_backward")
+    assert (row["state"], row["chapter"]) == ("right", "2, 6")
 
 
 def test_a_notebook_of_a_lab_is_checked(desk):

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import textwrap
 
 import numpy as np
@@ -105,6 +106,34 @@ def test_a_change_of_a_solution_never_runs_without_end():
     by_column = "norms = np.sqrt(np.sum(dw**2, axis=0))\n        dw = dw / np.maximum(norms, 1)"
     old = "norm = np.sqrt(np.sum(dw**2))\n        if norm > 1:\n            dw = dw / norm"
     assert not check(filled_in("training_loop", old, by_column)["training_loop"]).ok
+
+
+@pytest.mark.parametrize(
+    ("lab", "old", "new", "words"),
+    [
+        ("attention_backward", "sqrt(q.shape[-1])", "sqrt(k.shape[1])", "all of it is divided by √S instead of √C"),
+        ("attention_backward", "/ np.sqrt(q.shape[-1])", "", "dq, dk are what comes out without"),
+        ("softmax_backward", "(dy, y)", "(dy)", "softmax_backward takes (dy, y); yours does not take 2 arguments"),
+        ("layer_norm", "gamma * centered", "centered", "your y: [[[-3., 2.]]]\n  right y: [[[-4., 0.]]]"),
+    ],
+)  # fmt: skip
+def test_a_verdict_says_it_plainly(lab, old, new, words):
+    assert words in repr(check(filled_in(lab, old, new)[lab], lab))
+
+
+def test_an_example_shows_a_difference_that_four_digits_hide():
+    def layer_norm(x, gamma, beta):
+        return get_lab("layer_norm").exercises[0].reference(x, gamma, beta) + 1e-6
+
+    mine, right = re.findall(r"(?:your|right) y: (.*)", repr(check(layer_norm)))
+    assert mine != right
+
+
+def test_a_transpose_of_three_axes_is_explained():
+    def attention(q, k, v, mask):
+        return q @ k.T @ v
+
+    assert "`.T` turns all axes around; np.swapaxes(a, -1, -2) turns the last two" in repr(check(attention))
 
 
 def test_a_function_that_no_lab_asks_for_is_refused():

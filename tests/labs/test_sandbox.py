@@ -30,6 +30,7 @@ HOSTILE = {
     "open('a', 'w').write('x' * (1 << 22))": ("raised", "File too large"),
     "return np.array([object()])": ("wrong result", "dtype object"),
     "return None": ("wrong result", "returns None"),
+    "from glassformer.ops import softmax; softmax(y)": ("raised", "may not call glassformer: write it yourself"),
     "import not_there": ("raised", "No module named 'not_there'"),
 }
 WRITABLE = """
@@ -72,13 +73,22 @@ def test_a_right_file_is_right_and_its_output_is_shown(written):
     verdict = check_file(written(f"print('hello')\n{RIGHT}"))
     assert verdict.ok
     assert verdict.printed.startswith("hello\n")
+    assert repr(verdict).count("hello") == 10
 
 
-def test_a_file_that_is_not_python_is_a_message(written):
+def test_a_file_that_ends_the_process_while_it_is_loaded_is_told_so(written):
+    words = check_file(written(RIGHT, top="import os; os._exit(3)")).findings[0].words
+    assert words == "it ended the process with status 3 while the file was loaded"
+
+
+def test_a_file_that_is_not_python_is_a_message(written, tmp_path):
     verdict = check_file(written("pass", top="def ("), "softmax_backward")
-    assert verdict.kind == "raised"
+    assert (verdict.kind, verdict.has_run) == ("not Python", False)
     assert "the file is not Python" in verdict.findings[0].words
-    assert check_file(written("pass", top="\0"), "softmax_backward").kind == "raised"
+    assert not check_file(written("pass", top="\0"), "softmax_backward").ok
+    other = written("pass", top="def (").rename(tmp_path / "mine.py")
+    with pytest.raises(DataError, match=r"mine.py is not Python: .* \(line 1\)"):
+        check_file(other)
 
 
 def test_a_notebook_is_read_without_its_calls(tmp_path):

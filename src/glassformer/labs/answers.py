@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,19 +110,25 @@ def failure(exercise: Exercise, outcome: Outcome, given: str) -> Finding | None:
         return Finding("missing function", f"the file defines no function {exercise.name}")
     if error == "unreadable":
         return Finding("wrong result", f"it returns {words}; return NumPy arrays")
+    when = " while the file was loaded" if outcome.is_loading else f". It was given {given}"
     if error == "time":
-        return Finding("too slow", f"{words}: a loop may never end. It was given {given}")
+        return Finding("too slow", f"{words}: a loop may never end{when}")
     if error == "memory":
-        return Finding(
-            "too much memory", f"it asked for more memory than a lab may have. It was given {given}", line=line
-        )
+        return Finding("too much memory", f"it asked for more memory than a lab may have{when}", line=line)
     if error == "ended":
-        return Finding("ended", f"{words}. It was given {given}")
+        return Finding("ended", f"{words}{when}")
     if error in ("SystemExit", "KeyboardInterrupt"):
         return Finding("ended", "it leaves the program (exit) instead of returning", line=line)
     if error == "SyntaxError" or error.endswith("IndentationError"):
-        return Finding("raised", f"the file is not Python: {words}", line=line)
-    return Finding("raised", f"it raises {error}: {words or 'without words'}", f"given {given}", line=line)
+        return Finding("not Python", f"the file is not Python: {words}", line=line)
+    if error == "TypeError" and not line and re.search(r"\(\) (takes|missing) .*argument", words):
+        names = signature(exercise)
+        words = f"{exercise.name} takes ({', '.join(names)}); yours does not take {len(names)} arguments"
+        return Finding("wrong arguments", words)
+    if error == "ours":
+        return Finding("raised", "a lab may not call glassformer: write it yourself, in this file", line=line)
+    when = "while the file was loaded" if outcome.is_loading else f"given {given}"
+    return Finding("raised", f"it raises {error}: {words or 'without words'}", when, line=line)
 
 
 def misfit(name: str, found: Array, right: Array, example: Example) -> Finding | None:

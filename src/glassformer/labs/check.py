@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,12 +22,15 @@ from .draw import Draw, Example, Maker, examples, small_examples, square_example
 from .lab import ORDER, Exercise, Lab, get_lab, signature
 from .sandbox import SECONDS, Local, Outcome, Sandbox
 from .terms import Pairs
-from .trees import results
+from .trees import arrays_in, results
 
 RANDOM = 16
 """Random shapes in float64; half as many in float32."""
 DIAGNOSED = 6
 LONGEST = 600
+SHOWN = 10
+"""Lines of what a file printed that a verdict shows."""
+TURN = "`.T` turns all axes around; np.swapaxes(a, -1, -2) turns the last two"
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,13 @@ class Verdict:
 
     @property
     def kind(self) -> str:
-        """What is wrong in a word or two; "right" if nothing is, "unknown" if it has no name."""
+        """What is wrong in a word or two; "right" if nothing is, "unknown" if no one mistake explains it."""
         return "right" if self.ok else self.findings[0].kind if self.findings else "unknown"
+
+    @property
+    def has_run(self) -> bool:
+        """Tell whether there was something to run: no empty function, no empty file, no syntax error."""
+        return self.kind not in ("empty", "missing function", "not Python")
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -67,7 +77,7 @@ class Verdict:
         if self.ok:
             lines.append(f"{self.name} is right: {self.tried} random inputs, in float64 and float32.")
         elif not self.findings:
-            lines.append(f"{self.name} is not right yet, in a way that has no name.")
+            lines.append(f"{self.name} is not right yet: more than one thing differs; compare term by term.")
         elif self.findings[0].kind == "empty":
             lines += [f"{self.findings[0].words}: replace the line that raises NotImplementedError, then check again."]
         else:
@@ -79,7 +89,8 @@ class Verdict:
         lines += ["", self.example] if self.example else []
         lines += ["", f"The derivation: {self.derivation}"] if self.derivation else []
         lines += ["", *self.remarks] if self.remarks else []
-        lines += ["", "It printed:", self.printed.rstrip()] if self.printed.strip() else []
+        if printed := self.printed.strip().splitlines():
+            lines += ["", f"It printed{f' (the first {SHOWN} lines)' * (len(printed) > SHOWN)}:", *printed[:SHOWN]]
         return "\n".join(lines)
 
 
@@ -169,20 +180,22 @@ def read_source(path: Path) -> str:
 
 def lab_of(source: str, path: Path) -> str:
     """Return the lab that a file says it solves: by its line LAB, its functions, or its name."""
+    if line := re.search(r"""^LAB\s*=\s*(["'])(.+?)\1""", source, flags=re.MULTILINE):
+        return line[2]
+    tree, hint = ast.Module([], []), 'keep its line LAB = "…", or name the lab with --lab'
+    problem = f"{path} does not say which lab it solves"
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        tree = ast.Module([], [])
-    for node in tree.body:
-        match node:
-            case ast.Assign(targets=[ast.Name("LAB")], value=ast.Constant(str(name))):
-                return name
+    except SyntaxError as error:
+        problem = f"{path} is not Python: {error.msg} (line {error.lineno})"
+        hint = "mend that line, then check again"
+    except (ValueError, RecursionError, MemoryError):
+        problem = f"{path} is not Python"
     defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     for name in (*defined[::-1], *[name for name in sorted(ORDER, key=len, reverse=True) if name in path.stem]):
         if name in ORDER:
             return name
-    hint = 'keep its line LAB = "…", or name the lab with --lab'
-    raise DataError(f"{path} does not say which lab it solves", hint=hint)
+    raise DataError(problem, hint=hint)
 
 
 def check_backward(
@@ -293,15 +306,15 @@ def _explained(
 ) -> Verdict:
     """Add to a finding about an answer that is none the line that one change mends."""
     findings = [finding]
-    if (
-        finding.kind in ("raised", "wrong shape", "wrong result", "transposed", "not summed")
-        and finding.kind != "empty"
-    ):
+    if finding.kind in ("raised", "wrong shape", "wrong result", "transposed", "not summed"):
         pairs: Pairs = [(one, {}, reference(exercise, one.args)) for one in doubles[1:4]]
         if mended := repaired(exercise, runner, pairs, ours):
             findings = [replace(mended, words=f"{finding.words}; {mended.words}")]
         elif alike := _on_squares(exercise, runner, ours):
             findings = [replace(alike[0], words=f"{finding.words}; if all axes have one size, {alike[0].words}")]
+    has_many = any(x.ndim > 2 for x in arrays_in(doubles[0].args))
+    if has_many and "ValueError: matmul" in finding.words and re.search(r"\.T\b", runner.source):
+        findings[0] = replace(findings[0], words=f"{findings[0].words}. {TURN}")
     formula = exercise.derivation.get(finding.result, "")
     return replace(verdict, findings=tuple(findings), derivation=formula)
 
@@ -350,25 +363,32 @@ def smallest(exercise: Exercise, runner: Any, ours: Sequence[str] = ()) -> str:
     """Return the smallest input on which a function differs from ours, with both results; "" if none is small."""
     tried = list(small_examples(exercise.example))
     outcomes: list[Outcome] = next(iter(runner.run(exercise.name, [one.args for one in tried], ours=ours)))
+    differing: list[tuple[Example, dict[str, Any]]] = []
     for example, outcome in zip(tried, outcomes, strict=False):
         if outcome.error:
-            return ""
+            break
         try:
             wrong = wrong_results(exercise, outcome, example)
         except (ValueError, KeyError):
-            return ""
-        if wrong:
-            name, (found, right) = next(iter(wrong.items()))
-            given = [f"  {label} = {_short(x)}" for label, x in zip(signature(exercise), example.args, strict=False)]
-            lines = ["The smallest input found on which the two differ:", *given]
-            text = "\n".join([*lines, f"  your {name}: {_short(found)}", f"  right {name}: {_short(right)}"])
-            return text if len(text) < LONGEST else ""
+            break
+        differing += [(example, wrong)] if wrong else []
+    for digits, (example, wrong) in itertools.product((4, 10), differing):
+        for name, both in wrong.items():
+            mine, right = (_short(x, digits) for x in both)
+            if mine != right:  # as printed: a difference that rounding hides explains nothing
+                given = [
+                    f"  {label} = {_short(x)}" for label, x in zip(signature(exercise), example.args, strict=False)
+                ]
+                lines = ["The smallest input found on which the two differ:", *given]
+                text = "\n".join([*lines, f"  your {name}: {mine}", f"  right {name}: {right}"])
+                return text if len(text) < LONGEST else ""
     return ""
 
 
-def _short(x: Any) -> str:
+def _short(x: Any, digits: int = 4) -> str:
     if isinstance(x, np.ndarray):
-        return " ".join(np.array2string(x, precision=4, suppress_small=True, separator=", ").split())
+        x = np.round(x, digits) + 0.0 if x.dtype.kind == "f" else x  # without −0
+        return " ".join(np.array2string(x, precision=digits, suppress_small=True, separator=", ").split())
     if isinstance(x, dict):
         return ", ".join(f"{name} {_short(part)}" for name, part in x.items())
     return f"{x}"

@@ -50,7 +50,7 @@ def diagnose(exercise: Exercise, pairs: Pairs) -> list[Finding]:
     changed = dict(reversed(list(matching(exercise, pairs, wrong))))
     whole = changed.get("")
     if whole is not None and whole.kind != LAST:
-        return [_of_mutant(whole, ", ".join(wrong))]
+        return [_of_mutant(whole, *wrong)]
     for name in wrong:
         mutant = changed.get(name, whole)
         if found[name] is None and mutant is not None and mutant.kind != LAST:
@@ -204,8 +204,9 @@ def _run(call: Any, exercise: Exercise, example: Example) -> dict[str, Array] | 
         sys.settrace(before)
 
 
-def _of_mutant(mutant: Mutant, name: str) -> Finding:
-    return Finding(mutant.kind, f"{name} is what comes out {mutant.words}", result=name)
+def _of_mutant(mutant: Mutant, *names: str) -> Finding:
+    listed = ", ".join(names)
+    return Finding(mutant.kind, f"{listed} {'are' if names[1:] else 'is'} what comes out {mutant.words}", result=listed)
 
 
 # --- a repaired file --------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -42,11 +42,13 @@ class Outcome:
 
     value: Any = None
     error: str = ""
-    """The class of the exception; or "missing", "unreadable", "time", "ended" and "memory"."""
+    """The class of the exception; or "missing", "unreadable", "ours", "time", "ended" and "memory"."""
     words: str = ""
     line: int = 0
     wrote: tuple[int, ...] = ()
     """The places of the arguments that were written to."""
+    is_loading: bool = False
+    """It failed before the function was called."""
 
 
 class StoppedError(Exception):
@@ -82,16 +84,20 @@ class Sandbox:
         request = {"function": function, "examples": [tuple(args) for args in examples], "file": self.file}
         for text in [self.source] if programs is None else programs:
             outcomes: list[Outcome] = []
+            is_loading = True
             deadline = time.monotonic() + (self.seconds if programs is None else min(self.seconds, TRIAL))
             try:
                 self._start()
                 self._write(worker.pack({**request, "sources": [text, *ours]}), deadline)
                 while "done" not in (frame := self._receive(deadline)):
-                    outcomes.append(_outcome(frame))
+                    if "loaded" in frame:
+                        is_loading = False
+                    else:
+                        outcomes.append(_outcome(frame))
                 self.printed = str(frame.get("printed", ""))
             except StoppedError as stopped:
                 self.stop()
-                outcomes.append(stopped.outcome)
+                outcomes.append(replace(stopped.outcome, is_loading=is_loading))
             yield outcomes
 
     def _start(self) -> None:
@@ -196,7 +202,8 @@ class Sandbox:
 def _outcome(frame: dict[str, Any]) -> Outcome:
     if "error" in frame:
         error = "memory" if frame["error"] == "MemoryError" else str(frame["error"])
-        return Outcome(error=error, words=str(frame.get("words", "")), line=int(frame.get("line") or 0))
+        words, line = str(frame.get("words", "")), int(frame.get("line") or 0)
+        return Outcome(error=error, words=words, line=line, is_loading=frame.get("stage") == "load")
     return Outcome(frame.get("value"), wrote=tuple(frame.get("wrote") or ()))
 
 

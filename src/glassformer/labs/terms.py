@@ -145,12 +145,24 @@ def scaled(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
         return Finding("wrong factor", words, result=name)
     if None in texts:
         return None
-    off = [(label, text) for label, text in zip(terms, texts, strict=True) if text != "1"]
+    off = [(label, text) for label, text in zip(terms, texts, strict=True) if text is not None and text != "1"]
     if not off:
         return None
-    places = ", ".join(f"{label.partition(': ')[2]} has the factor {text} too much" for label, text in off)
+    said = [(formula := label.partition(": ")[2], _misscaled(formula, text)) for label, text in off]
+    is_all = len(off) == len(terms) > 1 and len({how for _, how in said}) == 1
+    places = f"all of it {said[0][1]}" if is_all else "; ".join(f"{formula} {how}" for formula, how in said)
     kind = "wrong sign" if off[0][1] == "−1" else "missing term" if off[0][1] == "0" else "wrong factor"
     return Finding(kind, f"{name}: {places}", f"over {len(solved)} random inputs of different shapes", result=name)
+
+
+def _misscaled(formula: str, factor: str) -> str:
+    """Say what a wrong factor does to a term."""
+    if factor in ("0", "−1"):
+        return "is missing" if factor == "0" else "has the wrong sign"
+    more, _, less = factor.partition(" · 1/")
+    if f"/ {more}" in formula and factor in (more, f"{more} · 1/{less}"):
+        return f"is divided by {less} instead of {more}" if less else f"is not divided by {more}"
+    return f"is {factor} times what it must be"
 
 
 def _monomial(values: list[float], sizes: list[dict[str, int]]) -> str | None:

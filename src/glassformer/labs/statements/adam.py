@@ -1,6 +1,6 @@
 """Adam: a step of its own size for every number.
 
-Chapter: Training
+Chapter: 10
 
 Adam keeps two running averages for every parameter, of its gradient and of the gradient's square, and divides one by
 the root of the other. Both begin at zero and are too small at first; a correction makes up for that.

@@ -1,6 +1,6 @@
 """Attention: a soft lookup.
 
-Chapter: Attention
+Chapter: 2
 
 Compare every query with every key, turn the comparisons into weights, and average the values by these weights:
 

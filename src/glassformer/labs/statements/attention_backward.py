@@ -1,8 +1,8 @@
 """Attention, backward: three gradients and one softmax between them.
 
-Chapter: Attention
+Chapter: 2, 6
 
-The forward pass of one head after the other was
+For each head by itself, the forward pass was
 
     weights = softmax(q kᵀ / √C)
     y = weights v

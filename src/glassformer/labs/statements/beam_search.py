@@ -1,6 +1,6 @@
 """Beam search: keep several beginnings alive.
 
-Chapter: Generation
+Chapter: 9
 
 The likeliest first word need not begin the likeliest sentence. Beam search keeps the `width` best beginnings, extends
 each by every token, and keeps the `width` best of all of these.

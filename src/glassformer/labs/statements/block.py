@@ -1,6 +1,6 @@
 """A pre-norm block: what a decoder repeats.
 
-Chapter: Blocks
+Chapter: 5
 
 A block reads from the residual stream x and adds to it, twice. Each time a norm stands first:
 

@@ -1,6 +1,6 @@
 """A pre-norm block, backward: the list of the forward pass, reversed.
 
-Chapter: Blocks
+Chapter: 5, 6
 
 The forward pass was
 

@@ -1,6 +1,6 @@
 """The causal mask: who may look at whom.
 
-Chapter: Attention
+Chapter: 2
 
 A language model is asked at every place which token comes next, and the answer stands one place further in the same
 text. So a query must not see keys after itself. Return a mask of booleans, True where a query (row) may look at a key

@@ -1,6 +1,6 @@
 """Cross-entropy: how surprised the model is.
 
-Chapter: Training
+Chapter: 6
 
 The loss of a language model is its mean surprise at what came true, over the places that count:
 

@@ -1,6 +1,6 @@
 """Cross-entropy, backward: what the model believes less what is true.
 
-Chapter: Training
+Chapter: 6
 
 The loss is the mean surprise at the targets, over the places that count:
 

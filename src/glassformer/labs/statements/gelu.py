@@ -1,6 +1,6 @@
 """GELU: a bend between two matrices.
 
-Chapter: Blocks
+Chapter: 5
 
 Without a bend between them, two matrices in a row are one matrix. GPT-2 bends every number by itself:
 

@@ -1,6 +1,6 @@
 """GELU, backward: a product rule and a chain rule.
 
-Chapter: Blocks
+Chapter: 5, 6
 
 The forward pass was
 

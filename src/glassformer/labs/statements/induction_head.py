@@ -1,6 +1,6 @@
 """An induction head, found by ablation.
 
-Chapter: Looking inside
+Chapter: 12
 
 A model that has read "A B … A" expects B. Two heads do that together: one in layer 0 tells every token which token
 came before it, and one in layer 1, the induction head, looks for the place whose previous token is the current one.

@@ -1,6 +1,6 @@
 """A key-value cache: read each token once.
 
-Chapter: Generation
+Chapter: 8
 
 While a model writes, every new token attends to all tokens before it. Their keys and values never change, so they are
 kept. One step of one head, for the newest token only:

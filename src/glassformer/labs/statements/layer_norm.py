@@ -1,6 +1,6 @@
 """Layer norm: each vector by its own mean and spread.
 
-Chapter: Blocks
+Chapter: 5
 
 Give every vector of D features mean zero and variance one, then scale and shift each feature:
 

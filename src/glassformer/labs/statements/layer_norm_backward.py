@@ -1,6 +1,6 @@
 """Layer norm, backward: the mean and the variance send something back, too.
 
-Chapter: Blocks
+Chapter: 5, 6
 
 The forward pass gave every vector of D features mean zero and variance one, then scaled and shifted it:
 

@@ -1,6 +1,6 @@
 """The logit lens: what a model would say if it stopped here.
 
-Chapter: Looking inside
+Chapter: 12
 
 Every layer adds to the residual stream, and the head reads its end. Nothing keeps us from reading it earlier. Apply
 the final norm and the unembedding to the stream after every layer:

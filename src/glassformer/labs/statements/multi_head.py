@@ -1,6 +1,6 @@
 """Multi-head attention: several lookups side by side.
 
-Chapter: Attention
+Chapter: 3
 
 Each head has C = D / H channels of its own, and looks things up by itself:
 

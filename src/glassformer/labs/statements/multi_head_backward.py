@@ -1,6 +1,6 @@
 """Multi-head attention, backward: a product of matrices on either side of the heads.
 
-Chapter: Attention
+Chapter: 3, 6
 
 The forward pass was
 

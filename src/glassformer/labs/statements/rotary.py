@@ -1,6 +1,6 @@
 """Rotary positions: turn queries and keys by their place.
 
-Chapter: Positions
+Chapter: 4
 
 Take the C channels of a head as C/2 pairs (a, b): channel i and channel i + C/2. At position t, turn pair i by the
 angle t · ω_i:

@@ -1,6 +1,6 @@
 """Rotary positions, backward: turn back.
 
-Chapter: Positions
+Chapter: 4, 6
 
 The forward pass turned pairs of channels, channel i and channel i + C/2, by angles whose cosines and sines you get:
 

@@ -1,6 +1,6 @@
 """Sinusoidal positions: a clock with many hands.
 
-Chapter: Positions
+Chapter: 4
 
 Attention by itself sees a set, not a sequence. The original Transformer adds to every token a vector that depends on
 its position p alone. Each pair of features is a hand of a clock, and each hand turns more slowly than the one before:

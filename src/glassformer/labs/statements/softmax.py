@@ -1,6 +1,6 @@
 """Softmax: weights from scores.
 
-Chapter: Attention
+Chapter: 2
 
 Turn scores of any sign into weights that are positive and sum to one along the last axis:
 

@@ -1,6 +1,6 @@
 """Softmax, backward: every score pays for every weight.
 
-Chapter: Attention
+Chapter: 2, 6
 
 The forward pass computed, along the last axis,
 

@@ -1,6 +1,6 @@
 """Top-p: sample from the tokens that matter.
 
-Chapter: Generation
+Chapter: 8
 
 Sampling from all tokens now and then picks a bad one: each is unlikely, but there are many. Top-p keeps the fewest of
 the likeliest tokens whose probabilities sum to at least p, gives all others zero, and rescales the rest to sum to one.

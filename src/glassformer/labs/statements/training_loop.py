@@ -1,6 +1,6 @@
 """A training loop: the next batch, the gradient, a step.
 
-Chapter: Training
+Chapter: 6, 10
 
 Train a classifier with one matrix: p = softmax(x w). `loss_and_grad` returns the loss of a batch and its gradient.
 Do `steps` steps of gradient descent:
