@@ -56,6 +56,7 @@ def run_glued(text: str) -> dict[str, object]:
     return values
 
 
+@pytest.mark.timeout(900)  # half a minute alone
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_the_cells_of_a_chapter_run(name):
     values = run_glued(CHAPTERS[name])
