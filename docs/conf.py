@@ -60,7 +60,9 @@ def mathml(display):
 
     def visit(translator, node):
         text = convert(node.astext(), display=display)
-        translator.body.append(f'<div class="math">{text}</div>' if display == "block" else text)
+        if display == "block":  # a wide one scrolls by itself, also by keyboard
+            text = f'<div class="math" tabindex="0" role="group" aria-label="formula">{text}</div>'
+        translator.body.append(text)
         raise nodes.SkipNode
 
     return visit

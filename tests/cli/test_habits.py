@@ -22,6 +22,7 @@ TABLES = {
     "compare": "compare {runs}/majority {runs}/text",
     "look": "look {runs}/majority 11110222 heads",
     "lab": "lab",
+    "bugs": "bugs",
     "check": "check",
     "params": "params tiny-decoder",
     "plan": "plan tiny-decoder --mesh data=2 --device-memory 1GB",
@@ -44,6 +45,7 @@ TEXTS = {"generate", "chat", "explore", "inspect", "replay", "look", "tokenize",
 OWN_MEANINGS = {
     "--top": "rows of a table, or possibilities for each input",
     "--data": "what to learn from, or what to measure on",
+    "--page": "a page of the explorer, or of the museum",
 }
 """Options of the same name whose help begins differently, and why."""
 

@@ -23,21 +23,32 @@ from .output import log, print_json, print_table
 @click.option(
     "--train", is_flag=True, help="Train with the bug here and now, with three seeds, beside training without it."
 )
-@click.option("--page", type=PATH, metavar="FILE", help="Write all of them as a page, with their loss curves.")
-@click.option("--seed", type=int, help="Which bug the game plants; another one every time unless given.")
+@click.option("--page", type=PATH, metavar="FILE", help="Write a page with all of them and their loss curves.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    help="Seed of what is drawn at random: which bug the game plants (default: another one each time).",
+)
 @json_option
 def bugs(name: str | None, train: bool, page: Path | None, seed: int | None, json: bool) -> None:
     """Show real mistakes in Transformers, what training looks like with each, and the check that catches it."""
+    game = name == "play"
+    for option, given, fits in (
+        ("--page", page is not None, name is None and not json),
+        ("--train", train, name is not None and not game),
+        ("--seed", seed is not None, game),
+        ("--json", json, not game),
+    ):
+        if given and not fits:
+            raise ConfigError(f"{option} does not go with the rest", hint="`glassformer bugs --help` has examples")
     if page is not None:
         write_text(page, museum_page())
         log(f"wrote {page}")
         return
-    if name == "play":
+    if game:
         play(Hunt(seed))
         return
     if name is None:
-        if train or seed is not None:
-            raise ConfigError("--train needs an exhibit, and --seed the game", hint="glassformer bugs lists them")
         listed(json)
         return
     check_known("the museum has no exhibit", name, museum(), listed="`glassformer bugs` lists them")
