@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from browser import NARROW, TEXTS, check_access, rest, state, told, visit
+from browser import GO_ON, NARROW, TEXTS, address, check_access, rest, state, told, visit
 from glassformer.tree import flatten
 from glassformer.web.router import ask
 from glassformer.web.routes import tiles
@@ -125,6 +125,24 @@ def test_a_head_in_full_shows_products_scores_and_weights_with_words(page, serve
     shown = ask(explorer, "run", {"state": state("encoder-decoder")})
     for side, part in ((":not(.across)", "tokens"), (".across", "source")):
         assert page.locator(f".scene-head .heat >> nth=2 >> .names{side} span").count() == len(shown[part])
+
+
+def test_what_is_still_drawn_when_the_page_goes_on_to_another_model_asks_about_its_own_run(page, server):
+    opened(page, server, "encoder")
+    late = []
+    with page.expect_request("**/ask/scene"):
+        page.route("**/ask/scene", lambda route: late.append(route) if not late else route.continue_())
+        page.evaluate(GO_ON, address(server, **state("decoder", text="for z in")))
+    page.route("**/ask/run", lambda route: late.append(route))
+    with page.expect_request("**/ask/run"):
+        page.evaluate(GO_ON, address(server, **state("encoder-decoder", text="4. Mai 2004")))
+    late.pop(0).continue_()  # the first picture is drawn while the second run is on its way
+    page.wait_for_selector('.scene-station canvas[data-name="blocks.0.attention"][data-painted]')
+    late.pop(0).continue_()
+    page.unroute_all()
+    page.wait_for_selector('.scene-station canvas[data-name^="decoder."]')
+    rest(page)
+    assert page.locator("#view .bad").count() == 0
 
 
 def test_a_weight_is_dragged_or_typed_and_its_row_still_sums_to_one(page, server, explorer):

@@ -4,7 +4,7 @@ import { button, fill, make, short, tell, visible } from "./dom.js";
 import { live } from "./kept.js";
 import { onTheme } from "./color.js";
 import { ask } from "./server.js";
-import { canRedo, canUndo, change, onState, readAddress, redo, runState, state, takeBack, undo } from "./state.js";
+import { canRedo, canUndo, change, onState, readAddress, redo, showRun, state, takeBack, undo, wantedRun } from "./state.js";
 import { closeCard, redrawCard } from "./card.js";
 import { page } from "./page.js";
 import { backwardView } from "./backward.js";
@@ -75,13 +75,15 @@ async function refresh(now, before) {
       await running;
       return;
     }
-    const asked = JSON.stringify(runState());
+    const wanted = wantedRun();
+    const asked = JSON.stringify(wanted);
     if (info && (asked !== page.shown || !page.run)) {
-      const run = await ask("run", { state: runState() });
+      const run = await ask("run", { state: wanted });
       if (mine !== turn) return;
+      showRun(wanted);
       Object.assign(page, { info, run, opened: now.model, shown: asked, hasChanges: now.changes.length + now.steps.length > 0 });
       redrawCard();
-    } else if (!info) Object.assign(page, { info, run: null, shown: null });
+    } else if (!info) { showRun(null); Object.assign(page, { info, run: null, shown: null }); }
   } catch (error) {
     told?.remove();
     if (mine === turn) refused(error, now, before);
@@ -99,9 +101,10 @@ function drawAll() {
 
 // What the server refuses is taken back: the page keeps showing the run before, and says what was wrong, at its field if it has one.
 function refused(error, now, before) {
-  const was = before.model === undefined ? null : JSON.stringify(Object.fromEntries(Object.keys(runState()).map((name) => [name, before[name]])));
+  const was = before.model === undefined ? null : JSON.stringify(Object.fromEntries(Object.keys(wantedRun()).map((name) => [name, before[name]])));
   if (!page.run || was !== page.shown) {
     Object.assign(page, { run: null, shown: null, trouble: error.message });
+    showRun(null);
     closeCard();
     drawAll();
     return;

@@ -30,12 +30,13 @@ function draw(place) {
   if (before) box.append(...before.childNodes);
   drawn = box;
   place.append(welcome(), box, everyTensor(page));
-  Promise.all([ask("scene", { state: runState() }), state().changes.length ? ask("outcome", { state: runState() }) : null])
+  Promise.all([ask("scene", { state: runState() }), runState().changes.length ? ask("outcome", { state: runState() }) : null])
     .then(([found, outcome]) => drawFound(box, found, outcome, before && { focused, scrolled }))
     .catch((error) => fill(box, make("p", { class: "bad" }, error.message)));
 }
 
 async function drawFound(box, found, outcome, before) {
+  if (drawn !== box) return; // the page has gone on meanwhile
   const settings = look("scene");
   const shown = settings.shown in SHOWN && (settings.shown !== "change" || page.hasChanges) ? settings.shown : "values";
   const whats = SHOWN[shown];

@@ -24,9 +24,11 @@ export function headPanel(one) {
 }
 
 async function drawHead(place, own) {
-  const { kinds } = await ask("attention", { state: runState() });
+  const run = runState();
+  const { kinds } = await ask("attention", { state: run });
   const kind = kinds.find((one) => one.layers.includes(own.name));
-  const say = await ask("heads", { state: runState(), kind: kind.kind, layer: kind.layers.indexOf(own.name) }).catch(() => null);
+  const say = await ask("heads", { state: run, kind: kind.kind, layer: kind.layers.indexOf(own.name) }).catch(() => null);
+  if (run !== runState()) return; // the page has gone on meanwhile
   Object.assign(own, { kind, scale: kind.scales[kind.layers.indexOf(own.name)], windows: windowsOf(kind) });
   own.maps = own.whats.flatMap((what) => Object.entries(MAPS[what]).map(([step, words]) => headMap(own, what, step, words)));
   own.said = make("p", { class: "scene-cell", "aria-live": "polite" });

@@ -4,6 +4,7 @@ const START = { model: "", text: "", answer: null, changes: [], of: { kind: "los
 const OF_THE_RUN = ["model", "text", "answer", "changes", "of", "steps"];
 
 let now = structuredClone(START);
+let shown = null; // what the run on the page was made of
 const past = [];
 const future = [];
 const listeners = new Set();
@@ -12,10 +13,20 @@ export function state() {
   return now;
 }
 
-// What the server needs to know: the view and what is open in it are the page's own.
-export function runState(changed = {}) {
+// What the server needs to know of the state: the view and what is open in it are the page's own.
+export function wantedRun(changed = {}) {
   const all = { ...now, ...changed };
   return Object.fromEntries(OF_THE_RUN.map((name) => [name, all[name]]));
+}
+
+// The same of the run on the page, which may still be the one before: views ask about what they show.
+export function runState(changed = null) {
+  const run = shown ?? wantedRun();
+  return changed ? { ...run, ...changed } : run;
+}
+
+export function showRun(run) {
+  shown = run;
 }
 
 // Change parts of the state; what concerns the run can be undone. The browser's Back returns to the state before, unless `push` is false.

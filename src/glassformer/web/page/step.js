@@ -3,7 +3,7 @@
 import { button, exact, fill, make, short, tell } from "./dom.js";
 import { live } from "./kept.js";
 import { ask } from "./server.js";
-import { change, look, runState, state } from "./state.js";
+import { change, look, runState, state, wantedRun } from "./state.js";
 
 const STEP_SHOWN = 12; // parameters shown first
 
@@ -40,7 +40,7 @@ function stepForm(page, optimizers) {
 async function takeStep(step) {
   const steps = [...state().steps, step];
   try {
-    await ask("run", { state: runState({ steps }) });
+    await ask("run", { state: wantedRun({ steps }) });
     look("step", { ...step, open: true });
     change({ steps });
   } catch (error) {

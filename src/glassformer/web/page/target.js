@@ -3,7 +3,7 @@
 import { button, exact, fill, make, tell, visible } from "./dom.js";
 import { kept, live } from "./kept.js";
 import { ask } from "./server.js";
-import { change, look, runState, state } from "./state.js";
+import { change, look, state, wantedRun } from "./state.js";
 import { tokenPicker } from "./picker.js";
 
 const TARGET_TITLES = { loss: "the loss", logit: "a logit", difference: "one logit minus another", entry: "any entry" };
@@ -67,7 +67,7 @@ function entryFields(page) {
 // A number that has no gradient does not enter the state.
 async function tryTarget(of) {
   try {
-    await ask("run", { state: runState({ of }) });
+    await ask("run", { state: wantedRun({ of }) });
     change({ of });
   } catch (error) {
     tell(error.message);

@@ -3,7 +3,7 @@
 import { short, spoken, tell } from "./dom.js";
 import { page } from "./page.js";
 import { ask } from "./server.js";
-import { change, runState, state } from "./state.js";
+import { change, state, wantedRun } from "./state.js";
 
 function changeKey(one) {
   const where = Object.entries(one.where ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
@@ -15,7 +15,7 @@ export async function tryChanges(list, { without = [], also = {} } = {}) {
   const drop = new Set(without.map(changeKey));
   const next = () => [...state().changes.filter((one) => !drop.has(changeKey(one))), ...list];
   try {
-    await ask("run", { state: runState({ changes: next(), ...also }) });
+    await ask("run", { state: wantedRun({ changes: next(), ...also }) });
   } catch (error) {
     tell(error.message);
     return false;

@@ -3,7 +3,7 @@
 import { button, fill, make, tell, visible, whole } from "./dom.js";
 import { live } from "./kept.js";
 import { ask, work } from "./server.js";
-import { change, look, runState, state } from "./state.js";
+import { change, look, runState, state, wantedRun } from "./state.js";
 import { writingBars, writingCut } from "./bars.js";
 import { chatAnswer, chatBox, chatMessages, chatOn } from "./chat.js";
 import { changeInWords } from "./trials.js";
@@ -228,7 +228,7 @@ async function writingLook() {
   try {
     const question = writingQuestion();
     const found = await ask("written_text", { state: question.state, written: question.written, ...(question.chat ? { chat: question.chat } : {}) });
-    await ask("run", { state: runState({ text: found.text, answer: found.answer }) });
+    await ask("run", { state: wantedRun({ text: found.text, answer: found.answer }) });
     look("writing", { path: [], chatting: false });
     change({ text: found.text, answer: found.answer, view: "scene" });
     if (!found.same) tell(`Read as text, it is ${whole(found.now)} tokens instead of ${whole(found.then)}: pieces that were written apart are read together, and names of special tokens as letters.`);
