@@ -28,12 +28,11 @@ nb_output_stderr = "remove"  # progress
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 
-# Signatures as the source has them, one argument a line where they are long.
+# Signatures as the source has them.
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
-maximum_signature_line_length = 100
 add_module_names = False
 
 html_theme = "sphinx_book_theme"
