@@ -33,9 +33,10 @@ LEVELS = [
     {"cluster", "interpret"},
     {"engines"},
     {"runs"},
-    {"loading", "studies"},
-    {"plots", "labs", "bugs"},
-    {"web", "progress"},
+    {"loading"},
+    {"plots", "labs", "bugs", "progress"},
+    {"studies"},
+    {"web"},
     {"api"},
     {"cli"},
 ]

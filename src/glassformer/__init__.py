@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import bugs, data, errors, generation, interpret, labs, layers, ops, plots, proofs, training, tree
+    from . import bugs, data, errors, generation, interpret, labs, layers, ops, plots, proofs, studies, training, tree
     from .api import Exploration, Loop, explore, from_arrays, index, resume, save, search, train
     from .blas import threads
     from .config import (
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .ops import register_activation, register_op
     from .runs.replay import replay
     from .runs.settings import settings
+    from .studies.own import study
     from .text import register_tokenizer
     from .trained_model import TrainedModel
     from .training.curvature import gradient_noise_scale, hvp, per_example_gradients
@@ -83,13 +84,15 @@ _HOMES = {
     "weights.costs": ("params",),
     "weights.foreign": ("Foreign",),
     "weights.registry": ("pull",),
+    "studies.own": ("study",),
     "text": ("register_tokenizer",),
     "training.curvature": ("gradient_noise_scale", "hvp", "per_example_gradients"),
     "training.optimizers": ("register_optimizer",),
     "training.recipe": ("register_loss", "register_schedule"),
 }  # fmt: skip
 _MODULES = (
-    "bugs", "data", "errors", "generation", "interpret", "labs", "layers", "ops", "plots", "proofs", "training", "tree",
+    "bugs", "data", "errors", "generation", "interpret", "labs", "layers", "ops", "plots", "proofs", "studies",
+    "training", "tree",
 )  # fmt: skip
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -101,8 +104,8 @@ __all__ = [
     "params",
     "per_example_gradients", "plots", "preset", "proofs", "pull", "register_activation", "register_block",
     "register_loss", "register_norm", "register_op", "register_optimizer", "register_positions", "register_schedule",
-    "register_tokenizer", "replay", "resume", "save", "search", "set_engine", "settings", "task", "threads", "train",
-    "training", "tree", "use_engine",
+    "register_tokenizer", "replay", "resume", "save", "search", "set_engine", "settings", "studies", "study", "task",
+    "threads", "train", "training", "tree", "use_engine",
 ]  # fmt: skip
 
 

@@ -15,11 +15,11 @@ from ..data import Task, build_task
 from ..data.array_task import BatchStream, array_task
 from ..data.tables import is_rows, written_rows
 from ..errors import CheckpointError, ConfigError, did_you_mean
-from ..execution import PLAIN, Execution, MeshShape, joined, separated
+from ..execution import PLAIN, Execution, joined, separated
 from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
 from ..quantized import Quantized
 from ..runs.in_memory import MemoryRun, memory_run
-from ..runs.planning import RunPlan, check_fit, check_settings, model_config, new_run, plan_tuned
+from ..runs.planning import RunPlan, check_fit, check_settings, jax_execution, model_config, new_run, plan_tuned
 from ..runs.run import model_of_run
 from ..runs.session import Session, start_session
 from ..runs.start import create_run, resume_session
@@ -84,7 +84,7 @@ class Loop:
         if built is not None:
             changes = {**_host_settings(built.execution, execution), **changes}
         if execution is None and dispatch.current().library == "jax":
-            execution = _jax_execution(built)
+            execution = jax_execution(PLAIN if built is None else built.execution)
         own = None if built is None or type(built) in (Encoder, Decoder, EncoderDecoder) else built
         asked = _Asked(data, changes, seed, validation, out, execution, record, own)
         asked.check()
@@ -289,14 +289,6 @@ def _host_settings(own: Execution, execution: Execution | None) -> dict[str, Any
             "mesh, scan and rules are settings of the engine jax", hint='call gf.set_engine("jax"), or leave them out'
         )
     return settings
-
-
-def _jax_execution(built: Model | None) -> Execution:
-    """Return how the engine jax trains by default: as the model says, over all devices."""
-    import jax
-
-    own = PLAIN if built is None else built.execution
-    return own.replace(mesh=MeshShape(data=jax.device_count())) if own.mesh == PLAIN.mesh else own
 
 
 def _plain(params: Tree) -> Tree:

@@ -8,7 +8,7 @@ from ..arrays import Tree
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig, config_from_dict
 from ..data import TASKS, Task, build_task
 from ..errors import ConfigError
-from ..execution import PLAIN, Execution, separated
+from ..execution import PLAIN, Execution, MeshShape, separated
 from ..models import PRESETS, build
 from ..setting import check_known
 from ..trained_model import TrainedModel
@@ -110,9 +110,29 @@ def plan_new(
     of_task, of_model, of_recipe = split_settings(task_name, settings or {})
     options = {"data": stable_data(data), "seed": seed, **of_task}
     task = build_task(task_name, **options)
-    recipe = changed_recipe(task.recipe, {"seed": seed, **of_recipe})
+    return plan_task(task, options, of_model, {"seed": seed, **of_recipe}, execution, preset=preset)
+
+
+def plan_task(
+    task: Task,
+    options: dict[str, Any],
+    of_model: dict[str, Any],
+    of_recipe: dict[str, Any],
+    execution: Execution | None = None,
+    *,
+    preset: str | None = None,
+) -> RunPlan:
+    """Plan the training of a new model on a task that was built with these options."""
+    recipe = changed_recipe(task.recipe, of_recipe)
     config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
     return RunPlan(new_run(task, options, config, Recipe.from_dict(recipe), of_model, execution, preset=preset), task)
+
+
+def jax_execution(own: Execution = PLAIN) -> Execution:
+    """Return how the engine jax trains unless told otherwise: over all devices."""
+    import jax
+
+    return own.replace(mesh=MeshShape(data=jax.device_count())) if own.mesh == PLAIN.mesh else own
 
 
 def plan_tuning(

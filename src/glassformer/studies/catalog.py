@@ -1,0 +1,70 @@
+"""Which studies there are: one file of this folder each, and files of one's own."""
+
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..data.custom_task import failing
+from ..errors import DataError
+from ..setting import check_known
+from .study import Study
+
+FRAMEWORK = {"catalog", "measures", "own", "report", "running", "study"}
+
+
+@functools.cache
+def studies() -> dict[str, Study]:
+    """Return all studies that come with the package, by name."""
+    found = [one.name for one in pkgutil.iter_modules([str(Path(__file__).parent)]) if one.name not in FRAMEWORK]
+    return {name: importlib.import_module(f"{__package__}.{name}").STUDY for name in sorted(found)}
+
+
+def find_study(study: str | Path | Study) -> Study:
+    """Return a study by its name, or by the Python file that holds it as `STUDY`."""
+    if isinstance(study, Study):
+        return study
+    if Path(study).suffix == ".py":
+        return load_study(Path(study))
+    check_known("there is no study", study, studies(), listed="`glassformer study` lists them; yours ends in .py")
+    return studies()[str(study)]
+
+
+def load_study(path: Path) -> Study:
+    """Run a Python file, and return the study in it; it may import its neighbors in the same folder."""
+    place = path.expanduser().resolve()
+    name = f"glassformer_study_{place.stem}"
+    spec = importlib.util.spec_from_file_location(name, place)
+    if spec is None or spec.loader is None or not place.is_file():
+        raise DataError(f"{path} cannot be read: there is no such file", hint="pass a Python file with a study")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(place.parent))
+    try:
+        with failing(f"{path} cannot be imported", place):
+            spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(place.parent))
+    made = [value for value in vars(module).values() if isinstance(value, Study)]
+    study = getattr(module, "STUDY", made[0] if len(made) == 1 else None)
+    if not isinstance(study, Study):
+        hint = 'write STUDY = gf.studies.Study(name="mine", question="…?", grid=…, measure=…)'
+        raise DataError(f"{path} holds no study", hint=hint)
+    return replace(study, version=f"{study.version}-{digest_of(study.measure)}")
+
+
+def digest_of(function: Callable[..., Any]) -> str:
+    """Return a digest of a function's source, with which the kept rows of another version are told apart."""
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):  # typed in, or made by a program
+        source = getattr(function, "__qualname__", repr(type(function)))
+        source += str(getattr(getattr(function, "__code__", None), "co_code", ""))
+    return hashlib.sha256(source.encode()).hexdigest()[:12]

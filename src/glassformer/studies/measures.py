@@ -1,0 +1,87 @@
+"""What studies measure: a training of a task with settings, as `gf.train` does it, without a folder."""
+
+import functools
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+from .. import dispatch
+from ..data import Task, build_task
+from ..errors import CheckpointError, TrainingError
+from ..runs.in_memory import memory_run
+from ..runs.planning import jax_execution, plan_new, plan_task
+from ..runs.session import Session, start_session
+from ..runs.settings import split_settings
+from ..trained_model import TrainedModel
+from ..tree import count
+
+WORDS = ("loss", "accuracy", "steps_taken", "parameters", "tokens", "train_seconds")
+"""What `training` measures."""
+
+
+def on_accelerator() -> bool:
+    """Tell whether the engine jax computes, for studies whose grid is larger there."""
+    return dispatch.current().library == "jax"
+
+
+def session_of(task: str, seed: int, **settings: Any) -> Session:
+    """Begin the training of a task's own model, changed by settings of the task, the model and the recipe."""
+    plan = plan_new(task, settings, jax_execution() if on_accelerator() else None, seed=seed)
+    return start_session(memory_run(plan), plan)
+
+
+def trained(task: str, seed: int, **settings: Any) -> TrainedModel:
+    """Train a task and return the model with its history, as `gf.train(None, task, seed=seed, **settings)` does."""
+    return _finished(session_of(task, seed, **settings))
+
+
+def _finished(session: Session) -> TrainedModel:
+    for _ in session.steps():
+        pass
+    session.write_records()
+    try:
+        model = session.best
+    except CheckpointError:  # no evaluation gave a finite loss
+        model = session.trained
+    return replace(model, metrics=session.run.metrics())
+
+
+def training(task: str, seed: int, **settings: Any) -> dict[str, Any]:
+    """Train a task; return its results on held-out data, and what it took. A training that diverges says so.
+
+    loss, accuracy   of the parameters that the recipe keeps, on held-out data
+    steps_taken      and the `tokens` that were learned from
+    parameters       of the model
+    train_seconds    of all steps, evaluations left out
+    """
+    session = session_of(task, seed, **settings)
+    parameters = count(session.model.specs())
+    try:
+        model = _finished(session)
+    except TrainingError:
+        return {"diverged": True, "steps_taken": session.state.step, "parameters": parameters}
+    test, history = session.test(model.params), model.history
+    return {
+        "diverged": not math.isfinite(test.loss),
+        "loss": test.loss,
+        "accuracy": test.accuracy,
+        "parameters": parameters,
+        "steps_taken": len(history),
+        "tokens": sum(record.tokens for record in history),
+        "train_seconds": float(history.seconds.sum()),
+    }
+
+
+def check_training(task: str, **settings: Any) -> None:
+    """Refuse settings that a task cannot be trained with, as planning its training does."""
+    of_task, of_model, of_recipe = split_settings(task, settings)
+    built = _task(task, json.dumps(of_task, sort_keys=True))
+    plan = plan_task(built, of_task, of_model, of_recipe, jax_execution() if on_accelerator() else None)
+    memory_run(plan)  # which refuses what cannot be frozen
+
+
+@functools.lru_cache(maxsize=8)
+def _task(name: str, options: str) -> Task:
+    """Build a task once for all points that are checked with it."""
+    return build_task(name, **{"seed": 0, **json.loads(options)})

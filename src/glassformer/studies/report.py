@@ -1,0 +1,220 @@
+"""What a study leaves: its rows and findings in `study.json`, a table over seeds, and figures."""
+
+import json
+import math
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import dispatch
+from ..engines.cpu.cores import cores
+from ..errors import DataError
+from ..files import explained, write_new
+from ..runs.provenance import versions
+from .study import TAKEN, Rows, Study, Summary, plain, written
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FILE = "study.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """What a study found.
+
+    rows       one for each run
+    findings   sentences, the first of which answers the question
+    settings   the columns of the rows that are settings of a point
+    columns    of the table, and `table` its cells: over seeds, the mean ± half of the range
+    figures    the words that stand below each figure, by its name; empty where none were drawn
+    machine    where it ran
+    """
+
+    name: str
+    question: str
+    published: str
+    rows: Rows
+    findings: list[str]
+    settings: list[str]
+    columns: list[str]
+    table: list[list[str]]
+    quick: bool = False
+    engine: str = ""
+    machine: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, study: Study, rows: Rows, settings: list[str] | None, **about: Any) -> "StudyResult":
+        """Return what rows say; `settings` None: every row is a point of its own."""
+        names = rows.columns if settings is None else settings
+        findings = list(study.finding(rows)) if study.finding is not None else [plain_finding(rows, names)]
+        columns = list(study.columns) or table_columns(rows, names)
+        table = table_of(rows, names, columns)
+        return cls(study.name, study.question, study.published, rows, findings, names, columns, table, **about)
+
+    def write(self, folder: Path, study: Study | None) -> "StudyResult":
+        """Write study.json, and the figures of `study`; None draws none."""
+        made = self if study is None else replace(self, figures=draw(study, self, folder / "figures"))
+        kept = {**asdict(made), "rows": [plain_row(row) for row in made.rows]}
+        text = json.dumps({"format": FORMAT, **kept}, indent=1, allow_nan=False)
+        write_new(folder / FILE, text.encode())
+        return made
+
+
+def read_study(folder: str | Path) -> StudyResult:
+    """Read what `run_study` wrote into a folder."""
+    path = Path(folder) / FILE
+    with explained(path, DataError, hint="pass the folder of a study, or run it", done="read"):
+        text = path.read_text(encoding="utf-8")
+    try:
+        content = json.loads(text)
+        if content.pop("format") != FORMAT:
+            raise DataError(f"{path} is of another version of Glassformer", hint="run the study again: runs are kept")
+        rows = Rows({name: math.nan if value is None and name not in content["settings"] else value
+                     for name, value in row.items()} for row in content.pop("rows"))  # fmt: skip
+        return StudyResult(rows=rows, **content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path} is damaged: {error}", hint="run the study again: finished runs are kept") from error
+
+
+def plain_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row as JSON can write it: NaN becomes null."""
+    return {name: plain(value, name) for name, value in row.items()}
+
+
+def machine() -> dict[str, Any]:
+    """Say where a study ran: numbers agree to the last bit only on the same kind of machine."""
+    engine = dispatch.current()
+    found: dict[str, Any] = {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": cores(),
+        **versions(engine.name),
+    }
+    if engine.library == "jax":
+        import jax
+
+        found["device"] = str(jax.devices()[0].device_kind)
+    return found
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def numbers_of(rows: Rows, settings: Sequence[str]) -> list[str]:
+    """Return the columns that hold measured numbers."""
+    left_out = {*settings, *TAKEN, "seconds"}
+    return [
+        name
+        for name in rows.columns
+        if name not in left_out and all(isinstance(row[name], int | float) for row in rows)
+    ]
+
+
+def varied(rows: Rows, settings: Sequence[str]) -> list[str]:
+    """Return the settings that differ between points."""
+    return [name for name in settings if name in rows.columns and len({json.dumps(row.get(name)) for row in rows}) > 1]
+
+
+def table_columns(rows: Rows, settings: Sequence[str]) -> list[str]:
+    """Return what a table shows unless a study says otherwise: settings that vary, and numbers."""
+    return [*(varied(rows, settings) or settings), *numbers_of(rows, settings)]
+
+
+def table_of(rows: Rows, settings: Sequence[str], columns: Sequence[str]) -> list[list[str]]:
+    """Return the cells of a table with one line for each point: settings as they are, numbers over seeds."""
+    groups: dict[str, Rows] = {}
+    for row in rows:
+        groups.setdefault(json.dumps([row.get(name) for name in settings]), Rows()).append(row)
+    return [[_cell(group, name, name in settings) for name in columns] for group in groups.values()]
+
+
+def _cell(group: Rows, name: str, is_setting: bool) -> str:
+    values = [row.get(name) for row in group]
+    if is_setting or not all(isinstance(value, int | float) for value in values):
+        first = values[0]
+        return shortly(first) if isinstance(first, float) else "" if first is None else str(first)
+    found, diverged = group.mean(name)[()], sum(bool(row.get("diverged")) for row in group)
+    if found.runs == len(group) or not diverged:
+        return over_seeds(found)
+    return f"{over_seeds(found)} ({diverged} of {len(group)} diverged)" if found.runs else "diverged"
+
+
+def over_seeds(found: Summary) -> str:
+    """Write a number over seeds: its mean ± half of the range."""
+    if not found.runs:
+        return "–"
+    spread = (found.high - found.low) / 2
+    if not spread:
+        return shortly(found.mean)
+    digits = max(0, min(6, 1 - math.floor(math.log10(spread))))  # two of the spread
+    return f"{found.mean:,.{digits}f} ± {spread:,.{digits}f}"
+
+
+def shortly(value: float) -> str:
+    """Write a number with four digits."""
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+# --- studies that say nothing themselves -----------------------------------------------------------------------------
+
+
+def plain_finding(rows: Rows, settings: Sequence[str]) -> str:
+    """Say where the first number that was measured is lowest and highest."""
+    names, points = numbers_of(rows, settings), varied(rows, settings)
+    if not names:
+        return f"{len(rows):,} runs are done."
+    found = [pair for pair in rows.mean(names[0], by=tuple(points)).items() if pair[1].runs]
+    if not found:
+        return f"No run has a finite {names[0]}."
+    low, high = min(found, key=lambda pair: pair[1].mean), max(found, key=lambda pair: pair[1].mean)
+
+    def at(pair: Any) -> str:
+        key, summary = pair
+        place = written(dict(zip(points, key, strict=True)))
+        return f"{f'at {place} ' if place else ''}({over_seeds(summary)}; mean of {summary.runs} seeds)"
+
+    return f"{names[0]} is lowest {at(low)} and highest {at(high)}."
+
+
+def plain_figures(rows: Rows, settings: Sequence[str]) -> dict[str, "Figure"]:
+    """Draw each number that was measured, the mean and the range over seeds, at every point."""
+    from ..plots import style
+
+    names, points = numbers_of(rows, settings)[:4], varied(rows, settings)
+    if not names:
+        return {}
+    figure = style.new_figure(max(4.0, 3.4 * len(names)), 3.2)
+    for ax, name in zip(style.panels(figure, len(names), len(names)), names, strict=True):
+        found = rows.mean(name, by=tuple(points))
+        labels = [", ".join(map(str, key)) for key in found]
+        means = [one.mean for one in found.values()]
+        bars = [[one.mean - one.low for one in found.values()], [one.high - one.mean for one in found.values()]]
+        ax.errorbar(range(len(means)), means, yerr=bars, fmt="o", color=style.colors().blue, capsize=3)
+        style.token_ticks(ax.xaxis, labels, room=2.6)
+        ax.set_xlabel(", ".join(points))
+        ax.set_ylabel(name)
+    return {"results": style.titled(figure, "What was measured", "mean and range over seeds at every point")}
+
+
+def draw(study: Study, result: StudyResult, folder: Path) -> dict[str, str]:
+    """Save the figures for light and dark pages; return the words of each."""
+    from ..plots import style
+
+    def drawn() -> dict[str, "Figure"]:
+        if study.figures is not None:
+            return study.figures(result.rows)
+        return plain_figures(result.rows, result.settings)
+
+    words: dict[str, str] = {}
+    for theme in style.THEMES:
+        with style.themed(theme):
+            for name, figure in style.styled(drawn)().items():
+                style.save(figure, folder / f"{name}{'-dark' if theme == 'dark' else ''}.svg")
+                words[name] = str(figure.get_label()) or result.findings[0]
+    return words

@@ -1,0 +1,204 @@
+"""Run a study. Finished runs are kept, one small file each: a study that was stopped goes on, and none is run twice.
+
+FOLDER/rows/DIGEST.json      a run; the digest is of the study, its version, the point, the seed and the engine
+FOLDER/study.json            all rows, and what was found
+FOLDER/figures/              for light and for dark pages
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import dispatch
+from ..errors import ConfigError, GlassformerError, TrainingError
+from ..files import explained, write_new
+from ..progress import log, plural
+from ..reporting import report, reported_to
+from ..training.interruption import heeding_termination
+from .catalog import find_study
+from .report import StudyResult, machine
+from .study import TAKEN, Point, Rows, Study, plain, written
+
+FOLDER = Path("studies")
+ROWS = "rows"
+
+
+class Run(NamedTuple):
+    """One point with one seed, as its kept file names it."""
+
+    study: str
+    version: int | str
+    point: Point
+    seed: int
+    engine: str
+
+    def path(self, folder: Path) -> Path:
+        """Return where it is kept."""
+        text = json.dumps(self._asdict(), sort_keys=True)
+        return folder / ROWS / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+
+    def read(self, folder: Path | None) -> dict[str, Any] | None:
+        """Return its results, if they are kept; a damaged file is reported, and the run is done again."""
+        path = None if folder is None else self.path(folder)
+        if path is None or not path.exists():
+            return None
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            results = content["results"]
+            if content["run"] == self._asdict() and content["digest"] == _digest(results):
+                return dict(results)
+            reason = "its content is not what was written"
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+        log(f"{path} is damaged ({reason:.120}); {written(self.point)}, seed {self.seed}, runs again")
+        return None
+
+    def write(self, folder: Path, results: dict[str, Any]) -> None:
+        """Keep its results."""
+        content = {"run": self._asdict(), "results": results, "digest": _digest(results)}
+        write_new(self.path(folder), json.dumps(content, indent=1).encode())
+
+    def row(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return its row; numbers that JSON has no word for are NaN."""
+        found = {name: math.nan if value is None else value for name, value in results.items()}
+        return {**self.point, "seed": self.seed, **found}
+
+
+def _digest(results: Any) -> str:
+    return hashlib.sha256(json.dumps(results, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def run_study(
+    study: str | Path | Study,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    engine: str | None = None,
+    out: str | Path | None = None,
+    source: str | Path | None = None,
+    figures: bool = True,
+    show: bool = True,
+) -> StudyResult:
+    """Run a study to its end, and return its rows and what was found; finished runs are kept and reused.
+
+    study     the name of one (`gf.studies.studies()`), a Python file that holds one, or a `Study`
+    quick     the shape of the answer, in a minute
+    seeds     how many runs of each point; None: as many as the study has
+    engine    who computes: "cpu", "numpy", or "jax" for a GPU; None: the engine in use
+    out       its folder; None: studies/NAME, and studies/NAME-quick for a quick one
+    source    a file of your own to read the rows from, where the study can (`scaling`): nothing runs
+    figures   draw them, which needs Matplotlib
+    show      progress, with the time left
+
+    Ctrl-C ends it. What was finished is kept, and the same call goes on from there.
+
+    >>> import tempfile, glassformer as gf
+    >>> own = gf.studies.Study(
+    ...     name="squares",
+    ...     question="Which is largest?",
+    ...     grid={"x": [1, 2]},
+    ...     measure=lambda point, seed: {"y": point["x"] ** 2},
+    ... )
+    >>> result = gf.studies.run_study(own, out=tempfile.mkdtemp(), figures=False, show=False)
+    >>> result.findings[0]
+    'y is lowest at x=1 (1; mean of 3 seeds) and highest at x=2 (4; mean of 3 seeds).'
+    """
+    found = find_study(study)
+    if source is not None and found.rows_from is None:
+        raise ConfigError(f"the study {found.name} reads no file", hint="leave the file out: it runs by itself")
+    folder = Path(out) if out is not None else FOLDER / f"{found.name}{'-quick' if quick else ''}"
+    with dispatch.use_engine(engine) if engine is not None else contextlib.nullcontext():
+        if source is not None and found.rows_from is not None:
+            rows, settings = found.rows_from(Path(source)), None
+        else:
+            points = found.points(quick=quick)
+            settings = list(dict.fromkeys(name for point in points for name in point))
+            rows = run_points(found, points, found.seeds_of(seeds, quick=quick), folder, show=show)
+        about = {"quick": quick, "engine": dispatch.current().name, "machine": machine()}
+    result = StudyResult.of(found, rows, settings, **about)
+    result.write(folder, found if figures else None)
+    return result
+
+
+def run_points(study: Study, points: list[Point], seeds: range, folder: Path | None, *, show: bool) -> Rows:
+    """Return the rows of all points and seeds: kept ones as they are, and the others as they are measured now."""
+    engine = dispatch.current().name
+    runs = [Run(study.name, study.version, point, seed, engine) for point in points for seed in seeds]
+    if folder is not None:
+        with explained(folder, hint="choose a folder that can be written to"):
+            (folder / ROWS).mkdir(parents=True, exist_ok=True)
+    results = {place: kept for place, run in enumerate(runs) if (kept := run.read(folder)) is not None}
+    if show and results:
+        log(f"{plural(len(results), 'run')} of {len(runs):,} kept in {folder}")
+    text = f"study {study.name}"
+    with _progress(text, show=show and len(results) < len(runs)), heeding_termination():
+        for place, run in enumerate(runs):
+            if place in results:
+                continue
+            report(len(results), len(runs), f"runs, now {written(run.point):.60}, seed {run.seed}")
+            try:
+                results[place] = run.read(folder) or _measured(study, run)  # another process may have been faster
+            except KeyboardInterrupt:
+                log(_stopped(len(results), len(runs), folder))
+                raise
+            if folder is not None:
+                run.write(folder, results[place])
+    return _filled([run.row(results[place]) for place, run in enumerate(runs)])
+
+
+def _stopped(done: int, total: int, folder: Path | None) -> str:
+    if folder is None:
+        return f"interrupted after {done:,} of {plural(total, 'run')}; name a folder, out=…, to keep them"
+    return f"interrupted: {done:,} of {plural(total, 'run')} are kept in {folder}, and the same call goes on from there"
+
+
+def _measured(study: Study, run: Run) -> dict[str, Any]:
+    """Return the results of a run, as plain values; a training that diverges is a result."""
+    began, where = time.perf_counter(), f"{written(run.point)}, seed {run.seed}"
+    try:
+        with reported_to(lambda done, total, what: None):  # steps are not runs
+            found: Any = study.measure(json.loads(json.dumps(run.point)), run.seed)
+    except (TrainingError, FloatingPointError):
+        found = {"diverged": True}
+    except GlassformerError as error:
+        raise ConfigError(f"the run {where} failed: {error.fact}", hint=error.hint) from error
+    except Exception as error:
+        error.add_note(f"in the run {where}; finished runs are kept where a folder is named")
+        raise
+    found = found if isinstance(found, dict) else {"value": found}
+    for name in found:
+        if not isinstance(name, str) or name in run.point or name == TAKEN[0]:
+            hint = "results are a dict whose names differ from the settings"
+            raise ConfigError(f"the measure of {study.name} returned a result called {name!r:.80}", hint=hint)
+    results = {
+        "diverged": bool(found.get("diverged", False)),
+        **{name: plain(one, name) for name, one in found.items()},
+    }
+    return {"seconds": round(time.perf_counter() - began, 3), **results}
+
+
+def _filled(rows: list[dict[str, Any]]) -> Rows:
+    """Return rows that all have the same columns, the seconds that a run took last."""
+    names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "seconds"]
+    return Rows({name: row.get(name, math.nan) for name in [*names, "seconds"]} for row in rows)
+
+
+@contextlib.contextmanager
+def _progress(text: str, *, show: bool) -> Iterator[None]:
+    """Show how many runs are done and the time left: a bar on a terminal, lines in a pipe or without Rich."""
+    if not show:
+        yield
+        return
+    try:
+        from ..progress.display import waiting
+    except ImportError:
+        with reported_to(lambda done, total, what: log(f"{text}: {done:,} of {total:,} {what}")):
+            yield
+        return
+    with waiting(text):
+        yield
