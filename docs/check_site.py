@@ -25,8 +25,23 @@ OVERFLOW = """() => document.documentElement.scrollWidth <= innerWidth ? "" : [.
 AXE = """async ([part, rules]) => (await axe.run(part, {iframes: false, preload: false, ...rules}))
   .violations.filter((one) => ["serious", "critical"].includes(one.impact))
   .map((one) => `${one.id}: ${one.nodes.length} times, first ${one.nodes[0].html.slice(0, 160)}`)"""
-COLORS = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
-"""What the theme changes."""
+SAMPLES = """(part) => {
+  const samples = new Map();
+  for (const one of document.querySelectorAll(`${part} *`)) {
+    if (![...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim())) continue;
+    if (!one.checkVisibility()) continue;
+    const {color, fontSize, fontWeight} = getComputedStyle(one), look = [color, fontSize, fontWeight];
+    for (let up = one; up; up = up.parentElement) {
+      const {backgroundColor, opacity} = getComputedStyle(up);
+      look.push(backgroundColor, opacity);
+    }
+    if (!samples.has(look.join())) samples.set(look.join(), one);
+  }
+  samples.forEach((one) => one.classList.add("contrast-sample"));
+}"""
+"""Mark one text of each color, size and background: axe takes seconds for the contrast of every word of code."""
+NO_CONTRAST = {"rules": {"color-contrast": {"enabled": False}}}
+CONTRAST = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
 
 
 class Page(HTMLParser):
@@ -112,11 +127,15 @@ def look_at(tab: Any, address: str, part: str, found: list[str]) -> None:
     tab.set_viewport_size(WIDE)
     tab.goto(address, wait_until="load")
     tab.add_style_tag(content="* { transition: none !important; }")  # colors are read at once
+    tab.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
     tab.evaluate(AXE_SCRIPT)
-    found += tab.evaluate(AXE, [part, {}])
+    tab.evaluate(SAMPLES, part)
+    found += tab.evaluate(AXE, [part, NO_CONTRAST])
+    found += tab.evaluate(AXE, [".contrast-sample", CONTRAST])
     tab.emulate_media(color_scheme="dark")
     tab.wait_for_function("document.documentElement.dataset.theme == 'dark'")
-    found += [f"dark: {trouble}" for trouble in tab.evaluate(AXE, [part, COLORS])]
+    tab.evaluate(SAMPLES, part)
+    found += [f"dark: {trouble}" for trouble in tab.evaluate(AXE, [".contrast-sample", CONTRAST])]
     tab.set_viewport_size(NARROW)
     found += [f"is wider than {NARROW['width']} px: {over}" for over in [tab.evaluate(OVERFLOW)] if over]
 

@@ -1,4 +1,4 @@
-"""The museum of bugs: real mistakes in Transformers, what training looks like with each, and the check that catches it.
+"""The museum of bugs: mistakes in Transformers, what training looks like with each, and the check that catches it.
 
 bugs = gf.bugs.museum()            every exhibit, by name
 with gf.bugs.plant(bug): …         the package computes with the mistake, on the engine numpy

@@ -108,7 +108,7 @@ COMMANDS = {
     "look": "Look inside: what each layer predicts, which part adds what, what a removal changes, how gradients flow.",
     "lab": "Learn by writing it: labs from softmax to a whole block, with a checker that names the wrong term.",
     "check": "Prove every hand-derived gradient against a numeric derivative on this machine.",
-    "bugs": "Show real mistakes in Transformers, what training looks like with each, and the check that catches it.",
+    "bugs": "Show mistakes in Transformers, what training looks like with each, and the check that catches it.",
     "params": "Count the parameters, arithmetic and memory of a model without allocating it.",
     "plan": "Count the memory and messages of training on each device of a mesh without allocating anything.",
     "generate": "Continue or answer a prompt and print the text as it is generated.",

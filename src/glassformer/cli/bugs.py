@@ -1,4 +1,4 @@
-"""`glassformer bugs`: the museum of real mistakes, what each does to training, and the check that catches it."""
+"""`glassformer bugs`: the museum of mistakes, what each does to training, and the check that catches it."""
 
 import sys
 from pathlib import Path
@@ -31,7 +31,7 @@ from .output import log, print_json, print_table
 )
 @json_option
 def bugs(name: str | None, train: bool, page: Path | None, seed: int | None, json: bool) -> None:
-    """Show real mistakes in Transformers, what training looks like with each, and the check that catches it."""
+    """Show mistakes in Transformers, what training looks like with each, and the check that catches it."""
     game = name == "play"
     for option, given, fits in (
         ("--page", page is not None, name is None and not json),
