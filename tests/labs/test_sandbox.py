@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from glassformer.errors import DataError
-from glassformer.labs import check_file
+from glassformer.labs import check_file, get_lab
 from glassformer.labs.check import read_source
 
 RIGHT = "return y * (dy - (dy * y).sum(-1, keepdims=True))"
@@ -18,28 +18,40 @@ HOSTILE = {
     "return np.ones((1 << 20, 1 << 20))": ("too much memory", "more memory than a lab may have"),
     "import os; os.fork()": ("raised", "os.fork is refused"),
     "import os; os.system('true')": ("raised", "os.system is refused"),
-    "import subprocess": ("raised", "importing subprocess is refused"),
-    "import ctypes": ("raised", "importing ctypes is refused"),
-    "import socket": ("raised", "importing socket is refused"),
+    "import subprocess; subprocess.run(['true'])": ("raised", "subprocess.Popen is refused"),
+    "import ctypes; ctypes.CDLL(None)": ("raised", "ctypes.dlopen is refused"),
+    "import socket; socket.socket()": ("raised", "socket.__new__ is refused"),
+    "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))": ("raised", "resource.setrlimit is refused"),
+    "import os; os.mkdir('inside')": ("raised", "os.mkdir is refused"),
     "import os; os.kill(os.getppid(), 9)": ("raised", "os.kill is refused"),
     "open(OUTSIDE, 'w')": ("raised", "writing .* is refused"),
     "np.save(OUTSIDE, dy)": ("raised", "writing .* is refused"),
     "import os; os.mkfifo(OUTSIDE)": ("raised", "no attribute 'mkfifo'"),
     "open('/etc/passwd')": ("raised", "reading /etc/passwd is refused"),
-    "import os; [os.write(f, b'x' * 99) for f in range(3, 30) if writable(f)]": ("ended", "wrote into the channel"),
+    "forged(b'x' * 99 + b'\\n')": ("ended", "wrote into the channel"),
     "open('a', 'w').write('x' * (1 << 22))": ("raised", "File too large"),
+    "forged(b'3\\n')": ("ended", "wrote into the channel"),
+    "import signal; signal.raise_signal(40)": ("ended", "the process crashed: Real-time signal"),
+    "raise ValueError('\\x1b[2J')": ("raised", r"\\x1b\[2J"),
+    "return 10**5000": ("wrong result", "a value of type int"),
     "return np.array([object()])": ("wrong result", "dtype object"),
     "return None": ("wrong result", "returns None"),
     "from glassformer.ops import softmax; softmax(y)": ("raised", "may not call glassformer: write it yourself"),
     "import not_there": ("raised", "No module named 'not_there'"),
 }
-WRITABLE = """
-def writable(file):
+FORGED = """
+def forged(line):
     import os
-    try:
-        return os.write(file, b"") == 0
-    except OSError:
-        return False
+    for file in range(3, 30):
+        try:
+            os.write(file, line)
+        except OSError:
+            pass
+"""
+LYING = """
+import os, stat
+os.lstat = lambda *_, **__: os.stat_result([stat.S_IFLNK] + [0] * 9)
+os.readlink = lambda *_, **__: os.getcwd() + "/mine"
 """
 
 
@@ -49,7 +61,7 @@ def written(tmp_path):
 
     def write(line, top=""):
         path = tmp_path / "softmax_backward.py"
-        lines = [top, "import numpy as np", WRITABLE, "def softmax_backward(dy, y):", textwrap.indent(line, "    ")]
+        lines = [top, "import numpy as np", FORGED, "def softmax_backward(dy, y):", textwrap.indent(line, "    ")]
         path.write_text("\n".join(lines), encoding="utf-8")
         return path
 
@@ -79,6 +91,18 @@ def test_a_right_file_is_right_and_its_output_is_shown(written):
 def test_a_file_that_ends_the_process_while_it_is_loaded_is_told_so(written):
     words = check_file(written(RIGHT, top="import os; os._exit(3)")).findings[0].words
     assert words == "it ended the process with status 3 while the file was loaded"
+
+
+def test_the_kernel_refuses_what_gets_past_the_hook(written, tmp_path):
+    ours = str(get_lab("softmax_backward").exercises[0].reference.__code__.co_filename)
+    for path, mode in ((ours, "r"), ("/etc/passwd", "r"), (tmp_path / "outside", "w")):
+        verdict = check_file(written(f"open({str(path)!r}, {mode!r})", top=LYING))
+        assert "PermissionError: [Errno 13] Permission denied" in verdict.findings[0].words
+
+
+def test_usual_modules_are_imported(written):
+    modules = "numpy.testing, numpy.linalg, unittest, dataclasses, hashlib, glassformer"
+    assert check_file(written(f"np.testing.assert_equal(1, 1)\n{RIGHT}", top=f"import {modules}")).ok
 
 
 def test_a_file_that_is_not_python_is_a_message(written, tmp_path):

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import os
-import selectors
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import textwrap
-import time
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -27,12 +26,13 @@ from . import worker
 SECONDS = 10.0
 TRIAL = 2.0
 """How long a changed file may take."""
-MEMORY = 2 << 30
-MOST_OPEN = 48
-HERE = Path(__file__).resolve().parent
+LIMITS = {"AS": 2 << 30, "FSIZE": 1 << 18, "NOFILE": 48, "CORE": 0, "NPROC": 0}
+LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")
+"""Where the libraries of extension modules are."""
+PACKAGE = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
-    "VECLIB_MAXIMUM_THREADS": "1", "PYTHONUTF8": "1",
+    "VECLIB_MAXIMUM_THREADS": "1", "PYTHONUTF8": "1", "SYSTEMROOT": os.environ.get("SYSTEMROOT", ""),
 }  # fmt: skip
 
 
@@ -51,12 +51,11 @@ class Outcome:
     """It failed before the function was called."""
 
 
-class StoppedError(Exception):
-    """The process ended, or had to be ended."""
-
-    def __init__(self, error: str, words: str) -> None:
-        super().__init__(words)
-        self.outcome = Outcome(error=error, words=words)
+def _outcome(found: dict[str, Any], *, is_loading: bool = False) -> Outcome:
+    error, words = (worker.clean(found.get(name, "")) for name in ("error", "words"))
+    error = "memory" if error == "MemoryError" else error
+    line, wrote = int(found.get("line", 0)), tuple(map(int, found.get("wrote", ())))
+    return Outcome(found.get("value"), error, words, line, wrote, is_loading)
 
 
 class Sandbox:
@@ -66,7 +65,7 @@ class Sandbox:
         self.source, self.file, self.seconds = source, file, seconds
         self.printed = ""
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._closing = contextlib.ExitStack()
 
     def __enter__(self) -> Sandbox:
         return self
@@ -81,130 +80,98 @@ class Sandbox:
 
         An outcome is missing where the process ended before it; the last one then says why.
         """
-        request = {"function": function, "examples": [tuple(args) for args in examples], "file": self.file}
+        request = {"function": function, "examples": [worker.dumps(tuple(args)) for args in examples]}
         for text in [self.source] if programs is None else programs:
-            outcomes: list[Outcome] = []
-            is_loading = True
-            deadline = time.monotonic() + (self.seconds if programs is None else min(self.seconds, TRIAL))
-            try:
-                self._start()
-                self._write(worker.pack({**request, "sources": [text, *ours]}), deadline)
-                while "done" not in (frame := self._receive(deadline)):
-                    if "loaded" in frame:
-                        is_loading = False
-                    else:
-                        outcomes.append(_outcome(frame))
-                self.printed = str(frame.get("printed", ""))
-            except StoppedError as stopped:
+            seconds = self.seconds if programs is None else min(self.seconds, TRIAL)
+            yield self._answers({**request, "file": self.file, "sources": [text, *ours]}, seconds)
+
+    def _answers(self, request: dict[str, Any], seconds: float) -> list[Outcome]:
+        """Return what the process answers, in at most so many seconds."""
+        process, has_expired = self._started(), threading.Event()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        timer = threading.Timer(seconds, _kill, (process, has_expired))
+        timer.start()
+        outcomes: list[Outcome] = []
+        printed = ""
+        try:
+            process.stdin.write(worker.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+            for number in range(-1, len(request["examples"])):
+                line = process.stdout.readline(worker.LONGEST)
+                if not line.endswith(b"\n") and len(line) < worker.LONGEST:
+                    raise EOFError
+                frame = worker.loads(line)
+                outcomes.append(_outcome(frame, is_loading=number < 0))
+                printed = worker.clean(frame["printed"])
+                if number < 0 and outcomes[0].error:
+                    break
+        except (OSError, EOFError):
+            error, words = self._end(has_expired.is_set())
+            outcomes.append(Outcome(error=error, words=words, is_loading=not outcomes))
+        except Exception:  # whatever a line holds that is none of ours
+            words = "the file wrote into the channel of its results"
+            outcomes.append(Outcome(error="ended", words=words, is_loading=not outcomes))
+            self.stop()
+        finally:
+            timer.cancel()
+            timer.join()
+            if has_expired.is_set():  # perhaps after the last answer
                 self.stop()
-                outcomes.append(replace(stopped.outcome, is_loading=is_loading))
-            yield outcomes
+            self.printed = self.printed or printed
+        return outcomes if outcomes[0].error else outcomes[1:]
 
-    def _start(self) -> None:
-        if self._process is not None:
-            return
-        self._folder = tempfile.TemporaryDirectory(prefix="glassformer-lab-")
-        folder = os.path.realpath(self._folder.name)
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self.stop()
+        folder = os.path.realpath(self._closing.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        path = [place for place in sys.path if place and place != os.getcwd()]
+        places = {*path, sys.prefix, sys.base_prefix, sys.exec_prefix, *LIBRARIES}
+        limits = {**LIMITS, "CPU": 10 + int(20 * self.seconds)}  # should nobody be left to end it
+        readable = sorted(map(os.path.realpath, places))
+        setup = {"folder": folder, "readable": readable, "hidden": str(PACKAGE), "limits": limits}
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-B", str(HERE / "worker.py")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder,
-            env={**ENVIRONMENT, "HOME": folder, "TMPDIR": folder, "SYSTEMROOT": os.environ.get("SYSTEMROOT", "")},
-            start_new_session=True,
+            [sys.executable, "-P", "-s", "-B", worker.__file__, json.dumps(setup)], cwd=folder,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+            env={**ENVIRONMENT, "HOME": folder, "TMPDIR": folder, "PYTHONPATH": os.pathsep.join(path)},
         )  # fmt: skip
-        places = {sys.prefix, sys.base_prefix, sys.exec_prefix, *(path for path in sys.path if path)}
-        setup = {
-            "path": [path for path in sys.path if path],
-            "folder": folder,
-            "readable": sorted(os.path.realpath(place) for place in places),
-            "hidden": str(HERE / "statements"),
-            "limits": {
-                "AS": MEMORY, "CPU": int(self.seconds) + 2, "FSIZE": 1 << 20, "NOFILE": MOST_OPEN, "CORE": 0,
-                "NPROC": 0,
-            },
-        }  # fmt: skip
-        self._write(worker.pack(setup), time.monotonic() + self.seconds)
-
-    def _write(self, data: bytes, deadline: float) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        file = self._process.stdin.fileno()
-        os.set_blocking(file, False)
-        with selectors.DefaultSelector() as selector:
-            selector.register(file, selectors.EVENT_WRITE)
-            while data:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise StoppedError("time", f"it did not finish within {self.seconds:g} s")
-                try:
-                    data = data[os.write(file, data[: 1 << 16]) :]
-                except OSError:
-                    self._ended()
-
-    def _receive(self, deadline: float) -> dict[str, Any]:
-        text, body = struct.unpack("<QQ", self._read(16, deadline))
-        if max(text, body) > worker.MOST_RETURNED:
-            raise StoppedError("ended", "the file wrote into the channel of its results")
-        try:
-            frame = worker.unpack(self._read(text, deadline), self._read(body, deadline))
-        except worker.UnreadableError:
-            frame = None
-        if not isinstance(frame, dict):
-            raise StoppedError("ended", "the file wrote into the channel of its results")
-        return frame
-
-    def _read(self, size: int, deadline: float) -> bytes:
-        assert self._process is not None
         assert self._process.stdout is not None
-        file = self._process.stdout.fileno()
-        parts: list[bytes] = []
-        with selectors.DefaultSelector() as selector:
-            selector.register(file, selectors.EVENT_READ)
-            while size:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise StoppedError("time", f"it did not finish within {self.seconds:g} s")
-                part = os.read(file, min(size, 1 << 20))
-                if not part:
-                    self._ended()
-                parts.append(part)
-                size -= len(part)
-        return b"".join(parts)
+        self._process.stdout.readline()  # it is ready: from here on the time is the learner's
+        return self._process
 
-    def _ended(self) -> None:
-        """Say how the process ended."""
+    def _end(self, has_expired: bool) -> tuple[str, str]:
+        """Stop the process, and say how it ended."""
         assert self._process is not None
-        try:
-            status = self._process.wait(2)
-        except subprocess.TimeoutExpired:
-            raise StoppedError("ended", "it closed the channel of its results") from None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        status = self._process.returncode
+        self.stop()
+        if has_expired:
+            return "time", f"it did not finish within {self.seconds:g} s"
+        if status is None:
+            return "ended", "it closed the channel of its results"
         if status >= 0:
-            raise StoppedError("ended", f"it ended the process with status {status}")
-        name = signal.Signals(-status).name
-        if name == "SIGXCPU":
-            raise StoppedError("time", f"it did not finish within {self.seconds:g} s")
-        raise StoppedError("ended", f"the process crashed with {name}")
+            return "ended", f"it ended the process with status {status}"
+        return "ended", f"the process crashed: {signal.strsignal(-status)}"
 
     def stop(self) -> None:
-        """End the process with all that it started, and remove its folder."""
-        process, folder = self._process, self._folder
-        self._process = self._folder = None
-        if process is not None:
-            with contextlib.suppress(OSError, AttributeError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
-            for stream in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
-                    stream.close()  # type: ignore[union-attr]
-            process.wait()
-        if folder is not None:
+        """End the process, and remove its folder."""
+        if self._process is not None:
+            _kill(self._process)
             with contextlib.suppress(OSError):
-                folder.cleanup()
+                self._process.__exit__(None, None, None)
+            self._process = None
+        self._closing.close()
 
 
-def _outcome(frame: dict[str, Any]) -> Outcome:
-    if "error" in frame:
-        error = "memory" if frame["error"] == "MemoryError" else str(frame["error"])
-        words, line = str(frame.get("words", "")), int(frame.get("line") or 0)
-        return Outcome(error=error, words=words, line=line, is_loading=frame.get("stage") == "load")
-    return Outcome(frame.get("value"), wrote=tuple(frame.get("wrote") or ()))
+def _kill(process: subprocess.Popen[bytes], has_expired: threading.Event | None = None) -> None:
+    if has_expired is not None:
+        has_expired.set()
+    if process.poll() is None:
+        with contextlib.suppress(OSError, AttributeError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
 
 
 class Local:
@@ -217,42 +184,32 @@ class Local:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.file = getattr(getattr(function, "__code__", None), "co_filename", "")
-        try:
-            self.source = textwrap.dedent(inspect.getsource(function))
-        except (OSError, TypeError):
-            self.source = ""
-        if not self.source.startswith("def "):  # a lambda, a method, a decorated function: not to be changed
-            self.source = ""
+        self.source = ""
+        with contextlib.suppress(OSError, TypeError):
+            source = textwrap.dedent(inspect.getsource(function))
+            self.source = source if source.startswith("def ") else ""  # others (a lambda, a method) cannot be changed
 
     def run(
         self, function: str, examples: Sequence[Any], *, ours: Sequence[str] = (), programs: Iterable[str] | None = None
     ) -> Iterator[list[Outcome]]:
         """Yield the outcomes of the function, or of `programs` that define another one of its name."""
-        known = dict(getattr(self.function, "__globals__", {}))
-        for text in ours:
-            exec(compile(text, "<ours>", "exec"), known)
-        calls: list[Callable[..., Any]] = []
-        for text in programs or ():
-            namespace = dict(known)
+        given = [worker.dumps(tuple(args)) for args in examples]
+        for text in [None] if programs is None else programs:
+            call = self._made(text, ours)
+            caught = Exception, SystemExit
+            yield [_outcome(worker.call_once(call, args, self.file, caught)) for args in given]
+
+    def _made(self, text: str | None, ours: Sequence[str]) -> Any:
+        """Return the function, with `ours` in the place of those it calls; or what a text defines by its name."""
+        function, known = self.function, dict(getattr(self.function, "__globals__", {}))
+        if text is not None:
             with contextlib.suppress(Exception):
-                exec(compile(text, self.file, "exec"), namespace)
-            made = namespace.get(self.function.__name__)
-            calls.append(made if callable(made) and made is not self.function else _broken)
-        if programs is None:
-            calls = [_with_globals(self.function, known) if ours else self.function]
-        for call in calls:
-            chosen = call if self.call is None or programs is not None else self.call
-            yield [_outcome(worker.call_once(chosen, tuple(args), self.file, is_own=True)) for args in examples]
-
-
-def _with_globals(function: Callable[..., Any], known: dict[str, Any]) -> Callable[..., Any]:
-    """Return a function that finds other functions in the place of those it calls."""
-    if not isinstance(function, FunctionType):
-        return function
-    made = FunctionType(function.__code__, known, function.__name__, function.__defaults__, function.__closure__)
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
-
-
-def _broken(*_: Any) -> None:
-    raise ValueError("this text does not run")
+                made = worker.load([text, *ours], function.__name__, self.file, known)
+                return None if made is function else made
+            return None  # calling it fails
+        if self.call is not None or not ours or not isinstance(function, FunctionType):
+            return self.call or function
+        worker.load(["", *ours], "", self.file, known)
+        made = FunctionType(function.__code__, known, function.__name__, function.__defaults__, function.__closure__)
+        made.__kwdefaults__ = function.__kwdefaults__
+        return made
