@@ -56,13 +56,13 @@ AXE_RUN = """async (options) => (await axe.run(document, options)).violations
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
-def tiny_model(architecture: str) -> TrainedModel:
+def tiny_model(architecture: str, **changes: Any) -> TrainedModel:
     """Return a model of random numbers in double precision, with a task that says what its ids mean."""
     name = TASKS[architecture]
     small = {k: v for k, v in TINY[name].items() if k not in {*SIZES, "encoder_layers", "batch", "context"}}
     task = build_task(name, **small)
     more = {"encoder_layers": 2, "context": 16} if architecture == "encoder-decoder" else {}
-    model = build(model_config(task, None, {**SIZES, **more}))
+    model = build(model_config(task, None, {**SIZES, **more, **changes}))
     return TrainedModel.of_task(model, model.init(0, np.float64), task, source=architecture)
 
 

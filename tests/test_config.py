@@ -116,6 +116,7 @@ def test_values_out_of_range_are_refused(settings, fact, hint):
         ({"norm": "none", "final_norm": True}, 'are set, but norm is "none"', "choose a norm"),
         ({"norm": "none", "embedding_norm": True}, 'are set, but norm is "none"', "choose a norm"),
         ({"block": "attention_onyl"}, "block is 'attention_onyl'", "attention_only"),
+        ({"block": "feed_forward_only", "positions": "alibi"}, "'alibi', which act on attention", "learned"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, fact, hint):
@@ -143,6 +144,7 @@ def test_an_encoder_refuses_what_its_head_cannot_be(settings, fact, hint):
 @pytest.mark.parametrize(
     ("settings", "fact", "hint"),
     [
+        ({"block": "feed_forward_only"}, "sees nothing of its source", "choose another block"),
         ({"encoder_layers": 0}, "encoder_layers is 0", "at least 1"),
         ({"source_vocab": 0}, "source_vocab is 0", "at least 1"),
         (

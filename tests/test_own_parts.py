@@ -26,6 +26,8 @@ OWN = {
     },
     "parallel, rotary": {"block": "parallel", "positions": "rotary"},
     "parallel, no norms": {"block": "parallel", "norm": "none"},
+    "feed-forward only": {"block": "feed_forward_only"},
+    "no residual, post-norm": {"block": "no_residual", "norm_position": "post"},
     "all": {"activation": "square", "norm": "scale", "positions": "slopes", "block": "shared_norm"},
 }  # fmt: skip
 """Parts of one's own, and blocks of the library that are no `Block`."""
@@ -82,7 +84,7 @@ def test_engines_agree_on_gradients(model, caplog):
         have = gf.tree.flatten(model.loss_and_grads(params, counting()))
     for name, expected in want.items():
         np.testing.assert_allclose(have[name], expected, rtol=1e-3, atol=1e-5, err_msg=name)
-    assert not caplog.records or model.config.block not in ("parallel", "attention_only")  # blocks of the library
+    assert not caplog.records or model.config.block not in registry.BUILT_IN["block"]  # blocks of the library
 
 
 def test_everything_registered_is_proved():

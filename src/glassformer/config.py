@@ -102,7 +102,7 @@ class TransformerConfig:
     scale_scores         divide the scores by √(channels per head)
     window               each token sees tokens less than this many positions away (none: all)
     stride               each token sees tokens less than this far away, and every stride-th beyond (none: all)
-    block                residual: attention, then feed-forward; parallel; attention_only; or one of your own by name
+    block                residual: x + f(norm x); parallel, attention_only, feed_forward_only, no_residual, or your own
     tied_head            logits = h Eᵀ with the token embedding E, instead of a matrix of their own
     head_bias            a bias on the logits
     head_scale           divide what the head reads by √width (T5 with a tied head)
@@ -251,6 +251,9 @@ class TransformerConfig:
             raise ConfigError("norm_bias is set, but an rms norm never has one", hint="leave norm_bias out")
         if self.norm == "none" and (self.final_norm or self.embedding_norm or not self.norm_bias):
             raise ConfigError('settings of norms are set, but norm is "none"', hint="leave them out, or choose a norm")
+        if self.block == "feed_forward_only" and self.positions not in ("learned", "sinusoidal", "none"):
+            fact = f'positions are {self.positions!r}, which act on attention, but block is "feed_forward_only"'
+            raise ConfigError(fact, hint='use positions "learned", "sinusoidal" or "none"')
 
 
 @_refuse_unknown
@@ -334,6 +337,9 @@ class EncoderDecoderConfig(TransformerConfig):
 
     def _check_combinations(self) -> None:
         super()._check_combinations()
+        if self.block == "feed_forward_only":
+            fact = 'block is "feed_forward_only": without attention, a decoder sees nothing of its source'
+            raise ConfigError(fact, hint="choose another block, or a decoder alone")
         if self.shared_embedding and self.source_size != self.vocab:
             raise ConfigError(
                 f"one table cannot serve {self.source_size} source ids and {self.vocab} target ids",

@@ -39,7 +39,7 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
     "activation": ("relu", "gelu", "gelu_tanh", "silu"),
     "norm": ("layer", "rms", "none"),
     "positions": ("learned", "sinusoidal", "rotary", "alibi", "relative", "none"),
-    "block": ("residual", "parallel", "attention_only"),
+    "block": ("residual", "parallel", "attention_only", "feed_forward_only", "no_residual"),
     "op": (),
     "tokenizer": ("chars", "bytes", "words", "bpe", "wordpiece", "tokenizer.json"),
     "task": tuple(SUMMARIES),

@@ -30,6 +30,8 @@ MODELS = {
         **SIZES, norm_position="post", tied_head=False, head_bias=True, activation="relu", embedding_scale=True
     ),
     "decoder, attention only": gf.DecoderConfig(**SIZES, norm="none", block="attention_only", window=2),
+    "decoder, feed-forward only": gf.DecoderConfig(**SIZES, block="feed_forward_only"),
+    "decoder, no residual": gf.DecoderConfig(**SIZES, block="no_residual"),
     "encoder": gf.EncoderConfig(**SIZES, classes=3, pooling="cls", positions="sinusoidal"),
     "encoder, BERT": gf.EncoderConfig(
         **SIZES, head="tokens", pooling="first", norm_position="post", embedding_norm=True, segments=2

@@ -27,6 +27,13 @@ def test_the_parts_are_those_of_each_path(fixture, norm_position, request):
         assert -1 <= flow.cosine <= 1
 
 
+def test_without_residuals_all_of_it_comes_through_the_sublayers(decoder):
+    model, _, batch = decoder
+    model = gf.build(model.config.replace(block="no_residual"))
+    flows = gradient_flow(gradients(watch(model, model.init(0, np.float64), batch)))
+    assert {(flow.share, flow.cosine, flow.through == flow.leaving > 0) for flow in flows} == {(1, 0, True)}
+
+
 def sublayers(run):
     parts = ("attention", "cross_attention", "feed_forward")
     names = [name for name in run if name.rpartition(".")[2] in parts and "blocks." in name]

@@ -5,6 +5,8 @@ A residual connection hands its gradient on twice, along the stream as it is and
     pre-norm    y = x + f(norm x)        dx = dy + (what f and its norm send back)
     post-norm   y = norm(s), s = x + f(x)    dx = ds + (what f sends back)
 
+Without residual connections, the second path is all there is.
+
 The first path changes nothing, the second is what the sublayer learns by: their norms tell which of them carries.
 """
 
@@ -54,10 +56,12 @@ def gradient_flow(found: Gradients | Run) -> list[Flow]:
             block, before = one.name.rpartition(".")[0], f"{one.name}_norm.x"
             inside = after is not None and after.name.startswith(f"{block}.")
             behind = f"{after.name}_norm.x" if inside else f"{block}.output"
-        through = found[before] - found[behind]
-        arriving, leaving, passed = (float(np.linalg.norm(x)) for x in (found[behind], found[before], through))
-        share = passed**2 / (passed**2 + arriving**2) if passed or arriving else 0.0
-        scale = arriving * passed
-        cosine = float(np.sum(found[behind] * through)) / scale if scale else 0.0
+        along = found[behind] * (run.model.config.block != "no_residual")
+        through = found[before] - along
+        norms = (float(np.linalg.norm(x)) for x in (found[behind], found[before], through, along))
+        arriving, leaving, passed, direct = norms
+        share = passed**2 / (passed**2 + direct**2) if passed or direct else 0.0
+        scale = direct * passed
+        cosine = float(np.sum(along * through)) / scale if scale else 0.0
         flows.append(Flow(one.name, arriving, leaving, passed, share, cosine))
     return Table(flows)

@@ -99,7 +99,10 @@ def growth(run: Run, sizes: dict[str, list[float]] | None = None) -> dict[str, f
 
     sizes   what `all_lengths` returns, if it is known
     """
-    found, sizes = {}, sizes or all_lengths(scene(run), run.__getitem__)
+    found: dict[str, float] = {}
+    if run.model.config.block == "no_residual":
+        return found  # nothing is added
+    sizes = sizes or all_lengths(scene(run), run.__getitem__)
     for part in scene(run):
         before = part.start[0].name
         for one in (station for block in part.blocks for station in block.stations):

@@ -18,7 +18,7 @@ with layer, linear, feed_forward and attention; then residual, block and stack; 
 
 from ..sources import snapshot
 from .attention import Attention, AttentionRecord
-from .block import AttentionOnly, Block, register_block
+from .block import AttentionOnly, Block, FeedForwardOnly, NoResidual, register_block
 from .cache import BlockCache, Cache, KeyValues
 from .embedding import Embedding, InputEmbedding
 from .feed_forward import FeedForward
@@ -28,14 +28,15 @@ from .linear import Linear
 from .norm import LayerNorm, NoNorm, Norm, RMSNorm, register_norm
 from .parallel import Parallel
 from .position import AlibiPositions, Positions, RelativePositions, RotaryPositions, register_positions
-from .residual import Residual
+from .residual import Direct, Residual
 from .stack import Stack
 
 __all__ = [
-    "AlibiPositions", "Attention", "AttentionOnly", "AttentionRecord", "Block", "BlockCache", "Cache", "Embedding",
-    "FeedForward", "HeadGrads", "InputEmbedding", "InputGrads", "KeyValues", "Layer", "LayerNorm", "Linear", "NoNorm",
-    "Norm", "Parallel", "Positions", "RMSNorm", "RelativePositions", "Residual", "RotaryPositions", "Spec", "Stack",
-    "TokenHead", "register_block", "register_norm", "register_positions",
+    "AlibiPositions", "Attention", "AttentionOnly", "AttentionRecord", "Block", "BlockCache", "Cache", "Direct",
+    "Embedding", "FeedForward", "FeedForwardOnly", "HeadGrads", "InputEmbedding", "InputGrads", "KeyValues", "Layer",
+    "LayerNorm", "Linear", "NoNorm", "NoResidual", "Norm", "Parallel", "Positions", "RMSNorm", "RelativePositions",
+    "Residual", "RotaryPositions", "Spec", "Stack", "TokenHead", "register_block", "register_norm",
+    "register_positions",
 ]  # fmt: skip
 __dir__ = __all__.copy
 

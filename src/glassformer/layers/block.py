@@ -21,7 +21,7 @@ from .cache import BlockCache
 from .feed_forward import FeedForward
 from .layer import InputGrads, Layer
 from .norm import Norm
-from .residual import Residual
+from .residual import Direct, Residual
 
 # Which child of a block's dropout key is whose: outputs of sublayers first, then the weights of attention. The numbers
 # are fixed, so that a block without cross-attention drops the same as one that has it, wherever they do the same.
@@ -130,6 +130,41 @@ class AttentionOnly(Block):
     def residuals(self) -> tuple[Residual, ...]:
         """The block as a list: attention, perhaps cross-attention."""
         return tuple(residual for residual in super().residuals if residual.name != "feed_forward")
+
+
+@dataclass(frozen=True)
+class FeedForwardOnly(Block):
+    """A block without attention: x + f(norm x). No token ever learns of another.
+
+    Such a model tells what can be known from each token alone: as a language model, it is a table of pairs of tokens.
+    """
+
+    @cached_property
+    def residuals(self) -> tuple[Residual, ...]:
+        """The block as a list of one."""
+        return super().residuals[-1:]
+
+    def forward(
+        self, params: Tree, x: Array, *extra_inputs: Any, cache: BlockCache | None = None, **settings: Any
+    ) -> tuple[Array, Tree]:
+        """Run the block on x (..., T, D), given what `Block.forward` is given; a cache only counts the tokens."""
+        if cache is not None:
+            cache.attention.seen = cache.attention.seen + x.shape[-2]
+        return super().forward(params, x, *extra_inputs, **settings)
+
+
+@dataclass(frozen=True)
+class NoResidual(Block):
+    """A block without residual connections: f(norm x) in place of x + f(norm x).
+
+    The sum is what lets a deep stack learn (He et al. 2016): without it, each block must pass on all that later ones
+    need, and rank collapses: attention alone makes all tokens equal, faster with every block (Dong et al. 2021).
+    """
+
+    @cached_property
+    def residuals(self) -> tuple[Residual, ...]:
+        """The block as a list: attention, perhaps cross-attention, feed-forward; each replaces what came in."""
+        return tuple(Direct(r.name, r.sublayer, r.norm, r.norm_position, r.dropout) for r in super().residuals)
 
 
 def sublayer_inputs(

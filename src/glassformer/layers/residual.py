@@ -85,3 +85,44 @@ class Residual(Layer):
             dh, grads[norm] = self.norm.backward(params[norm], saved[norm], dh)
         # x was read twice, by the sum and by the sublayer
         return read._replace(x=dx + dh), grads
+
+
+@dataclass(frozen=True)
+class Direct(Residual):
+    """One sublayer without its residual connection: what it finds takes the place of what came in.
+
+        pre-norm:   y = dropout(f(norm x))          post-norm:   y = norm(dropout(f(x)))
+
+    There is no stream: what f does not pass on is lost, and every gradient has to go through every sublayer.
+    """
+
+    def forward(
+        self, params: Tree, x: Array, extra_inputs: dict[str, Any] | None = None, key: Array | None = None
+    ) -> tuple[Array, Tree]:
+        """Return y (..., T, D) for x, as `Residual.forward` without its sum."""
+        name, norm = self.name, f"{self.name}_norm"
+        saved: dict[str, Tree] = {}
+        y = x
+        if self.norm_position == "pre":
+            y, saved[norm] = self.norm.forward(params[norm], y)
+        y, saved[name] = self.sublayer.forward(params[name], y, **(extra_inputs or {}))
+        if key is not None and self.dropout > 0:
+            y, saved[f"{name}_dropout"] = ops.dropout(y, key, rate=self.dropout)
+        if self.norm_position == "post":
+            y, saved[norm] = self.norm.forward(params[norm], y)
+        return y, saved
+
+    def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[InputGrads, Tree]:
+        """Return the gradients of all that was read, and of the parameters: the forward list, from the end."""
+        name, norm = self.name, f"{self.name}_norm"
+        grads: dict[str, Tree] = {}
+        if self.norm_position == "post":
+            dy, grads[norm] = self.norm.backward(params[norm], saved[norm], dy)
+        if f"{name}_dropout" in saved:
+            dy = ops.dropout_backward(dy, saved[f"{name}_dropout"], rate=self.dropout)
+        read, grads[name] = self.sublayer.backward(params[name], saved[name], dy)
+        read = read if isinstance(read, InputGrads) else InputGrads(read)
+        if self.norm_position == "pre":
+            dx, grads[norm] = self.norm.backward(params[norm], saved[norm], read.x)
+            read = read._replace(x=dx)
+        return read, grads

@@ -136,6 +136,8 @@ def flops_per_token(config: TransformerConfig, length: int) -> int:
     products = sum(2 * math.prod(shape) for shape in matrices)
     if config.tied_head and not (isinstance(config, EncoderConfig) and config.head != "tokens"):
         products += 2 * config.vocab * config.width
+    if config.block == "feed_forward_only":
+        return products
     causal = not isinstance(config, EncoderConfig)
     keys = config.layers * _keys_seen(config, length, causal=causal)
     if isinstance(config, EncoderDecoderConfig):
@@ -145,8 +147,8 @@ def flops_per_token(config: TransformerConfig, length: int) -> int:
 
 
 def kv_cache_bytes(config: TransformerConfig, batch: int, length: int, itemsize: int = 4) -> int:
-    """Return the memory for the keys and values that decoding remembers; none for an encoder."""
-    if isinstance(config, EncoderConfig):
+    """Return the memory for the keys and values that decoding remembers; none where nothing is."""
+    if isinstance(config, EncoderConfig) or config.block == "feed_forward_only":
         return 0
     kept = length if config.window is None else min(length, config.window)
     if isinstance(config, EncoderDecoderConfig):
@@ -291,9 +293,10 @@ class _Count:
     def block(self, *, cross: bool = False) -> int:
         """All that one block records."""
         attentions = 2 if cross else 1
-        if self.config.block == "attention_only":
-            return attentions * (self.attention() + self.sublayer())
-        every = attentions * (self.attention() + self.sublayer()) + self.feed_forward() + self.sublayer()
+        attending, thinking = attentions * (self.attention() + self.sublayer()), self.feed_forward() + self.sublayer()
+        if self.config.block in ("attention_only", "feed_forward_only"):
+            return attending if self.config.block == "attention_only" else thinking
+        every = attending + thinking
         # Sublayers side by side have one sum between them.
         return every - attentions * self.vector * (self.config.block == "parallel")
 

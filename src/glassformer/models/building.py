@@ -17,6 +17,8 @@ BLOCKS: dict[str, type[layers.Block]] = {
     "residual": layers.Block,
     "parallel": layers.Parallel,
     "attention_only": layers.AttentionOnly,
+    "feed_forward_only": layers.FeedForwardOnly,
+    "no_residual": layers.NoResidual,
 }
 """The blocks that are built in, by the name that a config chooses."""
 
@@ -164,6 +166,7 @@ def _build_positions(config: TransformerConfig, *, bidirectional: bool) -> layer
 def _output_scale(config: TransformerConfig, depth: int) -> float:
     """Let the 2 · depth outputs that a pre-norm residual adds up start with the variance of one (as GPT-2 does).
 
-    A sum of n independent terms has n times their variance. With post-norm each sum is normalized, and nothing grows.
+    A sum of n independent terms has n times their variance. With post-norm each sum is normalized, and nothing grows;
+    without residuals nothing is added up.
     """
-    return 1 / math.sqrt(2 * depth) if config.norm_position == "pre" else 1.0
+    return 1 / math.sqrt(2 * depth) if config.norm_position == "pre" and config.block != "no_residual" else 1.0

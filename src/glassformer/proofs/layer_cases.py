@@ -109,7 +109,7 @@ def rotary_and_cross_layers(normal: Normal) -> Iterator[Recipe]:
 
 
 def block_layers(normal: Normal) -> Iterator[Recipe]:
-    """Blocks: norm before or after, sublayers one after the other or side by side, attention alone; residuals."""
+    """Blocks: norm before or after, sublayers one after the other or side by side, one of them alone; residuals."""
     x, memory, bias = {"x": normal((2, 4, WIDTH))}, {"memory": normal((2, 3, WIDTH))}, {"bias": normal((HEADS, 4, 4))}
     key, rotation = {"key": ops.new_key(2)}, {"rotation": ops.rotary_angles(np.arange(4), 2)}
     source = {"memory_mask": np.array([[True, True, False], [True, True, True]])[:, None, :]}
@@ -123,8 +123,13 @@ def block_layers(normal: Normal) -> Iterator[Recipe]:
         residual = layers.Residual("feed_forward", FeedForward(WIDTH, HIDDEN), LayerNorm(WIDTH), place, dropout=0.3)
         yield f"Residual, {place}", residual, x, {}
         yield f"Residual, {place}, dropout", residual, x, key
+        direct = layers.Direct("feed_forward", FeedForward(WIDTH, HIDDEN), LayerNorm(WIDTH), place, dropout=0.3)
+        yield f"Direct, {place}, dropout", direct, x, key
     yield "Block, unbatched, one token", _block(LayerNorm(WIDTH), "post"), {"x": normal((1, WIDTH))}, {}
-    yield "AttentionOnly, post", _block(LayerNorm(WIDTH), "post", layers.AttentionOnly), x, {}
+    for part in (layers.AttentionOnly, layers.FeedForwardOnly, layers.NoResidual):
+        yield f"{part.__name__}, post", _block(LayerNorm(WIDTH), "post", part), x, {}
+    crossed = _block(LayerNorm(WIDTH), form=layers.NoResidual, cross=True, dropout=0.3)
+    yield "NoResidual, cross, dropout", crossed, x | memory, MASK | key
     for form in (layers.Block, layers.Parallel, layers.AttentionOnly):
         name = form.__name__
         yield f"{name}, LayerNorm", _block(LayerNorm(WIDTH), form=form), x, MASK

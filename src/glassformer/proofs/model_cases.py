@@ -64,6 +64,7 @@ PARTS: dict[str, dict[str, dict[str, Any]]] = {
         "parallel": {"block": "parallel"},
         "attention only": {"block": "attention_only"},
         "attention only, no norms": {"block": "attention_only", "norm": "none", "head_width": 3},
+        "no residual": {"block": "no_residual"},
     },
     "attention": {
         "grouped queries": {"kv_heads": 2},
@@ -140,6 +141,7 @@ def decoder_cases() -> Iterator[ModelCase]:
     for row, parts in PARTS.items():
         for what, settings in parts.items():
             yield _decoder(f"decoder ({row}), {what}", **settings)
+    yield _decoder("decoder (blocks), feed-forward only", block="feed_forward_only")
     for activation in ops.ACTIVATIONS:
         for gated in (False, True):
             what = f"decoder (feed-forward), {activation}{', gated' * gated}"

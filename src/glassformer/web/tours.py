@@ -37,9 +37,18 @@ def has_head(walk: Walk) -> bool:
     return not has_no_head(walk.run.model)
 
 
+def has_sums(walk: Walk) -> bool:
+    """Whether sublayers add to a stream."""
+    return walk.run.model.config.block != "no_residual"
+
+
 def lacks(walk: Walk, tour: str) -> str:
     """Return what a run lacks for a tour, empty for nothing."""
     stack = walk.stacks[-1]
+    if tour == "residual" and not has_sums(walk):
+        return "This model has no residual connections."
+    if walk.run.model.config.block == "feed_forward_only" and tour not in ("norm", "residual"):
+        return "This model has no attention."
     if tour == "norm" and not norm_name(walk):
         return "This model has no norm behind its blocks."
     if tour == "cross" and len(walk.stacks) == 1:
@@ -72,7 +81,7 @@ def _(walk: Walk) -> Facts:
     return on(walk, first_head(walk))
 
 
-@step("first", "adds")
+@step("first", "adds", has_sums)
 def _(walk: Walk) -> Facts:
     grown = {name: value for name, value in growth(walk.run).items() if name in walk.stations(0, "adds")}
     parts = {name.rpartition(".")[2].replace("_", "-"): value for name, value in grown.items()}

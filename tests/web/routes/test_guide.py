@@ -2,9 +2,11 @@
 
 import pytest
 
-from browser import TEXTS, state
+from browser import TEXTS, state, tiny_model
 from glassformer.errors import ConfigError, LengthError
-from glassformer.web.router import ask
+from glassformer.web.explorer import Explorer
+from glassformer.web.offers import Offer
+from glassformer.web.router import ask, load_routes
 from glassformer.web.routes.guide import words
 from glassformer.web.tours import STEPS
 
@@ -17,7 +19,29 @@ def test_every_step_has_words_and_every_word_a_step():
 
 @pytest.mark.parametrize("architecture", TEXTS)
 def test_steps_are_about_the_run(explorer, architecture):
-    own = state(architecture, text="for x for" if architecture == "decoder" else TEXTS[architecture])
+    check_tours(explorer, state(architecture, text="for x for" if architecture == "decoder" else TEXTS[architecture]))
+
+
+@pytest.mark.parametrize(
+    ("block", "tour", "missing"),
+    [("feed_forward_only", "attention", "has no attention"), ("no_residual", "residual", "no residual connections")],
+)
+def test_a_model_without_a_part_is_shown_without_it(block, tour, missing, numpy_engine):
+    load_routes()
+    explorer = Explorer({}, first=block, prompt="for x for")
+    explorer.add(Offer(block, block, "given", block), tiny_model("decoder", block=block, positions="learned"))
+    own = {"model": block, "text": "for x for"}
+    check_tours(explorer, own)
+    (lacking,) = [one["lacks"] for one in ask(explorer, "guide", {"state": own}) if one["id"] == tour]
+    assert missing in lacking
+    scene = ask(explorer, "scene", {"state": own})
+    assert scene["parts"][0]["sums"] == bool(scene["growth"]) == (block != "no_residual")
+    kinds = {one["kind"] for part in scene["parts"][0]["blocks"] for one in part["stations"]}
+    assert ("weights" in kinds) == (block != "feed_forward_only")
+
+
+def check_tours(explorer, own):
+    """Walk every tour that the run has all parts for."""
     for tour in ask(explorer, "guide", {"state": own}):
         number = 0 if not tour["lacks"] else None
         while number is not None:

@@ -35,7 +35,7 @@ function placeAll(part, { words, lanes, open, attention, hasAnswers, wide, isTig
     closed: Math.max(4, Math.min(24, 150 / Math.max(1, part.blocks.length))),
   };
   const gap = GAP[isTight ? 0 : 1];
-  const own = { x: label + gap + 8, gap, count: words.length, lane, label, lanes, top: TOP, tall, sizes, keysOf: part.tokens, stations: [], closed: [], frames: [], arcs: [] };
+  const own = { x: label + gap + 8, gap, count: words.length, lane, label, lanes, top: TOP, tall, sizes, keysOf: part.tokens, sums: part.sums, stations: [], closed: [], frames: [], arcs: [] };
   for (const station of part.start) put(own, station, strip);
   own.x += Math.max(0, (72 - strip) / 2 - gap); // the word “embedding” ends before the block begins
   const block = part.blocks[open];
@@ -100,7 +100,7 @@ function placeBlock(own, inside) {
     own.x += words;
     const placed = put(own, { ...station, words }, own.sizes.strip);
     if (station.kind === "stream") {
-      own.arcs.push({ from: from.x + from.width / 2, to: placed.x + placed.width / 2 });
+      if (own.sums) own.arcs.push({ from: from.x + from.width / 2, to: placed.x + placed.width / 2 });
       from = placed;
       own.x += 4;
     }

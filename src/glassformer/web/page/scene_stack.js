@@ -125,7 +125,7 @@ export class StackPicture {
     const canvas = make("canvas", { "data-name": one.name, style: { width: `${one.width}px`, height: `${one.height}px` } });
     const says = this.found.says[one.kind];
     const title = make("button", { type: "button", class: "scene-title", title: `${says}. Click to see ${one.name} large.`, onclick: () => zoomTo(one.name), "data-key": one.name,
-      "aria-pressed": String(look("scene").zoom === one.name) }, one.kind === "weights" ? `head ${this.head}` : one.kind === "stream" ? (one.width < 44 ? "⊕" : "⊕ stream") : TITLES[one.kind]);
+      "aria-pressed": String(look("scene").zoom === one.name) }, one.kind === "weights" ? `head ${this.head}` : one.kind === "stream" && this.part.sums ? (one.width < 44 ? "⊕" : "⊕ stream") : one.kind === "adds" && !this.part.sums ? "result" : TITLES[one.kind]);
     this.loads.push(this.load(canvas, place));
     canvas.addEventListener("pointermove", (event) => this.point(event, place, canvas));
     canvas.addEventListener("click", (event) => this.pick(event, place, canvas));

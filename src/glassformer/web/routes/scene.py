@@ -21,6 +21,7 @@ def describe_scene(session: RunSession) -> dict[str, Any]:
 
     parts = [
         {"stack": one.stack, "tokens": one.tokens, "words": _words(run, one),
+         "sums": run.model.config.block != "no_residual",
          "start": [*map(fields, one.start)], "end": [*map(fields, one.end)],
          "blocks": [{"name": block.name, "stations": [*map(fields, block.stations)]} for block in one.blocks]}
         for one in scene(run)
