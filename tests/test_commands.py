@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from subprocess import run as run_program
 
@@ -21,12 +22,14 @@ from browser import serve_once
 from devices import answer, start
 from glassformer import loading
 from glassformer.cli import demo, explore
+from glassformer.cli import study as study_command
 from glassformer.cli import train as train_command
 from glassformer.cli.app import COMMANDS, EXAMPLES, load_command
 from glassformer.data import pydoc_topics
 from glassformer.proofs import check, layer_cases, lora_cases, model_cases, op_cases
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session
+from glassformer.studies import studies
 from glassformer.weights import registry
 from oracles import require
 from pages import draw_nothing
@@ -116,6 +119,17 @@ def train_little(patch):
     patch.setattr(demo, "PARTS", little)
 
 
+def study_little(patch):
+    """Let a study measure nothing at one point."""
+    run, about = study_command.run_study, {"check": None, "finding": None, "figures": None, "columns": ()}
+
+    def ran(name, **how):
+        little = replace(studies()[name], grid={"x": [1]}, measure=lambda point, seed: {"y": seed}, **about)
+        return run(little, **how)
+
+    patch.setattr(study_command, "run_study", ran)
+
+
 def prove_few(patch):
     """Let some cases of each kind stand for all."""
     for cases in (op_cases, layer_cases, model_cases, lora_cases):
@@ -136,6 +150,7 @@ def small(numpy_engine):
     with pytest.MonkeyPatch.context() as patch:
         train_little(patch)
         prove_few(patch)
+        study_little(patch)
         explore_briefly(patch)
         patch.setattr(loading, "open_published", once(loading.open_published))
         patch.setattr("glassformer.plots.style._saved", draw_nothing)

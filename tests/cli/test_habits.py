@@ -23,6 +23,7 @@ TABLES = {
     "look": "look {runs}/majority 11110222 heads",
     "lab": "lab",
     "bugs": "bugs",
+    "study": "study",
     "check": "check",
     "params": "params tiny-decoder",
     "plan": "plan tiny-decoder --mesh data=2 --device-memory 1GB",
@@ -45,6 +46,7 @@ TEXTS = {"generate", "chat", "explore", "inspect", "replay", "look", "tokenize",
 OWN_MEANINGS = {
     "--top": "rows of a table, or possibilities for each input",
     "--data": "what to learn from, or what to measure on",
+    "--from": "a trained model, or measurements of a study",
     "--page": "a page of the explorer, or of the museum",
 }
 """Options of the same name whose help begins differently, and why."""

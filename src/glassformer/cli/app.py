@@ -64,6 +64,11 @@ EXAMPLES = {
     ],
     "check": ["glassformer check"],
     "bugs": ["glassformer bugs", "glassformer bugs heads-merge", "glassformer bugs --page museum.html"],
+    "study": [
+        "glassformer study",
+        "glassformer study cost --quick",
+        "glassformer study scaling --seeds 2 --out budgets",
+    ],
     "params": ["glassformer params gpt2", "glassformer params llama-3.1-8b --length 4096 --dtype bfloat16"],
     "plan": ["glassformer plan gpt3 --set vocab=50304 --mesh data=2,fsdp=64,tensor=8 --device-memory 80GB"],
     "generate": [
@@ -109,6 +114,7 @@ COMMANDS = {
     "lab": "Learn by writing it: labs from softmax to a whole block, with a checker that names the wrong term.",
     "check": "Prove every hand-derived gradient against a numeric derivative on this machine.",
     "bugs": "Show mistakes in Transformers, what training looks like with each, and the check that catches it.",
+    "study": "Run an experiment with seeds and error bars, from a question to a table, figures and one sentence.",
     "params": "Count the parameters, arithmetic and memory of a model without allocating it.",
     "plan": "Count the memory and messages of training on each device of a mesh without allocating anything.",
     "generate": "Continue or answer a prompt and print the text as it is generated.",

@@ -12,6 +12,7 @@ from .. import dispatch
 from ..engines.cpu.cores import cores
 from ..errors import DataError
 from ..files import explained, write_new
+from ..progress import plural
 from ..runs.provenance import versions
 from .study import TAKEN, Rows, Study, Summary, plain, written
 
@@ -32,6 +33,7 @@ class StudyResult:
     columns    of the table, and `table` its cells: over seeds, the mean ± half of the range
     figures    the words that stand below each figure, by its name; empty where none were drawn
     machine    where it ran
+    folder     where its files are
     """
 
     name: str
@@ -46,6 +48,7 @@ class StudyResult:
     engine: str = ""
     machine: dict[str, Any] = field(default_factory=dict)
     figures: dict[str, str] = field(default_factory=dict)
+    folder: Path = field(default=Path(), compare=False)
 
     @classmethod
     def of(cls, study: Study, rows: Rows, settings: list[str] | None, **about: Any) -> "StudyResult":
@@ -58,8 +61,10 @@ class StudyResult:
 
     def write(self, folder: Path, study: Study | None) -> "StudyResult":
         """Write study.json, and the figures of `study`; None draws none."""
-        made = self if study is None else replace(self, figures=draw(study, self, folder / "figures"))
+        figures = {} if study is None else draw(study, self, folder / "figures")
+        made = replace(self, figures=figures, folder=folder)
         kept = {**asdict(made), "rows": [plain_row(row) for row in made.rows]}
+        kept.pop("folder")
         text = json.dumps({"format": FORMAT, **kept}, indent=1, allow_nan=False)
         write_new(folder / FILE, text.encode())
         return made
@@ -76,7 +81,7 @@ def read_study(folder: str | Path) -> StudyResult:
             raise DataError(f"{path} is of another version of Glassformer", hint="run the study again: runs are kept")
         rows = Rows({name: math.nan if value is None and name not in content["settings"] else value
                      for name, value in row.items()} for row in content.pop("rows"))  # fmt: skip
-        return StudyResult(rows=rows, **content)
+        return StudyResult(rows=rows, folder=Path(folder), **content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, DataError):
             raise
@@ -168,7 +173,7 @@ def plain_finding(rows: Rows, settings: Sequence[str]) -> str:
     """Say where the first number that was measured is lowest and highest."""
     names, points = numbers_of(rows, settings), varied(rows, settings)
     if not names:
-        return f"{len(rows):,} runs are done."
+        return f"{plural(len(rows), 'run')} done."
     found = [pair for pair in rows.mean(names[0], by=tuple(points)).items() if pair[1].runs]
     if not found:
         return f"No run has a finite {names[0]}."
@@ -177,7 +182,7 @@ def plain_finding(rows: Rows, settings: Sequence[str]) -> str:
     def at(pair: Any) -> str:
         key, summary = pair
         place = written(dict(zip(points, key, strict=True)))
-        return f"{f'at {place} ' if place else ''}({over_seeds(summary)}; mean of {summary.runs} seeds)"
+        return f"{f'at {place} ' if place else ''}({over_seeds(summary)}; mean of {plural(summary.runs, 'seed')})"
 
     return f"{names[0]} is lowest {at(low)} and highest {at(high)}."
 
@@ -186,7 +191,8 @@ def plain_figures(rows: Rows, settings: Sequence[str]) -> dict[str, "Figure"]:
     """Draw each number that was measured, the mean and the range over seeds, at every point."""
     from ..plots import style
 
-    names, points = numbers_of(rows, settings)[:4], varied(rows, settings)
+    points = varied(rows, settings)
+    names = varied(rows, numbers_of(rows, settings))[:4]
     if not names:
         return {}
     figure = style.new_figure(max(4.0, 3.4 * len(names)), 3.2)
@@ -199,7 +205,7 @@ def plain_figures(rows: Rows, settings: Sequence[str]) -> dict[str, "Figure"]:
         style.token_ticks(ax.xaxis, labels, room=2.6)
         ax.set_xlabel(", ".join(points))
         ax.set_ylabel(name)
-    return {"results": style.titled(figure, "What was measured", "mean and range over seeds at every point")}
+    return {"results": style.titled(figure, "What was measured", plain_finding(rows, settings))}
 
 
 def draw(study: Study, result: StudyResult, folder: Path) -> dict[str, str]:

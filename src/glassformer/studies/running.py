@@ -121,8 +121,7 @@ def run_study(
             rows = run_points(found, points, found.seeds_of(seeds, quick=quick), folder, show=show)
         about = {"quick": quick, "engine": dispatch.current().name, "machine": machine()}
     result = StudyResult.of(found, rows, settings, **about)
-    result.write(folder, found if figures else None)
-    return result
+    return result.write(folder, found if figures else None)
 
 
 def run_points(study: Study, points: list[Point], seeds: range, folder: Path | None, *, show: bool) -> Rows:

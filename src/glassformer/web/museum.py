@@ -1,14 +1,13 @@
 """The museum of bugs as one page in the explorer's look, which needs no server and no network."""
 
 from html import escape
-from pathlib import Path
 
 import numpy as np
 
 from ..bugs import Curves, Exhibit, museum, right_curves
 from ..bugs.training import EVERY, check_seconds
+from .document import document
 
-PAGE = Path(__file__).parent / "page"
 EFFECTS = {
     "silent": "Training looks right.",
     "worse": "Training ends worse, and looks like a poor choice of settings.",
@@ -21,21 +20,12 @@ WIDTH, HEIGHT, LEFT, BOTTOM = 340, 170, 34, 26
 
 def museum_page() -> str:
     """Return the page: every exhibit with its lines, its story, its curves and its check."""
-    styles = "".join(
-        (PAGE / name).read_text(encoding="utf-8") for name in ("style.css", "derivation.css", "museum.css")
-    )
     kinds = list(dict.fromkeys(exhibit.kind for exhibit in museum().values()))
-    parts = [
-        f'<style>{styles}</style><main class="derivation museum"><h1>The museum of bugs</h1>',
-        _opening(),
-        _index(kinds),
-    ]
+    parts = ["<h1>The museum of bugs</h1>", _opening(), _index(kinds)]
     for kind in kinds:
         parts.append(f'<h2 id="{kind.replace(" ", "-")}">{kind.capitalize()}</h2>')
         parts += [_exhibit(exhibit) for exhibit in museum().values() if exhibit.kind == kind]
-    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    head += '<meta name="color-scheme" content="light dark"><title>The museum of bugs · Glassformer</title>'
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(parts)}</main></body></html>\n'
+    return document("The museum of bugs", "".join(parts), "museum.css")
 
 
 def effect_of(exhibit: Exhibit) -> str:

@@ -1,0 +1,84 @@
+"""`glassformer study`: experiments with seeds and error bars, from a question to a page."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import ConfigError, GlassformerError
+from ..studies import Study, read_study, run_study, studies
+from ..studies.report import plain_row
+from ..studies.running import FOLDER
+from ..web.studies import write_index, write_pages
+from .options import PATH, engine_option, json_option
+from .output import log, print_json, print_table
+
+
+@click.command()
+@click.argument("name", required=False, help="A study, or a Python file that holds one of your own.")
+@click.option("--quick", is_flag=True, help="The shape of the answer in about a minute: fewer steps, points and seeds.")
+@click.option("--seeds", type=click.IntRange(1), metavar="N", help="Runs of each point (default: as the study says).")
+@engine_option
+@click.option(
+    "--from", "rows_file", type=PATH, metavar="FILE", help="Read measurements from a JSON file: of `scaling`."
+)
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="DIR",
+    help="Where to write: a folder for rows, figures and the page (default: studies/NAME, or studies/NAME-quick).",
+)
+@json_option
+def study(
+    name: str | None,
+    quick: bool,
+    seeds: int | None,
+    engine: str | None,
+    rows_file: Path | None,
+    out: Path | None,
+    json: bool,
+) -> None:
+    """Run an experiment from a question to a table, figures and one sentence; finished runs are kept and reused.
+
+    Without a name, list the studies, and how long each takes here. With --out alone, write the index of those in a
+    folder.
+    """
+    if name is None:
+        for option, given in {"--quick": quick, "--seeds": seeds, "--from": rows_file}.items():
+            if given:
+                hint = "name one: `glassformer study` lists them"
+                raise ConfigError(f"{option} belongs to a study, and none is named", hint=hint)
+        listed(out, json=json)
+        return
+    made = run_study(name, quick=quick, seeds=seeds, engine=engine, out=out, source=rows_file)
+    page = write_pages(made.folder)
+    if json:
+        facts: dict[str, Any] = {one: getattr(made, one) for one in ("name", "question", "published", "findings")}
+        print_json({**facts, "page": str(page), "rows": [plain_row(row) for row in made.rows]})
+        return
+    print_table(made.columns, made.table, title=" ".join(made.findings))
+    log(f"wrote {page}")
+
+
+def listed(out: Path | None, *, json: bool) -> None:
+    """Print all studies, or write the index of those in a folder."""
+    if out is not None:
+        log(f"wrote {write_index(out)}")
+    rows = [(one.name, one.question, *_takes(one, out or FOLDER)) for one in studies().values()]
+    if json:
+        print_json([dict(zip(("name", "question", "minutes", "here"), row, strict=True)) for row in rows])
+        return
+    print_table(("study", "question", ">minutes", "here"), rows)
+    log("`glassformer study NAME` runs one, on two cores in so many minutes; --quick in about one")
+
+
+def _takes(one: Study, folder: Path) -> tuple[float, str]:
+    """Return the minutes that a study takes, those that it took here if it did, and what is here."""
+    for name, says in ((one.name, "done"), (f"{one.name}-quick", "quick")):
+        try:
+            made = read_study(folder / name)
+        except GlassformerError:
+            continue
+        minutes = sum(row.get("seconds", 0.0) for row in made.rows) / 60
+        return (round(minutes, 1) if says == "done" else one.minutes), says
+    return one.minutes, ""
