@@ -1,18 +1,7 @@
 """A lab: a statement, functions to fill in, what they must return, and what helps on the way.
 
-One Python file holds all of it, for ours in `statements/` and for one of your own alike:
-
-    docstring         the title, "Chapter: …", the statement
-    NAME(…)           the solution; its docstring stays in the file to fill in, its body does not
-    example(draw)     random arguments for it; `draw.array("B", "T")` names axes, and draws their sizes
-    DERIVATION        for each result its name and formula
-    TERMS             for each result the terms that sum to it, as functions of the arguments
-    HINTS             what helps, one step after the other
-    EDGES             inputs that a plain formula fails on, by what is special about them
-    MISTAKES          typical mistakes that no rule of `mutants.py` makes: "kind: words", and a function that makes it
-    GIVEN             names of functions and constants of the file that the learner gets
-    FILL_IN           names of the functions to fill in, if there are several: those of other labs may be named, and
-                      EXAMPLES, DERIVATION and TERMS then have an entry for each that is not the last
+One Python file holds all of it, for ours in `statements/` and for one of your own alike; docs/guides/labs.md lists
+what it defines.
 """
 
 from __future__ import annotations
@@ -20,15 +9,16 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..arrays import Array
-from ..errors import ConfigError, DataError, did_you_mean, first_line
+from ..errors import ConfigError, DataError, GlassformerError, did_you_mean, first_line
 from .draw import Maker, examples
 from .trees import results
 
@@ -69,6 +59,18 @@ class Exercise:
     """How far a right float64 answer may be off, relative to the largest number in play: far above rounding."""
     arguments: tuple[str, ...] = ()
     """The names of the arguments, where they are not those of the reference."""
+    text: str = ""
+    """The function alone, as the solution has it."""
+
+    @property
+    def empty(self) -> str:
+        """The function with its docstring and nothing else to it."""
+        node = ast.parse(self.text).body[0]
+        assert isinstance(node, ast.FunctionDef)
+        first = node.body[0]
+        last = first.end_lineno if ast.get_docstring(node) is not None else first.lineno - 1
+        task = ["    # Replace the next line by your code.", f'    raise NotImplementedError("write {self.name}")']
+        return "\n".join([*self.text.splitlines()[:last], *task])
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +83,43 @@ class Lab:
     statement: str
     exercises: tuple[Exercise, ...]
     hints: tuple[str, ...]
-    solution: str
-    """The file that `start` writes, filled in."""
-    start: str
-    """The file that `start` writes."""
+    head: str
+    """The imports of its file, and what it gives."""
     address: str
     """What its file says of where it comes from: the name, or the path of a lab of one's own."""
+
+    @property
+    def start(self) -> str:
+        """The file to fill in."""
+        return self._file(one.empty for one in self.exercises)
+
+    @property
+    def solution(self) -> str:
+        """The same file, filled in."""
+        return self._file(one.text for one in self.exercises)
+
+    def _file(self, functions: Iterable[str]) -> str:
+        about = [f"Lab {self.name}: {self.title}.", "", self.statement, ""]
+        about += [
+            f"Check it:    glassformer lab check {self.name}.py",
+            f"A hint:      glassformer lab hint {self.address}",
+        ]
+        top = "\n".join(['"""' + about[0], *about[1:], '"""'])
+        return "\n\n\n".join([f'{top}\n\n{self.head}\n\nLAB = "{self.address}"', *functions]) + "\n"
+
+    @property
+    def notebook(self) -> str:
+        """The same as a notebook: the statement, the functions, and cells that check them and open a hint."""
+        last = self.exercises[-1].name
+        which = "" if self.address == self.name == last else f", lab={self.address!r}"
+        texts = [f"import glassformer as gf\n\ngf.labs.check({last}{which})", f"gf.labs.hint({self.address!r})"]
+        texts = [self.start.split('"""', 2)[2].strip(), *texts]
+        cells: list[dict[str, Any]] = [{"cell_type": "markdown", "source": f"# {self.title}\n\n{self.statement}"}]
+        cells += [{"cell_type": "code", "source": text, "execution_count": None, "outputs": []} for text in texts]
+        cells = [{**cell, "id": f"cell-{at}", "metadata": {}} for at, cell in enumerate(cells)]
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+        made = {"nbformat": 4, "nbformat_minor": 5, "metadata": kernel, "cells": cells}
+        return json.dumps(made, ensure_ascii=False, indent=1) + "\n"
 
     def exercise(self, name: str) -> Exercise:
         """Return an exercise by the name of its function."""
@@ -98,166 +131,106 @@ def list_labs() -> list[Lab]:
     return [get_lab(name) for name in ORDER]
 
 
-@functools.cache
-def get_lab(name: str) -> Lab:
+def get_lab(name: str | Path) -> Lab:
     """Return one of ours by name, or one of your own by the path of its file."""
     if name in ORDER:
-        return read_lab(FOLDER / f"{name}.py", name)
+        return _ours(str(name))
     path = Path(name)
-    if path.suffix == ".py":
-        if not path.is_file():
-            raise DataError(f"there is no lab file {name}", hint="pass the path of a file that describes a lab")
-        return read_lab(path, path.resolve().as_posix())
-    raise ConfigError(
-        f"there is no lab {name!r}", hint=did_you_mean(name, ORDER, listed="`glassformer lab` lists them")
-    )
+    if path.suffix != ".py":
+        hint = did_you_mean(str(name), ORDER, listed="`glassformer lab` lists them")
+        raise ConfigError(f"there is no lab {str(name)!r}", hint=hint)
+    if not path.is_file():
+        raise DataError(f"there is no lab file {name}", hint="pass the path of a file that describes a lab")
+    return read_lab(path, path.resolve().as_posix())
+
+
+@functools.cache
+def _ours(name: str) -> Lab:
+    return read_lab(FOLDER / f"{name}.py", name)
+
+
+def signature(exercise: Exercise) -> list[str]:
+    """Return the names of an exercise's arguments."""
+    return list(exercise.arguments or inspect.signature(exercise.reference).parameters)
+
+
+# --- the file that describes a lab ------------------------------------------------------------------------------------
 
 
 def read_lab(path: Path, address: str) -> Lab:
     """Read the file that describes a lab, run it, and refuse one that contradicts itself."""
     try:
         text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
         module = ModuleType(f"{__package__}.statements.{path.stem}")
         module.__file__, module.__package__ = str(path), f"{__package__}.statements"
-        exec(compile(tree, str(path), "exec"), vars(module))
+        exec(compile(text, str(path), "exec"), vars(module))
+        return _lab(path, address, text, module)
+    except GlassformerError:
+        raise
     except Exception as error:
         raise DataError(f"{path} cannot be read as a lab: {type(error).__name__}: {first_line(error)}") from error
-    fill_in = tuple(getattr(module, "FILL_IN", (path.stem,)))
+
+
+def _lab(path: Path, address: str, text: str, module: ModuleType) -> Lab:
+    names = {"FILL_IN": (path.stem,), "GIVEN": (), "HINTS": ()}
+    fill_in, given, hints = (tuple(getattr(module, name, default)) for name, default in names.items())
+    if wrong := next((name for name in names if isinstance(getattr(module, name, ()), str)), ""):
+        raise DataError(f"{path}: {wrong} is a text", hint="write a list of texts")
+    lines, tree = text.splitlines(), ast.parse(text)
+    parts = {_name(node): "\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in tree.body}
+    if lost := [name for name in (*fill_in, *given) if name not in parts and (name not in ORDER or name in given)]:
+        raise DataError(f"{path} defines no function {', '.join(lost)}", hint="FILL_IN and GIVEN name what it defines")
+    # Functions of other labs are imported from there, and to be filled in here.
+    imports = [node for node in tree.body if isinstance(node, ast.Import) or getattr(node, "level", 1) == 0]
+    head = "\n".join("\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in imports)
+    head = "\n\n\n".join([head, *(parts[name] for name in given)])
+    others = {name: get_lab(name).exercises[-1] for name in fill_in if name not in parts}
+    sources = [one.source for one in others.values()] + [parts[name] for name in fill_in if name in parts]
+    context = "\n\n".join([head, *sources, ""])
+    exercises = tuple(
+        others.get(name) or _exercise(path, module, name, parts[name], head, context, is_main=name == fill_in[-1])
+        for name in fill_in
+    )
     title, _, rest = (ast.get_docstring(tree) or path.stem).partition("\n")
     chapter = re.search(r"^Chapter: (.+)$\n*", rest, flags=re.MULTILINE)
     statement = rest.replace(chapter[0], "").strip() if chapter else rest.strip()
-    own = {node.name: _segment(text, node) for node in tree.body if isinstance(node, ast.FunctionDef)}
-    for name in fill_in:
-        if name not in own and name not in ORDER:
-            raise DataError(f"{path} defines no function {name}", hint="define it, or name it in FILL_IN")
-    others = {name: get_lab(name) for name in fill_in if name not in own}
-    head, mark = _head(text, tree, module, own), f'LAB = "{address}"'
-    parts = [one.exercises[-1].source for one in others.values()] + [own[name] for name in fill_in if name in own]
-    context = "\n\n".join([head, *parts, ""])
-    exercises = tuple(
-        others[name].exercises[-1]
-        if name in others
-        else _exercise(path, module, name, f"{head}\n\n{own[name]}\n", context)
-        for name in fill_in
-    )
-    bodies = {name: own.get(name) or _own_text(others[name]) for name in fill_in}
-    title = title.rstrip(".")
-    top = _top(path.stem, title, statement, address)
-    solution = "\n\n\n".join([f"{top}\n\n{head}\n\n{mark}", *bodies.values()]) + "\n"
-    start = "\n\n\n".join([f"{top}\n\n{head}\n\n{mark}", *(emptied(body) for body in bodies.values())]) + "\n"
-    hints = tuple(getattr(module, "HINTS", ()))
-    return Lab(path.stem, title, chapter[1] if chapter else "", statement, exercises, hints, solution, start, address)
+    title, chapters = title.rstrip("."), chapter[1] if chapter else ""
+    return Lab(path.stem, title, chapters, statement, exercises, hints, head, address)
 
 
-def _exercise(path: Path, module: ModuleType, name: str, source: str, context: str) -> Exercise:
-    is_main = name == getattr(module, "FILL_IN", (path.stem,))[-1]
-    makers = getattr(module, "EXAMPLES", {})
-    maker = makers.get(name) or (getattr(module, "example", None) if is_main else None)
+def _name(node: ast.stmt) -> str:
+    """Return what a statement of a file defines."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name
+    return ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
+
+
+def _exercise(
+    path: Path, module: ModuleType, name: str, text: str, head: str, context: str, *, is_main: bool
+) -> Exercise:
+    """Return an exercise; refuse one whose example or terms do not fit its function."""
+
+    def table(kind: str) -> Any:
+        found = getattr(module, kind, {})
+        return found.get(name, found if is_main else {})
+
+    maker = getattr(module, "EXAMPLES", {}).get(name) or (getattr(module, "example", None) if is_main else None)
     if maker is None:
         raise DataError(f"{path} has no examples for {name}", hint="define example(draw), which returns its arguments")
-    derivation = getattr(module, "DERIVATION", {})
-    derivation = derivation.get(name, {}) if name in derivation else derivation if is_main else {}
-    terms = getattr(module, "TERMS", {})
-    terms = terms.get(name, {}) if name in terms else terms if is_main else {}
-    made = Exercise(
-        name, getattr(module, name), source, context, maker, tuple(derivation) or ("the result",), derivation, terms,
-        getattr(module, "EDGES", {}) if is_main else {}, getattr(module, "MISTAKES", {}) if is_main else {},
-    )  # fmt: skip
-    return _checked(path, made)
-
-
-def _checked(path: Path, exercise: Exercise) -> Exercise:
-    """Refuse an exercise whose example does not fit its function, or whose results have other names."""
+    derivation, terms = table("DERIVATION"), table("TERMS")
+    edges, mistakes = (getattr(module, kind, {}) if is_main else {} for kind in ("EDGES", "MISTAKES"))
+    returns, reference = tuple(derivation) or ("the result",), getattr(module, name)
     try:
-        args = examples(exercise.example, 1)[0].args
-        value = exercise.reference(*args)
-        found = results(value, exercise.returns)
-        wrong = set(exercise.terms) - set(found)
-        for terms in exercise.terms.values():
-            for term in terms.values():
-                term(*args)
+        args = examples(maker, 1)[0].args
+        wrong = set(terms) - set(results(reference(*args), returns))
+        for term in (term for of_one in terms.values() for term in of_one.values()):
+            term(*args)
     except Exception as error:
-        fact = f"{path}: {exercise.name} fails on its own example: {type(error).__name__}: {first_line(error)}"
+        fact = f"{path}: {name} fails on its own example: {type(error).__name__}: {first_line(error)}"
         raise DataError(fact, hint="example(draw) returns the arguments of the function and of every term") from error
     if wrong:
-        raise DataError(f"{path}: TERMS names {', '.join(wrong)}, which {exercise.name} does not return")
-    return exercise
-
-
-# --- the file to fill in ----------------------------------------------------------------------------------------------
-
-
-def emptied(source: str) -> str:
-    """Return a function with its docstring and nothing else to it."""
-    node = ast.parse(source).body[0]
-    assert isinstance(node, ast.FunctionDef)
-    lines = source.splitlines()
-    has_words = ast.get_docstring(node) is not None
-    last = node.body[0].end_lineno if has_words else node.body[0].lineno - 1
-    words = f'    raise NotImplementedError("write {node.name}")'
-    return "\n".join([*lines[:last], "    # Your code comes here, instead of the next line.", words])
-
-
-def _top(name: str, title: str, statement: str, address: str) -> str:
-    file = f"{name}.py"
-    return (
-        f'"""Lab {name}: {title}.\n\n{statement}\n\n'
-        f"Check it:    glassformer lab check {file}\n"
-        f'A hint:      glassformer lab hint {address}\n"""'
-    )
-
-
-def _head(text: str, tree: ast.Module, module: ModuleType, own: dict[str, str]) -> str:
-    """Return the imports of a lab's file, then what it gives."""
-    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    # Functions of other labs are to be filled in, not imported.
-    wanted = [_segment(text, node) for node in imports if not isinstance(node, ast.ImportFrom) or not node.level]
-    constants = {
-        target.id: _segment(text, node)
-        for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name)
-    }
-    given = getattr(module, "GIVEN", ())
-    plain = [constants[name] for name in given if name in constants]
-    return "\n\n\n".join(["\n\n".join(["\n".join(wanted), *plain]), *(own[name] for name in given if name in own)])
-
-
-def _own_text(lab: Lab) -> str:
-    tree = ast.parse(lab.solution)
-    return next(
-        _segment(lab.solution, node)
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name == lab.exercises[-1].name
-    )
-
-
-def _segment(text: str, node: ast.stmt) -> str:
-    return "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno])
-
-
-def notebook(lab: Lab) -> dict[str, Any]:
-    """Return the file to fill in as a notebook: the statement, the functions, and a cell that checks them."""
-    tree = ast.parse(lab.start)
-    code = "\n".join(lab.start.splitlines()[tree.body[0].end_lineno :]).strip()
-    last = lab.exercises[-1].name
-    which = "" if lab.address == lab.name == last else f", lab={lab.address!r}"
-    cells = [
-        ("markdown", f"# {lab.title}\n\n{lab.statement}"),
-        ("code", code),
-        ("code", f"import glassformer as gf\n\ngf.labs.check({last}{which})"),
-        ("code", f"gf.labs.hint({lab.address!r})"),
-    ]
-    more: dict[str, Any] = {"execution_count": None, "outputs": []}
-    return {
-        "nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3"}},
-        "cells": [
-            {"cell_type": kind, "id": f"cell-{at}", "metadata": {}, "source": text, **(more if kind == "code" else {})}
-            for at, (kind, text) in enumerate(cells)
-        ],
-    }  # fmt: skip
-
-
-def signature(exercise: Exercise) -> list[str]:
-    """Return the names of an exercise's arguments."""
-    return list(exercise.arguments or inspect.signature(exercise.reference).parameters)
+        raise DataError(f"{path}: TERMS names {', '.join(wrong)}, which {name} does not return")
+    source = f"{head}\n\n{text}\n"
+    return Exercise(
+        name, reference, source, context, maker, returns, derivation, terms, edges, mistakes, text=text
+    )  # fmt: skip
