@@ -20,7 +20,7 @@ suppress_warnings = ["toc.not_included"]
 
 # Pages run when they are built; what has not changed is taken from the cache.
 nb_execution_mode = "cache"
-nb_execution_timeout = 600
+nb_execution_timeout = 1800  # seconds for a cell
 nb_merge_streams = True  # what a cell prints is one block
 nb_execution_excludepatterns = ["examples/*"]  # needs published models
 nb_execution_raise_on_error = True
