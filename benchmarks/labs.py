@@ -21,9 +21,10 @@ import numpy as np
 
 from _lab_ways import WAYS
 from glassformer.labs import check_file, get_lab, list_labs
-from glassformer.labs.answers import broken, wrong_results
+from glassformer.labs.answers import broken, differs, reference
 from glassformer.labs.draw import Draw, Example
 from glassformer.labs.sandbox import Local
+from glassformer.labs.trees import results
 
 HEAD = "import math\nimport numpy as np\n"
 PRODUCT = "...ij,...jk->...ik"
@@ -210,7 +211,11 @@ def is_right(lab, function, shapes, dtypes=(np.float64,), seed=5):
     for dtype in dtypes:
         made = [Example(exercise.example, Draw(np.random.default_rng([seed, n])), dtype) for n in range(shapes)]
         for example, outcome in zip(made, next(Local(function).run(lab, [one.args for one in made])), strict=True):
-            if broken(exercise, outcome, example) or wrong_results(exercise, outcome, example):
+            right = reference(exercise, example.args)
+            if broken(exercise, outcome, example, right):
+                return False
+            found = results(outcome.value, exercise.returns)
+            if any(differs(exercise, name, example, found, right) for name in right):
                 return False
     return True
 

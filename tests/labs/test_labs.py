@@ -110,8 +110,8 @@ def test_a_change_of_a_solution_never_runs_without_end():
 @pytest.mark.parametrize(
     ("lab", "old", "new", "words"),
     [
-        ("attention_backward", "sqrt(q.shape[-1])", "sqrt(k.shape[1])", "all of it is divided by √S instead of √C"),
-        ("attention_backward", "/ np.sqrt(q.shape[-1])", "", "dq, dk are what comes out without"),
+        ("attention_backward", "sqrt(q.shape[-1])", "sqrt(k.shape[1])", "all of dq is divided by √S instead of √C"),
+        ("attention_backward", "/ np.sqrt(q.shape[-1])", "", "all of dq is not divided by √C"),
         ("softmax_backward", "(dy, y)", "(dy)", "softmax_backward takes (dy, y); yours does not take 2 arguments"),
         ("layer_norm", "gamma * centered", "centered", "your y: [[[-3., 2.]]]\n  right y: [[[-4., 0.]]]"),
     ],

@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,11 @@ import numpy as np
 
 from ..errors import ConfigError, DataError, did_you_mean
 from ..proofs.gradient import derivative
-from .answers import Finding, broken, reference, wrong_results
-from .diagnosis import WEAK, diagnose, repaired
-from .draw import Draw, Example, Maker, examples, small_examples, square_examples
+from .answers import Finding, Found, broken, differs, reference
+from .diagnosis import Case, answered, by_repair, diagnose
+from .draw import SQUARES, Draw, Example, Maker, examples, small_examples, square_examples
 from .lab import ORDER, Exercise, Lab, get_lab, signature
-from .sandbox import SECONDS, Local, Outcome, Sandbox
-from .terms import Pairs
+from .sandbox import SECONDS, Local, Sandbox
 from .trees import arrays_in, results
 
 RANDOM = 16
@@ -49,7 +48,6 @@ class Verdict:
     """Functions of the same lab that are right."""
     printed: str = ""
     tried: int = 0
-    remarks: tuple[str, ...] = field(default=())
 
     @property
     def kind(self) -> str:
@@ -63,7 +61,7 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        found = [{"kind": f.kind, "words": f.words, "evidence": f.evidence, "line": f.line} for f in self.findings]
+        found = [{name: x for name, x in asdict(one).items() if name != "result"} for one in self.findings]
         return {
             "lab": self.lab, "name": self.name, "ok": self.ok, "kind": self.kind, "findings": found,
             "example": self.example, "derivation": self.derivation, "right": list(self.parts), "printed": self.printed,
@@ -73,22 +71,21 @@ class Verdict:
         return self.ok
 
     def __repr__(self) -> str:
+        first = self.findings[0] if self.findings else None
         lines = [f"{name} is right." for name in self.parts if name != self.name]
         if self.ok:
             lines.append(f"{self.name} is right: {self.tried} random inputs, in float64 and float32.")
-        elif not self.findings:
+        elif first is None:
             lines.append(f"{self.name} is not right yet: more than one thing differs; compare term by term.")
-        elif self.findings[0].kind == "empty":
-            lines += [f"{self.findings[0].words}: replace the line that raises NotImplementedError, then check again."]
+        elif first.kind == "empty":
+            lines.append(f"{first.words}: replace the line that raises NotImplementedError, then check again.")
         else:
-            lines.append(f"{self.name} is not right yet: {self.findings[0].kind}.")
+            lines.append(f"{self.name} is not right yet: {first.kind}.")
         for finding in self.findings if self.kind != "empty" else ():
             at = f" (line {finding.line})" if finding.line and f"line {finding.line}" not in finding.words else ""
-            lines.append(f"  {finding.words}{at}.")
-            lines += [f"    {finding.evidence}"] if finding.evidence else []
+            lines += [f"  {finding.words}{at}.", *([f"    {finding.evidence}"] if finding.evidence else [])]
         lines += ["", self.example] if self.example else []
         lines += ["", f"The derivation: {self.derivation}"] if self.derivation else []
-        lines += ["", *self.remarks] if self.remarks else []
         if printed := self.printed.strip().splitlines():
             lines += ["", f"It printed{f' (the first {SHOWN} lines)' * (len(printed) > SHOWN)}:", *printed[:SHOWN]]
         return "\n".join(lines)
@@ -114,19 +111,11 @@ def check(function: Callable[..., Any], lab: str | None = None) -> Verdict:
 
 def _find(name: str, lab: str | None) -> tuple[Lab, Exercise]:
     """Return the lab and the exercise that a function is meant for."""
-    if lab is not None:
-        found = get_lab(lab)
-        return found, next((one for one in found.exercises if one.name == name), found.exercises[-1])
-    fitting = [one for one in ORDER if name == one] or sorted(
-        (one for one in ORDER if name.endswith(f"_{one}")), key=len, reverse=True
-    )
-    if fitting:
-        found = get_lab(fitting[0])
-        return found, found.exercises[-1]
-    for one in ORDER:
-        found = get_lab(one)
-        if name in (exercise.name for exercise in found.exercises):
-            return found, found.exercise(name)
+    named = [lab] if lab is not None else sorted((one for one in ORDER if f"_{name}".endswith(f"_{one}")), key=len)[-1:]
+    for found in map(get_lab, named or ORDER):
+        fitting = [one for one in found.exercises if one.name == name] or list(found.exercises if named else ())
+        if fitting:
+            return found, fitting[-1]
     hint = f"name the lab: check({name}, lab=…); {did_you_mean(name, ORDER)}"
     raise ConfigError(f"no lab asks for a function {name}", hint=hint)
 
@@ -166,15 +155,13 @@ def read_source(path: Path) -> str:
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path} is no notebook", hint="pass a Python file or a notebook") from None
     kept = []
+    wanted = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
     for cell in code:
-        lines = [line for line in cell.splitlines() if not line.lstrip().startswith(("%", "!"))]
+        plain = "\n".join(line for line in cell.splitlines() if not line.lstrip().startswith(("%", "!")))
         try:
-            nodes = ast.parse("\n".join(lines)).body
+            kept += [ast.unparse(node) for node in ast.parse(plain).body if isinstance(node, wanted)]
         except SyntaxError:
-            kept.append("\n".join(lines))
-            continue
-        wanted = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
-        kept += [ast.unparse(node) for node in nodes if isinstance(node, wanted)]
+            kept.append(plain)
     return "\n\n".join(kept)
 
 
@@ -182,16 +169,14 @@ def lab_of(source: str, path: Path) -> str:
     """Return the lab that a file says it solves: by its line LAB, its functions, or its name."""
     if line := re.search(r"""^LAB\s*=\s*(["'])(.+?)\1""", source, flags=re.MULTILINE):
         return line[2]
-    tree, hint = ast.Module([], []), 'keep its line LAB = "…", or name the lab with --lab'
-    problem = f"{path} does not say which lab it solves"
+    problem, hint = f"{path} does not say which lab it solves", 'keep its line LAB = "…", or name the lab with --lab'
+    defined: list[str] = []
     try:
-        tree = ast.parse(source)
+        defined = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     except SyntaxError as error:
-        problem = f"{path} is not Python: {error.msg} (line {error.lineno})"
-        hint = "mend that line, then check again"
+        problem, hint = f"{path} is not Python: {error.msg} (line {error.lineno})", "mend that line, then check again"
     except (ValueError, RecursionError, MemoryError):
         problem = f"{path} is not Python"
-    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     for name in (*defined[::-1], *[name for name in sorted(ORDER, key=len, reverse=True) if name in path.stem]):
         if name in ORDER:
             return name
@@ -216,43 +201,35 @@ def check_backward(
     y = forward(*args)
     is_op = isinstance(y, tuple) and len(y) == 2
     names = _argument_names(forward, args)
-    moving = [at for at, x in enumerate(args) if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+    moving = [at for at, x in enumerate(args) if _is_float(x)]
+
+    def forward_y(*arrays: Any) -> Any:
+        return forward(*arrays)[0] if is_op else forward(*arrays)
 
     def draw_dy(draw: Draw) -> tuple[Any, ...]:
         arrays = maker(draw)
         arrays = arrays if isinstance(arrays, tuple) else (arrays,)
-        y = forward(*arrays)
-        shape = np.shape(y[0] if is_op else y)
-        return (draw.array(*shape), *arrays)
+        return (draw.array(*np.shape(forward_y(*arrays))), *arrays)
 
     def numeric(dy: Any, *arrays: Any) -> tuple[Any, ...]:
         def loss(x: Any, at: int) -> Any:
-            y = forward(*arrays[:at], x, *arrays[at + 1 :])
-            return np.sum(dy * (y[0] if is_op else y))
+            return np.sum(dy * forward_y(*arrays[:at], x, *arrays[at + 1 :]))
 
         return tuple(derivative(lambda x, at=at: loss(x, at), arrays[at]).value for at in moving)
 
-    def called(dy: Any, *arrays: Any) -> Any:
-        return backward(dy, forward(*arrays)[1]) if is_op else backward(dy, *arrays)
-
-    returns = tuple(f"d{names[at]}" for at in moving)
     exercise = Exercise(
-        getattr(backward, "__name__", "backward"), numeric, "", "", draw_dy, returns, allowed=1e-5,
-        arguments=("dy", *names),
+        getattr(backward, "__name__", "backward"), numeric, "", "", draw_dy, tuple(f"d{names[at]}" for at in moving),
+        allowed=1e-5, arguments=("dy", *names),
     )  # fmt: skip
     runner = Local(backward)
-    runner.call = called
+    runner.call = lambda dy, *arrays: backward(dy, forward(*arrays)[1]) if is_op else backward(dy, *arrays)
     return check_exercise(exercise, runner, has_single=False)
 
 
 def _around(arrays: Sequence[Any]) -> Maker:
     """Return a maker of examples near given arrays."""
     fixed = tuple(arrays) if isinstance(arrays, tuple | list) else (arrays,)
-
-    def maker(draw: Draw) -> tuple[Any, ...]:
-        return tuple(x + 0.3 * draw.rng.standard_normal(np.shape(x)) if _is_float(x) else x for x in fixed)
-
-    return maker
+    return lambda draw: tuple(x + 0.3 * draw.rng.standard_normal(np.shape(x)) if _is_float(x) else x for x in fixed)
 
 
 def _is_float(x: Any) -> bool:
@@ -276,111 +253,79 @@ def check_exercise(exercise: Exercise, runner: Any, *, ours: Sequence[str] = (),
     singles = examples(exercise.example, RANDOM // 2, seed=1, dtype=np.float32) if has_single else []
     edges = [Example(maker, Draw(np.random.default_rng(4))) for maker in exercise.edges.values()]
     tried = [*doubles, *singles, *edges]
-    outcomes = next(iter(runner.run(exercise.name, [one.args for one in tried], ours=ours)))
+    right = [reference(exercise, one.args) for one in tried]
+    case = Case(exercise, runner, ours, [(one, {}, wanted) for one, wanted in zip(tried, right, strict=True)])
+    outcomes = next(case.run([one.args for one in tried]))
     verdict = Verdict(exercise.name, False, tried=len(tried))
-    for example, outcome in zip(tried, outcomes, strict=False):
-        if finding := broken(exercise, outcome, example):
-            return _explained(exercise, runner, ours, verdict, finding, doubles)
-    wrong = [wrong_results(exercise, outcome, one) for one, outcome in zip(tried, outcomes, strict=True)]
+    wrong: list[Found] = []
+    for (example, _, wanted), outcome in zip(case.pairs, outcomes, strict=False):
+        if finding := broken(exercise, outcome, example, wanted):
+            return _explained(replace(case, pairs=case.pairs[1:4]), verdict, finding)
+        found = results(outcome.value, exercise.returns)
+        wrong.append({name: found[name] for name in wanted if differs(exercise, name, example, found, wanted)})
     if not any(wrong):
         return replace(verdict, ok=True)
     if any(wrong[: len(doubles)]):
-        return _diagnosed(exercise, runner, ours, verdict, doubles, outcomes)
-    return replace(verdict, findings=(_special(exercise, wrong, len(doubles), len(singles)),))
+        # Those that are wrong come first: an answer may be right on all but a few.
+        order = sorted(range(len(doubles)), key=lambda at: not wrong[at])[:DIAGNOSED]
+        pairs = [(tried[at], results(outcomes[at].value, exercise.returns), right[at]) for at in order]
+        return _diagnosed(replace(case, pairs=pairs), verdict)
+    names = ["float32 inputs"] * len(singles) + list(exercise.edges)
+    rest = zip(names, wrong[len(doubles) :], right[len(doubles) :], strict=True)
+    finding = next(_special(*one) for one in rest if one[1])
+    return replace(verdict, findings=(finding,))
 
 
-def _special(exercise: Exercise, wrong: list[Any], doubles: int, singles: int) -> Finding:
+def _special(where: str, found: Found, right: Found) -> Finding:
     """Say what is wrong with what is right on usual float64 inputs."""
-    names = ["float32 inputs"] * singles + list(exercise.edges)
-    for name, found in zip(names, wrong[doubles:], strict=True):
-        for result, (given, right) in found.items():
-            bad = ~np.isfinite(given) & np.isfinite(right) if given.dtype.kind == "f" else np.zeros(1, bool)
-            kind = "not finite" if bad.any() else "special case"
-            how = "is NaN or infinite" if bad.any() else "is wrong"
-            return Finding(kind, f"{result} {how} for {name}, though it is right for usual inputs", result=result)
-    raise AssertionError("something is wrong")
+    name, value = next(iter(found.items()))
+    is_bad = value.dtype.kind == "f" and bool((~np.isfinite(value) & np.isfinite(right[name])).any())
+    kind, how = ("not finite", "is NaN or infinite") if is_bad else ("special case", "is wrong")
+    return Finding(kind, f"{name} {how} for {where}, though it is right for usual inputs", result=name)
 
 
-def _explained(
-    exercise: Exercise, runner: Any, ours: Sequence[str], verdict: Verdict, finding: Finding, doubles: list[Example]
-) -> Verdict:
+def _explained(case: Case, verdict: Verdict, finding: Finding) -> Verdict:
     """Add to a finding about an answer that is none the line that one change mends."""
-    findings = [finding]
-    if finding.kind in ("raised", "wrong shape", "wrong result", "transposed", "not summed"):
-        pairs: Pairs = [(one, {}, reference(exercise, one.args)) for one in doubles[1:4]]
-        if mended := repaired(exercise, runner, pairs, ours):
-            findings = [replace(mended, words=f"{finding.words}; {mended.words}")]
-        elif alike := _on_squares(exercise, runner, ours):
-            findings = [replace(alike[0], words=f"{finding.words}; if all axes have one size, {alike[0].words}")]
-    has_many = any(x.ndim > 2 for x in arrays_in(doubles[0].args))
-    if has_many and "ValueError: matmul" in finding.words and re.search(r"\.T\b", runner.source):
-        findings[0] = replace(findings[0], words=f"{findings[0].words}. {TURN}")
-    formula = exercise.derivation.get(finding.result, "")
-    return replace(verdict, findings=tuple(findings), derivation=formula)
+    found = finding
+    if finding.kind in ("raised", "wrong shape", "wrong result"):
+        if mended := by_repair(case, ()).get(""):
+            found = replace(mended, words=f"{finding.words}; {mended.words}")
+        elif alike := _on_squares(case):
+            found = replace(alike[0], words=f"{finding.words}; if all axes have one size, {alike[0].words}")
+    has_many = any(x.ndim > 2 for x in arrays_in(case.pairs[0][0].args))
+    if has_many and "ValueError: matmul" in finding.words and re.search(r"\.T\b", case.runner.source):
+        found = replace(found, words=f"{found.words}. {TURN}")
+    return replace(verdict, findings=(found,), derivation=case.exercise.derivation.get(finding.result, ""))
 
 
-def _on_squares(exercise: Exercise, runner: Any, ours: Sequence[str]) -> list[Finding]:
+def _on_squares(case: Case) -> list[Finding]:
     """Diagnose a function that fails on usual shapes on those where all axes have the same size."""
-    tried = square_examples(exercise.example)
-    outcomes = next(iter(runner.run(exercise.name, [one.args for one in tried], ours=ours)))
-    if len(outcomes) < len(tried) or any(broken(exercise, *pair) for pair in zip(outcomes, tried, strict=True)):
-        return []
-    pairs = _pairs(exercise, tried, outcomes)
-    is_wrong = any(wrong_results(exercise, outcome, one) for one, outcome in zip(tried, outcomes, strict=True))
-    return diagnose(exercise, pairs) if is_wrong else []
+    pairs = answered(case, square_examples(case.exercise.example))
+    case = replace(case, pairs=pairs)
+    return diagnose(case) if len(pairs) == SQUARES and case.wrong else []
 
 
-def _pairs(exercise: Exercise, tried: list[Example], outcomes: list[Outcome]) -> Pairs:
-    return [
-        (one, results(outcome.value, exercise.returns), reference(exercise, one.args))
-        for one, outcome in zip(tried, outcomes, strict=False)
-    ]
-
-
-def _diagnosed(
-    exercise: Exercise, runner: Any, ours: Sequence[str], verdict: Verdict, doubles: list[Example], outcomes: Any
-) -> Verdict:
+def _diagnosed(case: Case, verdict: Verdict) -> Verdict:
     """Find out what is wrong, where, and on which small input it shows."""
-    # Those that are wrong come first: an answer may be right on all but a few.
-    both = sorted(zip(doubles, outcomes, strict=False), key=lambda pair: not wrong_results(exercise, pair[1], pair[0]))
-    chosen, found = zip(*both[:DIAGNOSED], strict=True)
-    pairs = _pairs(exercise, list(chosen), list(found))
-    findings = diagnose(exercise, pairs)
-    mended = repaired(exercise, runner, pairs, ours)
-    if mended and (not findings or findings[0].kind in WEAK):
-        findings = [mended]
-    elif mended and mended.kind == findings[0].kind:
-        findings[0] = replace(findings[0], line=mended.line)
-    wrong = {
-        name for one, outcome in zip(doubles, outcomes, strict=False) for name in wrong_results(exercise, outcome, one)
-    }
-    names = [name for name in pairs[0][2] if name in wrong]
-    formula = next((exercise.derivation[name] for name in names if name in exercise.derivation), "")
-    return replace(verdict, findings=tuple(findings), example=smallest(exercise, runner, ours), derivation=formula)
+    derivation = case.exercise.derivation
+    formula = next((derivation[name] for name in case.wrong if name in derivation), "")
+    return replace(verdict, findings=tuple(diagnose(case)), example=smallest(case), derivation=formula)
 
 
-def smallest(exercise: Exercise, runner: Any, ours: Sequence[str] = ()) -> str:
+def smallest(case: Case) -> str:
     """Return the smallest input on which a function differs from ours, with both results; "" if none is small."""
-    tried = list(small_examples(exercise.example))
-    outcomes: list[Outcome] = next(iter(runner.run(exercise.name, [one.args for one in tried], ours=ours)))
-    differing: list[tuple[Example, dict[str, Any]]] = []
-    for example, outcome in zip(tried, outcomes, strict=False):
-        if outcome.error:
-            break
-        try:
-            wrong = wrong_results(exercise, outcome, example)
-        except (ValueError, KeyError):
-            break
-        differing += [(example, wrong)] if wrong else []
-    for digits, (example, wrong) in itertools.product((4, 10), differing):
-        for name, both in wrong.items():
-            mine, right = (_short(x, digits) for x in both)
-            if mine != right:  # as printed: a difference that rounding hides explains nothing
-                given = [
-                    f"  {label} = {_short(x)}" for label, x in zip(signature(exercise), example.args, strict=False)
+    pairs = answered(case, list(small_examples(case.exercise.example)))
+    for digits, pair in itertools.product((4, 10), pairs):
+        example, found, right = pair
+        for name in (name for name in right if differs(case.exercise, name, *pair)):
+            mine, wanted = _short(found[name], digits), _short(right[name], digits)
+            if mine != wanted:  # as printed: a difference that rounding hides explains nothing
+                named = zip(signature(case.exercise), example.args, strict=False)
+                lines = [
+                    "The smallest input found on which the two differ:",
+                    *(f"  {n} = {_short(x)}" for n, x in named),
                 ]
-                lines = ["The smallest input found on which the two differ:", *given]
-                text = "\n".join([*lines, f"  your {name}: {mine}", f"  right {name}: {right}"])
+                text = "\n".join([*lines, f"  your {name}: {mine}", f"  right {name}: {wanted}"])
                 return text if len(text) < LONGEST else ""
     return ""
 

@@ -1,171 +1,215 @@
-"""What a wrong answer is: its terms by least squares, its layout, a changed solution, a repaired file.
+"""What a wrong answer is: one hypothesis after the other, until one explains all that is wrong.
 
-Each mechanism claims a finding only if it reproduces the learner's numbers, or repairs them, on every input tried.
+Each claims a finding only if it reproduces the learner's numbers, repairs them, or makes the error vanish, on every
+input tried.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
+import functools
 import itertools
 import re
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Array
-from .answers import SINGLE, Finding, is_close, scale_of
+from .answers import Finding, broken, differs, is_close, reference, scale_of
 from .draw import Example
-from .lab import Exercise
+from .lab import Exercise, signature
 from .mutants import Mutant, mutants
-from .terms import Pairs, equal, error_of, explains, fitted, pooled, scaled
-from .trees import cast_floats, results
+from .terms import Pairs, error_of, explains, fitted, is_plain, pooled
+from .trees import cast_floats, flat, results
 
-SECONDS = 0.8
-"""How long changes of the learner's file are tried."""
+SECONDS = 1.0
+"""How long changed solutions are tried, in processor time."""
+REPAIRS = 1500
+"""How many changes of the learner's file are tried. A number, not a time: a busy machine gives the same answer."""
+SINGLE = float(np.finfo(np.float32).eps)
 LINES = 100_000
 """How many lines a changed solution may run."""
-INTO_ITSELF = re.compile(r"\b(\w+)\.(?:append|extend)\(\1\)")
+INTO_ITSELF = re.compile(r"\b(\w+)\.(?:append|extend)\(\(?\1\b")
 """A list put into itself, of which NumPy makes an array without end."""
 WEAK = ("wrong variable", "not finite")
-"""Findings that a repaired file may correct."""
-LAST = "wrong variable"
-"""The kind of change that is believed only if nothing else explains the numbers: there are so many of it."""
-REVERSED = {"missing term": "extra term", "extra term": "missing term", "not summed": "wrong axis"}
+"""Findings that any other one is better than: there are so many ways to take another variable."""
+REVERSED = {
+    "missing term": "extra term", "extra term": "missing term", "not summed": "wrong axis",
+    "extra function": "missing function", "missing function": "extra term",
+}  # fmt: skip
 """What a change of the learner's file mends, where that is not what the change itself would be called."""
 
+Found = dict[str, Finding]
+"""What was found, by the result that it explains; "" for all of them."""
 
-def diagnose(exercise: Exercise, pairs: Pairs) -> list[Finding]:
+
+@dataclass
+class Case:
+    """A learner's function, the inputs on which it is wrong, and what it gives there."""
+
+    exercise: Exercise
+    runner: Any
+    ours: Sequence[str]
+    pairs: Pairs
+
+    @property
+    def wrong(self) -> list[str]:
+        return [name for name in self.pairs[0][2] if any(differs(self.exercise, name, *pair) for pair in self.pairs)]
+
+    def run(self, args: list[Any], programs: Any = None) -> Iterator[list[Any]]:
+        return iter(self.runner.run(self.exercise.name, args, ours=self.ours, programs=programs))
+
+
+def diagnose(case: Case) -> list[Finding]:
     """Return what is wrong with each result; one finding for all where one mistake explains them."""
-    wrong = [name for name in pairs[0][2] if any(_differs(exercise, name, *pair) for pair in pairs)]
-    if finding := exchanged(pairs, wrong):
-        return [finding]
-    found = {name: turned(pairs, name) or fitted(exercise, pairs, name) or moved(pairs, name) for name in wrong}
-    if all(found.values()) and len(wrong) == 1:
-        return [one for one in found.values() if one]
-    changed = dict(reversed(list(matching(exercise, pairs, wrong))))
-    whole = changed.get("")
-    if whole is not None and whole.kind != LAST:
-        return [_of_mutant(whole, *wrong)]
-    for name in wrong:
-        mutant = changed.get(name, whole)
-        if found[name] is None and mutant is not None and mutant.kind != LAST:
-            found[name] = _of_mutant(mutant, name)
-        found[name] = (
-            found[name]
-            or scaled(exercise, pairs, name)
-            or pooled(exercise, pairs, name)
-            or rounded(exercise, pairs, name)
-            or (_of_mutant(mutant, name) if mutant is not None else None)
-            or not_finite(pairs, name)
-        )
-    return [one for one in found.values() if one is not None]
+    wrong = case.wrong
+    best: tuple[tuple[bool, ...], list[Finding]] = (), []
+    for hypothesis in HYPOTHESES:
+        if hypothesis is by_neutral and best[1]:
+            break
+        found = hypothesis(case, wrong)
+        listed = [found[""]] if "" in found else [found[name] for name in wrong if name in found]
+        if not listed:
+            continue
+        is_whole = "" in found or len(listed) == len(wrong)
+        is_strong = listed[0].kind not in WEAK and is_plain(listed[0])
+        if is_whole and is_strong:
+            return listed
+        if (is_whole, is_strong) > best[0]:
+            best = (is_whole, is_strong), listed
+    return best[1]
 
 
-def _differs(exercise: Exercise, name: str, example: Example, found: Any, right: Any) -> bool:
-    scale = scale_of(exercise, example.args, name, right[name])
-    return not is_close(found[name], right[name], scale, exercise.allowed)
+def answered(case: Case, tried: list[Example]) -> Pairs:
+    """Run the function on other examples; the list ends where it gives no answer."""
+    pairs: Pairs = []
+    for example, outcome in zip(tried, next(case.run([one.args for one in tried])), strict=False):
+        right = reference(case.exercise, example.args)
+        if broken(case.exercise, outcome, example, right):
+            break
+        pairs.append((example, results(outcome.value, case.exercise.returns), right))
+    return pairs
 
 
-# --- layout -----------------------------------------------------------------------------------------------------------
+# --- hypotheses: the results themselves -------------------------------------------------------------------------------
 
 
-def not_finite(pairs: Pairs, name: str) -> Finding | None:
-    for example, found, right in pairs:
-        wrong = ~np.isfinite(found[name]) & np.isfinite(right[name]) if found[name].dtype.kind == "f" else np.zeros(1)
-        if wrong.any():
-            what = "NaN" if np.isnan(found[name]).any() else "infinite"
-            sizes = ", ".join(f"{axis} = {size}" for axis, size in example.sizes.items())
-            words = f"{name} is {what} in {int(wrong.sum())} of {found[name].size} entries"
-            return Finding("not finite", words, f"with {sizes}", result=name)
-    return None
-
-
-def rounded(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
-    """Recognize the error of float32 arithmetic in a float64 result."""
-    for example, found, right in pairs:
-        scale = scale_of(exercise, example.args, name, right[name])
-        if right[name].dtype.kind != "f" or not is_close(found[name], right[name], scale, SINGLE):
-            return None
-        # An error that follows the arguments smoothly is a formula's; rounding is not smooth, but never larger.
-        if not is_close(found[name], right[name], scale, 40 * float(np.finfo(np.float32).eps)):
-            return None
-    words = f"{name} is right to 7 digits only: float32 is used somewhere although float64 was given"
-    return Finding("wrong dtype", words, result=name)
-
-
-def exchanged(pairs: Pairs, wrong: Sequence[str]) -> Finding | None:
-    """Recognize two results that were returned in each other's place."""
+def by_layout(case: Case, wrong: Sequence[str]) -> Found:
+    """Compare with the right results exchanged, transposed, shifted or in another order."""
     for one, other in itertools.combinations(wrong, 2):
-        if all(equal(f[one], r[other]) and equal(f[other], r[one]) for _, f, r in pairs):
-            return Finding("swapped", f"{one} and {other} are exchanged: each is the other one's", result=one)
-    return None
+        if all(_equal(f[one], r[other]) and _equal(f[other], r[one]) for _, f, r in case.pairs):
+            return {"": Finding("swapped", f"{one} and {other} are exchanged: each is the other one's", result=one)}
+    found = {
+        name: _turned(case.pairs, name) or _moved(case.pairs, name) or _permuted(case.pairs, name) for name in wrong
+    }
+    return {name: finding for name, finding in found.items() if finding}
 
 
-def turned(pairs: Pairs, name: str) -> Finding | None:
-    """Recognize a result whose axes are exchanged or reversed."""
-    ndim = pairs[0][1][name].ndim
-    for a, b in itertools.combinations(range(-ndim, 0), 2):
-        if all(equal(np.swapaxes(found[name], a, b), right[name]) for _, found, right in pairs):
+def _equal(a: Array, b: Array) -> bool:
+    scale = float(np.abs(b[np.isfinite(b)]).max(initial=0.0)) or 1.0 if b.dtype.kind == "f" else 1.0
+    return is_close(a, b, scale, 1e-9)
+
+
+def _turned(pairs: Pairs, name: str) -> Finding | None:
+    for a, b in itertools.combinations(range(-pairs[0][1][name].ndim, 0), 2):
+        if all(_equal(np.swapaxes(found[name], a, b), right[name]) for _, found, right in pairs):
             return Finding("transposed", f"{name} is transposed: its axes {a} and {b} are exchanged", result=name)
-    if pairs[0][2][name].dtype == bool and all(equal(~found[name], right[name]) for _, found, right in pairs):
+    if pairs[0][2][name].dtype == bool and all(_equal(~found[name], right[name]) for _, found, right in pairs):
         return Finding("mask", f"{name} is turned around: True where it must be False", result=name)
     return None
 
 
-def moved(pairs: Pairs, name: str) -> Finding | None:
+def _moved(pairs: Pairs, name: str) -> Finding | None:
     """Recognize a result that is shifted by one along an axis."""
-    for axis in range(-pairs[0][1][name].ndim, 0):
-        for step in (1, -1):
-            inner = [
-                (np.roll(found[name], step, axis), right[name])
-                for _, found, right in pairs
-                if found[name].shape[axis] > 2
-            ]
-            cut = slice(1, None) if step == 1 else slice(None, -1)
-            same = [np.moveaxis(a, axis, 0)[cut] for a, _ in inner], [np.moveaxis(b, axis, 0)[cut] for _, b in inner]
-            if (
-                inner
-                and all(equal(a, b) for a, b in zip(*same, strict=True))
-                and any((b != b.ravel()[:1]).any() for b in same[1])
-            ):
-                where = "early" if step == 1 else "late"
-                return Finding("off by one", f"{name} is shifted along axis {axis}: one place too {where}", result=name)
+    for axis, step in itertools.product(range(-pairs[0][1][name].ndim, 0), (1, -1)):
+        cut = slice(1, None) if step == 1 else slice(None, -1)
+        both = [
+            (np.moveaxis(np.roll(f[name], step, axis), axis, 0)[cut], np.moveaxis(r[name], axis, 0)[cut])
+            for _, f, r in pairs
+        ]
+        both = [(a, b) for a, b in both if len(b) > 1]
+        if both and all(_equal(a, b) for a, b in both) and any((b != b.ravel()[:1]).any() for _, b in both):
+            where = "early" if step == 1 else "late"
+            return Finding("off by one", f"{name} is shifted along axis {axis}: one place too {where}", result=name)
     return None
 
 
-# --- a changed solution -----------------------------------------------------------------------------------------------
+def _permuted(pairs: Pairs, name: str) -> Finding | None:
+    """Recognize the right numbers in another order along an axis."""
+    if pairs[0][2][name].dtype.kind != "f" or any(not np.isfinite(f[name]).all() for _, f, _ in pairs):
+        return None
+    for axis in range(-pairs[0][1][name].ndim, 0):
+        if all(_equal(np.sort(found[name], axis), np.sort(right[name], axis)) for _, found, right in pairs):
+            return Finding("swapped", f"{name} has the right numbers in another order along axis {axis}", result=name)
+    return None
 
 
-def matching(exercise: Exercise, pairs: Pairs, wrong: Sequence[str]) -> Iterator[tuple[str, Mutant]]:
-    """Yield changes of the solution that give the learner's numbers: of all results (""), or of one by name."""
-    seen: set[str] = set()
-    end = time.process_time() + SECONDS
+def by_terms(case: Case, wrong: Sequence[str]) -> Found:
+    """Fit the terms of the derivation."""
+    found = {name: fitted(case.exercise, case.pairs, name) for name in wrong}
+    return {name: finding for name, finding in found.items() if finding}
+
+
+def by_pool(case: Case, wrong: Sequence[str]) -> Found:
+    """Add or multiply by an argument or a result."""
+    found = {name: pooled(case.exercise, case.pairs, name) for name in wrong}
+    return {name: finding for name, finding in found.items() if finding}
+
+
+def by_precision(case: Case, wrong: Sequence[str]) -> Found:
+    """Recognize the error of float32 arithmetic in a float64 result, and what is not finite."""
+    made = {}
+    for name in wrong:
+        scales = [scale_of(case.exercise, e.args, name, r[name]) for e, _, r in case.pairs]
+        near = [is_close(f[name], r[name], s, 40 * SINGLE) for (_, f, r), s in zip(case.pairs, scales, strict=True)]
+        bad = [
+            (~np.isfinite(f[name]) & np.isfinite(r[name])).sum() for _, f, r in case.pairs if f[name].dtype.kind == "f"
+        ]
+        if case.pairs[0][2][name].dtype.kind == "f" and all(near):
+            words = f"{name} is right to 7 digits only: float32 is used somewhere although float64 was given"
+            made[name] = Finding("wrong dtype", words, result=name)
+        elif any(bad):
+            made[name] = Finding("not finite", f"{name} is NaN or infinite in {max(bad)} entries", result=name)
+    return made
+
+
+# --- hypotheses: a changed solution -----------------------------------------------------------------------------------
+
+
+def by_change(case: Case, wrong: Sequence[str]) -> Found:
+    """Look for changes of the solution that give the learner's numbers, of all results or of one."""
+    found: Found = {}
+    names, end = {*case.pairs[0][2]}, time.process_time() + SECONDS
     # The input with the largest error first: most changes are ruled out by it.
-    order = sorted(pairs, key=lambda pair: -max(error_of(pair, name) for name in wrong))
-    for mutant, call in _changed_solutions(exercise):
+    order = sorted(case.pairs, key=lambda pair: -max(error_of(pair, name) for name in wrong))
+    for mutant, call in _changed_solutions(case.exercise):
         if time.process_time() > end:
-            return
-        same = {*pairs[0][2]}
+            break
+        same = names
         for pair in order:
-            if (values := _run(call, exercise, pair[0])) is None:
-                same = set()
-            same = {name for name in same if name in values and explains(values[name], pair, name)} if values else set()
+            values = _run(call, case.exercise, pair[0]) or {}
+            same = {name for name in same if name in values and explains(values[name], pair, name)}
             if not same.intersection(wrong):
                 break
-        if same == {*pairs[0][2]}:
-            yield "", mutant
-            return
-        for name in same.intersection(wrong) - seen:
-            seen.add(name)
-            yield name, mutant
+        if same == names:
+            whole = _of_mutant(mutant, *wrong)
+            if whole.kind not in WEAK:
+                return {"": whole}
+            found.setdefault("", whole)
+        for name in same.intersection(wrong):
+            if name not in found or found[name].kind in WEAK:
+                found[name] = _of_mutant(mutant, name)
+    return found
 
 
-def _changed_solutions(exercise: Exercise) -> Iterator[tuple[Mutant, Any]]:
+def _changed_solutions(exercise: Exercise) -> Iterator[tuple[Mutant, Callable[..., Any]]]:
     """Yield typical mistakes of the lab, then those made by rule, each with the function that makes it."""
     for label, call in exercise.mistakes.items():
         kind, _, words = label.partition(": ")
@@ -173,14 +217,13 @@ def _changed_solutions(exercise: Exercise) -> Iterator[tuple[Mutant, Any]]:
     known: dict[str, Any] = {"__name__": "lab"}
     exec(compile(exercise.context, "<lab>", "exec"), known)
     for mutant in mutants(exercise.context, exercise.name):
-        if INTO_ITSELF.search(mutant.source):
-            continue
         namespace = dict(known)
         try:
             exec(compile(mutant.source, "<lab>", "exec"), namespace)
         except Exception:  # a change that is no Python
             continue
-        yield mutant, namespace[exercise.name]
+        if not INTO_ITSELF.search(mutant.source):
+            yield mutant, namespace[exercise.name]
 
 
 def _run(call: Any, exercise: Exercise, example: Example) -> dict[str, Array] | None:
@@ -196,7 +239,8 @@ def _run(call: Any, exercise: Exercise, example: Example) -> dict[str, Array] | 
     before = sys.gettrace()
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-            sys.settrace(count)
+            if "for " in exercise.source or "while " in exercise.source:
+                sys.settrace(count)
             return results(call(*cast_floats(example.args, np.float64)), exercise.returns)
     except Exception:  # a change that does not run
         return None
@@ -206,48 +250,121 @@ def _run(call: Any, exercise: Exercise, example: Example) -> dict[str, Array] | 
 
 def _of_mutant(mutant: Mutant, *names: str) -> Finding:
     listed = ", ".join(names)
-    return Finding(mutant.kind, f"{listed} {'are' if names[1:] else 'is'} what comes out {mutant.words}", result=listed)
+    kind = "extra term" if mutant.kind == "extra function" else mutant.kind
+    return Finding(kind, f"{listed} {'are' if names[1:] else 'is'} what comes out {mutant.words}", result=listed)
 
 
-# --- a repaired file --------------------------------------------------------------------------------------------------
+# --- hypotheses: the learner's own function, changed or given other inputs --------------------------------------------
 
 
-def repaired(exercise: Exercise, runner: Any, pairs: Pairs, ours: Sequence[str] = ()) -> Finding | None:
+def by_repair(case: Case, _: Sequence[str]) -> Found:
     """Change one place of the learner's own file; one that makes it right names the line and the mistake."""
+    args = [example.args for example, _, _ in case.pairs[:3]]
     try:
-        tried = list(mutants(runner.source, _defined(runner, exercise)))
-        if not pairs[0][1]:  # nothing was returned: shapes that do not fit are a matter of axes first
-            tried.sort(key=lambda one: one.kind not in ("wrong axis", "transposed"))
+        names, base = _own_functions(case)
+        tried: Iterator[Mutant] = itertools.islice(mutants(case.runner.source, *names), REPAIRS)
+        if not case.pairs[0][1]:  # nothing was returned: shapes that do not fit are a matter of axes first
+            tried = iter(sorted(tried, key=lambda one: one.kind not in ("wrong axis", "transposed")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    args = [example.args for example, _, _ in pairs[:3]]
-    programs = (f"{runner.source}\n\n{one.source}" for one in tried)
-    outcomes = runner.run(exercise.name, args, ours=ours, programs=programs)
-    end = time.monotonic() + SECONDS
-    for mutant, answers in zip(tried, outcomes, strict=False):
-        if time.monotonic() > end:
-            return None
-        if len(answers) == len(args) and all(_is_right(exercise, a, p) for a, p in zip(answers, pairs, strict=False)):
-            words = f"line {mutant.line} holds the mistake: one change there makes all of it right"
-            kind = REVERSED.get(mutant.kind, mutant.kind)
-            return Finding(kind, words, f"it becomes right {mutant.words}", line=mutant.line)
-    return None
+        return {}
+    listed, programs = itertools.tee(tried)
+    for mutant, first in zip(listed, case.run(args[:1], (base + one.source for one in programs)), strict=False):
+        if not _is_right(case, first) or not _is_right(case, next(case.run(args, [base + mutant.source]))):
+            continue
+        words = f"line {mutant.line} holds the mistake: one change there makes all of it right"
+        kind = REVERSED.get(mutant.kind, mutant.kind)
+        finding = Finding(kind, words, f"it becomes right {mutant.words}", line=mutant.line)
+        return {"": finding}
+    return {}
 
 
-def _defined(runner: Any, exercise: Exercise) -> str:
-    """Return the name under which the learner's function is defined."""
-    names = [node.name for node in ast.parse(runner.source).body if isinstance(node, ast.FunctionDef)]
-    return exercise.name if exercise.name in names else (names or [""])[0]
-
-
-def _is_right(exercise: Exercise, outcome: Any, pair: Any) -> bool:
-    example, _, right = pair
-    if outcome.error:
-        return False
-    try:
-        found = results(outcome.value, exercise.returns)
-    except ValueError:
-        return False
-    return set(found) == set(right) and not any(
-        _differs(exercise, name, example, found, right) or found[name].dtype != right[name].dtype for name in right
+def _own_functions(case: Case) -> tuple[list[str], str]:
+    """Return the functions that the learner wrote for this exercise, its own first, and the text that they stand on."""
+    body, source = ast.parse(case.runner.source).body, case.runner.source
+    defined = [node.name for node in body if isinstance(node, ast.FunctionDef)]
+    given, main = (
+        {node.name for text in texts for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+        for texts in (case.ours, [case.exercise.context])
     )
+    own = [name for name in defined if name not in main]
+    kept = [n for n in body if not isinstance(n, ast.Expr) and not (isinstance(n, ast.FunctionDef) and n.name in given)]
+    lines = source.splitlines()
+    base = "\n".join("\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in kept) + "\n\n"
+    return [case.exercise.name, *own] if case.exercise.name in defined else defined[:1], base
+
+
+def _is_right(case: Case, outcomes: list[Any]) -> bool:
+    for outcome, (example, _, right) in zip(outcomes, case.pairs, strict=False):
+        if broken(case.exercise, outcome, example, right):
+            return False
+        found = results(outcome.value, case.exercise.returns)
+        if any(differs(case.exercise, name, example, found, right) for name in right):
+            return False
+    return bool(outcomes)
+
+
+def by_input(case: Case, _: Sequence[str], *, is_neutral: bool = False) -> Found:
+    """Look for inputs on which the learner's function is right: what is special about them is what it gets wrong."""
+    probes = list(_probes(case, is_neutral))
+    outcomes = next(case.run([one.args for _, made in probes for one in made]), [])
+    answers = iter(outcomes)
+    for finding, made in probes:
+        right: Pairs = [(one, {}, reference(case.exercise, one.args)) for one in made]
+        if _is_right(replace(case, pairs=right), list(itertools.islice(answers, len(made)))):
+            return {"": finding}
+    return {}
+
+
+def _probes(case: Case, is_neutral: bool) -> Iterator[tuple[Finding, list[Example]]]:
+    """Yield changes of the inputs, each with what it means if they make the function right."""
+    names = signature(case.exercise)
+    leaves = [flat(dict(zip(names, example.args, strict=False))) for example, _, _ in case.pairs[:3]]
+
+    def changed(name: str, change: Callable[[Any, Any], Array]) -> list[Example]:
+        made = []
+        for (example, _, _), known in zip(case.pairs, leaves, strict=False):
+            one, (head, _, key) = copy.copy(example), name.partition(".")
+            new = change(known[name], known)
+            args = {
+                n: ({**x, key: new} if key else new) if n == head else x for n, x in zip(names, one.args, strict=False)
+            }
+            one.args = tuple(args.values())
+            made.append(one)
+        return made
+
+    arrays = {name: x.dtype.kind for name, x in leaves[0].items() if isinstance(x, np.ndarray)}
+    for name, kind in arrays.items():
+        if kind == "b":
+            words = f"it is right where `{name}` is True throughout: look at what `{name}` does"
+            yield Finding("mask", words), changed(name, lambda x, _: np.ones_like(x))
+        if kind == "i" and any((one[name] < 0).any() for one in leaves):
+            words = f"it is right where no entry of `{name}` is negative: look at what those do"
+            yield Finding("mask", words), changed(name, lambda x, _: np.maximum(x, 0))
+    floats = [name for name, kind in arrays.items() if kind == "f"]
+    for a, b in itertools.combinations(floats, 2):
+        if all(one[a].shape == one[b].shape for one in leaves):
+            words = f"it is right where `{a}` and `{b}` are equal: one of them may stand in the other one's place"
+            yield Finding("wrong variable", words), changed(b, functools.partial(_other, a))
+    for name in floats if is_neutral else ():
+        words = f"it is right where `{name}` is zero: look at the term with `{name}`"
+        yield Finding("missing term", words), changed(name, lambda x, _: np.zeros_like(x))
+        words = f"it is right where `{name}` is one: look at the factor `{name}`"
+        yield Finding("wrong factor", words), changed(name, lambda x, _: _unit(x))
+
+
+def _other(name: str, _: Any, known: dict[str, Any]) -> Array:
+    return known[name]
+
+
+def _unit(x: Array) -> Array:
+    """Return what changes nothing as a factor."""
+    return np.eye(len(x)) if x.ndim == 2 and x.shape[0] == x.shape[1] else np.ones_like(x)
+
+
+def by_neutral(case: Case, wrong: Sequence[str]) -> Found:
+    """Look for an argument without whose effect all is right: better than nothing."""
+    return by_input(case, wrong, is_neutral=True)
+
+
+HYPOTHESES = by_layout, by_terms, by_change, by_precision, by_input, by_repair, by_pool, by_neutral
+"""In the order in which they are believed."""

@@ -12,6 +12,7 @@ import numpy as np
 from ..arrays import Array
 from .trees import cast_floats
 
+SQUARES = 4
 Maker = Callable[["Draw"], Any]
 
 
@@ -85,10 +86,8 @@ def examples(maker: Maker, count: int, *, seed: int = 0, dtype: Any = np.float64
 def square_examples(maker: Maker) -> list[Example]:
     """Return examples whose axes all have the same size, on which a transposed matrix still fits."""
     known = Example(maker, Draw(np.random.default_rng(0))).sizes
-    return [
-        Example(maker, Draw(np.random.default_rng([7, number]), dict.fromkeys(known, size)))
-        for number, size in enumerate((3, 2, 4, 3))
-    ]
+    rngs = [np.random.default_rng([7, number]) for number in range(SQUARES)]
+    return [Example(maker, Draw(rng, dict.fromkeys(known, 2 + at % 3))) for at, rng in enumerate(rngs)]
 
 
 def small_examples(maker: Maker, *, most: int = 60) -> Iterator[Example]:

@@ -11,7 +11,7 @@ each by every token, and keeps the `width` best of all of these.
     steps    how many tokens are written
     result   the best sequence (steps + 1,), the start included, and its score: the sum of its log probabilities
 
-There are no ties.
+No tie decides what is kept.
 """
 
 import numpy as np
@@ -43,10 +43,24 @@ def beam_search(table, start, width, steps):
 
 
 def example(draw):
-    V = draw.size("V", 2, 6)
-    logits = 2 * draw.rng.standard_normal((V, V))
-    table = logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True))
-    return table, int(draw.rng.integers(V)), draw.size("width", 1, 4), draw.size("steps", 1, 5)
+    V, width, steps = draw.size("V", 2, 6), draw.size("width", 1, 4), draw.size("steps", 1, 5)
+    while True:
+        logits = 2 * draw.rng.standard_normal((V, V))
+        table = logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True))
+        start = int(draw.rng.integers(V))
+        if not _has_ties(table, start, width, steps):
+            return table, start, width, steps
+
+
+def _has_ties(table, start, width, steps):
+    """Tell whether a tie decides: the same moves in another order have the same sum."""
+    beams = [(0.0, start)]
+    for _ in range(steps):
+        longer = sorted(((c + table[s, t], t) for c, s in beams for t in range(len(table))), reverse=True)
+        if len(longer) > width and longer[width - 1][0] - longer[width][0] < 1e-3:
+            return True
+        beams = longer[:width]
+    return len(longer) > 1 and longer[0][0] - longer[1][0] < 1e-3
 
 
 def _search(table, start, width, steps, *, best=True, summed=True, last=0):

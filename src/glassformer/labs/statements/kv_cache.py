@@ -58,5 +58,5 @@ def _step(x, keys, values, wq, wk, wv, *, scale=True, itself=True, front=False):
 MISTAKES = {
     "wrong factor: without the 1/√C": lambda *args: _step(*args, scale=False),
     "off by one: when the new token does not see itself": lambda *args: _step(*args, itself=False),
-    "wrong axis: when the new token is put in front of the others": lambda *args: _step(*args, front=True),
+    "swapped: when the new token is put in front of the others": lambda *args: _step(*args, front=True),
 }

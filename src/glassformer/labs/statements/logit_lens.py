@@ -43,11 +43,27 @@ def example(draw):
     return tuple(draw.rng.standard_normal(draw.shape(*axes)) for axes in shapes)
 
 
+def _logits(stream, gamma, beta, unembed):
+    centered = stream - np.mean(stream, axis=-1, keepdims=True)
+    return (gamma * centered / np.sqrt(np.var(stream, axis=-1, keepdims=True) + 1e-5) + beta) @ unembed.T
+
+
+def _total(logits):
+    top = np.max(logits, axis=-1, keepdims=True)
+    return top + np.log(np.sum(np.exp(logits - top), axis=-1, keepdims=True))
+
+
+TERMS = {
+    "log_p": {
+        "the logits: layer_norm(stream) unembedᵀ": _logits,
+        "the row's total: −log Σ exp logits": lambda *args: -_total(_logits(*args)) + 0 * _logits(*args),
+    }
+}
+
+
 def _unnormed(stream, gamma, beta, unembed):
     logits = stream @ unembed.T
-    shifted = logits - np.max(logits, axis=-1, keepdims=True)
-    log_p = shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
-    return log_p, np.argmax(log_p, axis=-1)
+    return logits - _total(logits), np.argmax(logits, axis=-1)
 
 
 MISTAKES = {"missing function: without the final norm": _unnormed}
