@@ -10,6 +10,7 @@ from glassformer.data import TASKS, custom_task
 from glassformer.layers import Block, InputGrads, Layer, Positions, Residual, Spec
 from glassformer.ops.activation import logistic
 from glassformer.text import TOKENIZERS
+from glassformer.training.optimizers import OPTIMIZERS
 
 
 def square(x):
@@ -171,7 +172,8 @@ def softplus_backward(dy, x):
 @contextlib.contextmanager
 def forgotten():
     """Whatever is registered meanwhile is forgotten at the end."""
-    tables = (ops.ACTIVATIONS, TASKS, TOKENIZERS, registry._origins, custom_task._read, *registry._own.values())
+    tables = (ops.ACTIVATIONS, OPTIMIZERS, TASKS, TOKENIZERS, registry._origins, custom_task._read)
+    tables += tuple(registry._own.values())
     before = [dict(table) for table in tables]
     try:
         yield

@@ -211,6 +211,13 @@ def titled(figure: Figure, title: str, words: str) -> Figure:
     return figure
 
 
+def band(ax: Axes, x: Any, curves: Any, color: str, label: str = "", **line: Any) -> None:
+    """Draw the mean of some curves (N, len(x)), and the range that they span."""
+    curves = np.asarray(curves, dtype=np.float64)
+    ax.plot(x, curves.mean(axis=0), color=color, label=label, **line)
+    ax.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=color, alpha=0.2, lw=0)
+
+
 def bare(ax: Axes, xlabel: str = "", ylabel: str = "") -> None:
     """Remove the spines and tick marks of a map or a chart of bars, and name its axes."""
     ax.spines[:].set_visible(False)

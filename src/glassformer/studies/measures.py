@@ -3,17 +3,23 @@
 import functools
 import json
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from .. import dispatch
+from ..arrays import Array
 from ..data import Task, build_task
 from ..errors import CheckpointError, TrainingError
+from ..models import Model
 from ..runs.in_memory import memory_run
 from ..runs.planning import jax_execution, plan_new, plan_task
 from ..runs.session import Session, start_session
 from ..runs.settings import split_settings
 from ..trained_model import TrainedModel
+from ..training import History
 from ..tree import count
 
 WORDS = ("loss", "accuracy", "steps_taken", "parameters", "tokens", "train_seconds")
@@ -25,10 +31,13 @@ def on_accelerator() -> bool:
     return dispatch.current().library == "jax"
 
 
-def session_of(task: str, seed: int, **settings: Any) -> Session:
-    """Begin the training of a task's own model, changed by settings of the task, the model and the recipe."""
+def session_of(task: str, seed: int, *, build: Callable[..., Model] | None = None, **settings: Any) -> Session:
+    """Begin the training of a task's own model, changed by settings of the task, the model and the recipe.
+
+    build   makes a model of another class from the config
+    """
     plan = plan_new(task, settings, jax_execution() if on_accelerator() else None, seed=seed)
-    return start_session(memory_run(plan), plan)
+    return start_session(memory_run(plan, None if build is None else build(plan.run.config)), plan)
 
 
 def trained(task: str, seed: int, **settings: Any) -> TrainedModel:
@@ -71,6 +80,37 @@ def training(task: str, seed: int, **settings: Any) -> dict[str, Any]:
         "tokens": sum(record.tokens for record in history),
         "train_seconds": float(history.seconds.sum()),
     }
+
+
+def loss_curve(task: str, seed: int, **settings: Any) -> dict[str, Any]:
+    """Train a task; return the steps `at` which it was evaluated, the held-out `losses` there, and the last `loss`.
+
+    step_ms   the median time of a step
+    """
+    session = session_of(task, seed, **settings)
+    try:
+        for _ in session.steps():
+            pass
+    except TrainingError:
+        return {"diverged": True}
+    session.write_records()
+    history = History.from_metrics(session.run.metrics())
+    losses = [round(loss, 5) for loss in history.val_loss.tolist()]
+    median = 1e3 * float(np.median(history.seconds))
+    curve = {"at": history.val_step.tolist(), "losses": losses, "loss": losses[-1]}
+    return {"diverged": not math.isfinite(losses[-1]), **curve, "step_ms": median}
+
+
+def steps_to(rows: Iterable[Mapping[str, Any]], target: float) -> Array:
+    """Return after how many steps each loss curve is down at a loss, on a line between evaluations; infinite: never."""
+    found = []
+    for row in rows:
+        curve = [(0, math.inf), *zip(row.get("at") or (), row.get("losses") or (), strict=True)]
+        i = next((i for i, (_, loss) in enumerate(curve) if loss is not None and loss <= target), 0)
+        (before, higher), (step, loss) = curve[i - 1], curve[i]
+        back = (target - loss) / (higher - loss) * (step - before) if i > 1 else 0.0
+        found.append(step - back if i else math.inf)
+    return np.array(found)
 
 
 def check_training(task: str, **settings: Any) -> None:

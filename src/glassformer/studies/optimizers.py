@@ -1,0 +1,113 @@
+"""Optimizers at their best rates: how many steps does each take to the same loss on a text?"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import registry
+from ..training.optimizers import Muon, register_optimizer
+from .measures import loss_curve, steps_to
+from .study import Rows, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RATES = {"sgd": 0.1, "adam": 4e-3, "adamw": 4e-3, "lion": 1.2e-3, "muon_text": 2e-2}  # times 1/4, 1/2, 1, 2 and 4
+OWN: dict[str, dict[str, float]] = {"sgd": {"momentum": 0.9}, "adamw": {"weight_decay": 0.1}}
+TITLES = {"sgd": "SGD with momentum", "adam": "Adam", "adamw": "AdamW", "lion": "Lion", "muon_text": "Muon"}
+
+
+@dataclass(frozen=True)
+class MuonText(Muon):
+    """Muon with embeddings and norms at 0.15 of its rate: at 0.02, they move as Adam moves them at 0.003."""
+
+    rest_lr: float = 0.15
+
+
+def grid(quick: bool) -> list[dict[str, Any]]:
+    """Return every optimizer with every rate of its grid."""
+    register()
+    size = {"width": 32, "heads": 2, "steps": 120} if quick else {"width": 64, "heads": 4, "steps": 300}
+    common = {"task": "text", **size, "layers": 2, "context": 32, "batch": 16, "schedule": "constant", "warmup": 20}
+    common |= {"weight_decay": 0.0, "eval_every": size["steps"] // 20, "eval_tokens": 4096, "keep": "last"}
+    rates = [(name, 2.0**n * rate) for name, rate in RATES.items() for n in ((-1, 0, 1) if quick else range(-2, 3))]
+    return [{**common, "optimizer": name, "lr": float(f"{rate:.3g}"), **OWN.get(name, {})} for name, rate in rates]
+
+
+def register() -> None:
+    """Let recipes choose "muon_text"."""
+    if "muon_text" not in registry.own("optimizer"):
+        register_optimizer("muon_text", MuonText)
+
+
+def measure(point: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Train, and return the held-out losses along the way."""
+    register()
+    return loss_curve(seed=seed, **point)
+
+
+def compared(rows: Rows) -> tuple[float, dict[str, Rows]]:
+    """Return the loss to reach, and the test runs of each optimizer at its best rate.
+
+    Seed 0 alone chooses the loss and the rates. The loss is Adam's after two thirds of its steps.
+    """
+    search, test = rows.where(seed=0), Rows(row for row in rows if row["seed"]) or rows
+    curves = [row["losses"] for row in search.where(optimizer="adam") if not row["diverged"]]
+    target = min((losses[2 * len(losses) // 3] for losses in curves), default=0.0)
+
+    def order(row: dict[str, Any]) -> tuple[float, float]:
+        return steps_to([row], target)[0], np.inf if row["diverged"] else row["loss"]
+
+    best = {name: min(search.where(optimizer=name), key=order)["lr"] for name in TITLES}
+    return target, {name: test.where(optimizer=name, lr=lr) for name, lr in best.items()}
+
+
+def finding(rows: Rows) -> list[str]:
+    """Compare the steps of Muon and of Adam, then those of all; say which rates the grid may have missed."""
+    target, tests = compared(rows)
+    taken = {name: steps_to(runs, target) for name, runs in tests.items()}
+    told = {name: f"{one.mean():.0f} steps ({one.min():.0f} to {one.max():.0f})" for name, one in taken.items()}
+    told |= {name: f"more steps than it had, with {np.isinf(one).sum()} of {len(one)} seeds"
+             for name, one in taken.items() if np.isinf(one).any()}  # fmt: skip
+    share = taken["muon_text"].mean() / taken["adam"].mean()
+    verdict = "at most 1/1.3, as published" if share <= 1 / 1.3 else "not the 1/1.3 or less that was published"
+    rates = {name: rows.where(optimizer=name).values("lr") for name in TITLES}
+    edges = [TITLES[name] for name, runs in tests.items() if runs[0]["lr"] in (min(rates[name]), max(rates[name]))]
+    lines = [f"{TITLES[name]} at rate {runs[0]['lr']:g}, {told[name]}" for name, runs in tests.items()]
+    return [
+        f"Muon reaches a held-out loss of {target:.3f} in {told['muon_text']} and Adam in {told['adam']}, over "
+        f"{len(taken['adam'])} seeds: Muon needs {share:.2f} of Adam's steps, {verdict}.",
+        f"At the best rates, which seed 0 chose: {'; '.join(lines)}.",
+        f"The best rate of {', '.join(edges) or 'no optimizer'} is at the edge of its grid.",
+    ]
+
+
+def figures(rows: Rows) -> dict[str, "Figure"]:
+    """Draw the losses at the best rates, with all test seeds, and the last loss by rate."""
+    from ..plots import style
+
+    figure, (target, tests) = style.new_figure(9.0, 3.8), compared(rows)
+    left, right = style.panels(figure, 2, 2)
+    for color, (name, runs) in zip(style.colors().series, tests.items(), strict=False):
+        curves = [row for row in runs if not row["diverged"]]
+        if curves:
+            style.band(left, curves[0]["at"], [row["losses"] for row in curves], color, TITLES[name])
+        by_rate = rows.where(optimizer=name).mean("loss", by="lr")
+        right.plot(list(by_rate), [one.mean for one in by_rate.values()], color=color, marker="o", markersize=3)
+    left.axhline(target, color=style.colors().quiet, lw=0.8, ls=":")
+    left.set(xlabel="step", ylabel="held-out loss", ylim=(None, 3.2))
+    right.set(xlabel="learning rate", ylabel="last held-out loss", xscale="log", ylim=(None, 3.2))
+    left.legend()
+    words = "held-out losses at the best rates, with the range of the test seeds and the loss to reach; losses by rate"
+    return {"losses": style.titled(figure, "Optimizers at their best rates", words)}
+
+
+STUDY = Study(
+    name="optimizers",
+    question="How many steps does each optimizer take to the same loss, each at its best learning rate?",
+    published="Jordan et al. (2024) report a speed-up of 1.35 by Muon over AdamW in the NanoGPT speed run, Liu et al. "
+    "(2025) about half of AdamW's compute in large models; Chen et al. (2023) found Lion at least as good as AdamW.",
+    grid=grid, measure=measure, finding=finding, figures=figures, columns=("optimizer", "lr", "loss", "step_ms"),
+    seeds=6, minutes=12.0,
+)  # fmt: skip

@@ -1,0 +1,111 @@
+"""The speed run's tricks at our size: what is each worth alone, and what are all together?"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..arrays import Array
+from .measures import loss_curve, steps_to
+from .study import Rows, Study
+from .tricks_parts import SpeedDecoder, register
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MUON = {"optimizer": "muon_text", "lr": 0.02}
+REST = {"activation": "relu2", "block": "zero_qk", "tied_head": False, "soft_cap": True, "values": True}
+TRICKS: dict[str, dict[str, Any]] = {
+    "none": {}, "ReLU²": {"activation": "relu2"}, "zero outputs": {"block": "zero_outputs"},
+    "QK-norm": {"block": "qk_norm"}, "untied head": {"tied_head": False}, "soft cap": {"soft_cap": True},
+    "value embeddings": {"values": True}, "Muon": MUON, "all but Muon": REST, "all": {**REST, **MUON},
+}  # fmt: skip
+LABELS = ("trick", "soft_cap", "values")
+
+
+def grid(quick: bool) -> list[dict[str, Any]]:
+    """Return the plain model, each trick alone, and all together."""
+    register()
+    width, layers, context, steps = (32, 2, 32, 100) if quick else (64, 4, 64, 400)
+    common: dict[str, Any] = {"task": "text", "width": width, "heads": width // 16, "layers": layers}
+    common |= {"context": context, "batch": 12, "steps": steps, "schedule": "constant", "warmup": 20, "lr": 3e-3}
+    common |= {"optimizer": "adamw", "weight_decay": 0.0, "eval_every": steps // 20, "eval_tokens": 8192}
+    plain = {"block": "speed", "activation": "gelu_tanh", "tied_head": True, "soft_cap": False, "values": False}
+    return [{"trick": name, **common, **plain, **changes} for name, changes in TRICKS.items()]
+
+
+def measure(point: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Train, and return the held-out losses along the way."""
+    register()
+    settings = {name: value for name, value in point.items() if name not in LABELS}
+
+    def build(config: Any) -> SpeedDecoder:
+        return SpeedDecoder(config, soft_cap=point["soft_cap"], values=point["values"])
+
+    return loss_curve(seed=seed, build=build, **settings)
+
+
+def compared(rows: Rows) -> tuple[float, dict[str, Array]]:
+    """Return the plain model's loss after three quarters of its steps, and the steps to it; infinite: never."""
+    plain = [row["losses"] for row in rows.where(trick="none") if not row["diverged"]]
+    target = float(np.mean([losses[3 * len(losses) // 4] for losses in plain])) if plain else 0.0
+    return target, {name: steps_to(rows.where(trick=name), target) for name in rows.values("trick")}
+
+
+def finding(rows: Rows) -> list[str]:
+    """Say what all tricks are worth together, and which help or harm alone by more than seeds differ."""
+    target, taken = compared(rows)
+    plain, ms = taken["none"], rows.mean("step_ms", by="trick")
+
+    def told(name: str) -> str:
+        shares = taken[name] / np.minimum(plain, rows[0]["steps"]).mean()
+        if not np.isfinite(shares).all():
+            return f"more steps than it had, with {np.isinf(shares).sum()} of {len(shares)} seeds"
+        time = shares.mean() * ms[name].mean / ms["none"].mean
+        return f"{shares.mean():.2f} of the steps ({shares.min():.2f} to {shares.max():.2f}), {time:.2f} of the time"
+
+    alone = [name for name in taken if name not in ("none", "all", "all but Muon")]
+    groups: dict[str, list[str]] = {"help": [name for name in alone if taken[name].max() < plain.min()]}
+    groups["harm"] = [name for name in alone if taken[name].min() > plain.max()]
+    groups["change less than seeds do"] = [name for name in alone if name not in groups["help"] + groups["harm"]]
+    if len(plain) == 1:
+        groups = {"were tried, with one seed, so that the spread is unknown": alone}
+    return [
+        f"The plain model's held-out loss of {target:.3f} is reached by all tricks together in {told('all')}, over "
+        f"{len(plain)} seeds; by all but Muon in {told('all but Muon')}.",
+        *(f"Alone, these {verb}: {'; '.join(f'{name}, {told(name)}' for name in names) or 'none'}."
+          for verb, names in groups.items()),
+        "Times are those of blocks that run as they are written; kernels make the built-in block faster.",
+    ]  # fmt: skip
+
+
+def figures(rows: Rows) -> dict[str, "Figure"]:
+    """Draw each trick's steps as a share of the plain model's, every seed a dot, and the losses."""
+    from ..plots import style
+
+    target, taken = compared(rows)
+    figure, theme, names = style.new_figure(9.0, 4.2), style.colors(), [name for name in taken if name != "none"]
+    left, right = style.panels(figure, 2, 2)
+    for place, name in enumerate(names):
+        shares = taken[name] / np.minimum(taken["none"], rows[0]["steps"]).mean()
+        left.plot(shares, np.full(len(shares), place), "o", color=theme.blue, alpha=0.6)
+    left.axvline(1.0, color=theme.quiet, lw=0.8)
+    left.set(xlabel=f"steps to a loss of {target:.3f}, plain model = 1", yticks=range(len(names)), yticklabels=names)
+    left.invert_yaxis()
+    for color, name in zip(theme.series, ("none", "Muon", "all but Muon", "all"), strict=False):
+        runs = [row for row in rows.where(trick=name) if not row["diverged"]]
+        if runs:
+            style.band(right, runs[0]["at"], [row["losses"] for row in runs], color, name)
+    right.set(xlabel="step", ylabel="held-out loss", ylim=(None, 3.2))
+    right.legend()
+    words = "steps to the plain model's loss, every seed a dot; held-out losses with the range of the seeds"
+    return {"tricks": style.titled(figure, "What the tricks of the speed run are worth", words)}
+
+
+STUDY = Study(
+    name="tricks",
+    question="What are the tricks of the NanoGPT speed run worth at our size, each alone and all together?",
+    published="The NanoGPT speed run of Jordan et al. (2024) trains GPT-2 small to the same loss several times faster "
+    "than at first; its records add these tricks one after the other at 124 million parameters.",
+    grid=grid, measure=measure, finding=finding, figures=figures, columns=("trick", "loss", "step_ms"), labels=LABELS,
+    minutes=12.0,
+)  # fmt: skip

@@ -1,0 +1,47 @@
+"""The study of learning in context: formulas that are right, and a measure on fresh prompts."""
+
+import numpy as np
+
+from glassformer.studies import Rows, in_context
+
+
+def test_formulas_see_only_the_examples_before():
+    rng = np.random.default_rng(0)
+    slope, offset = rng.uniform(-1, 1, size=(2, 50, 1))
+    x = rng.uniform(-1, 1, size=(50, 5))
+    found = in_context.formulas(x, slope * x + offset, points=4, resolution=1000)
+    y = slope * x + offset
+    assert all((guess[:, 0] == 0).all() for guess in found.values())
+    np.testing.assert_allclose(found["squares"][:, 2:], y[:, 2:], atol=1e-9)  # two points are a line
+    np.testing.assert_allclose(found["ridge"][:, 4], y[:, 4], atol=1e-3)
+    np.testing.assert_allclose(found["average"][:, 3], y[:, :3].mean(axis=1))
+
+
+def test_a_run_is_measured_on_prompts_it_never_saw():
+    point = {**in_context.grid(True)[0], "points": 3, "steps": 2, "width": 16, "layers": 1, "prompts": 200}
+    found = in_context.measure(point, 0)
+    assert len(found["model"]) == 4
+    assert found["error"] == found["model"][-1]
+    assert 0.3 < found["squares"][0] < 0.6
+    assert found["squares"][-1] < found["average"][-1]
+    assert found["squares"] == in_context.measure(point, 0)["squares"] != in_context.measure(point, 1)["squares"]
+
+
+def test_the_finding_compares_the_best_depth():
+    def row(layers, seed, factor):
+        squares = [0.5, 0.2, 0.02, 0.002]
+        model = [0.5, 0.1, 0.02 * factor, 0.002 * factor]
+        errors = {"model": model, "squares": squares, "ridge": squares, "average": [0.5, 0.3, 0.2, 0.2]}
+        point = {"layers": layers, "points": 3, "prompts": 10, "seed": seed, "diverged": False}
+        return {**point, **errors, "error": model[-1], "ratio": factor}
+
+    rows = Rows([row(1, 0, 30.0), row(1, 1, 40.0), row(2, 0, 1.4), row(2, 1, 1.6)])
+    rows.append({"layers": 3, "points": 3, "prompts": 10, "seed": 0, "diverged": True})
+    first, second, third = in_context.finding(rows)
+    assert "2 blocks predicts nearly as well as" in first
+    assert "1.50 times as large (1.40 to 1.60 over 2 seeds)" in first
+    assert "after 1 examples" in second
+    assert "0.0700 with 1, 0.0030 with 2" in third
+    assert "diverged" in in_context.finding(rows.where(layers=3))[0]
+    assert "less well than" in in_context.finding(rows.where(layers=1))[0]
+    assert set(in_context.figures(rows)) == {"error"}

@@ -1,0 +1,58 @@
+"""The study of optimizers: seed 0 chooses, the other seeds are the test."""
+
+import numpy as np
+import pytest
+
+from glassformer.studies import Rows, optimizers
+from glassformer.studies.measures import steps_to
+from own_parts import forgotten
+
+
+def run(name, lr, seed, speed):
+    at = list(range(15, 315, 15))
+    row = {"optimizer": name, "lr": lr, "seed": seed, "diverged": False, "at": at, "step_ms": 1.0}
+    return row | {"losses": (losses := [3 - speed * step / 300 for step in at]), "loss": losses[-1]}
+
+
+def rows_with(muon):
+    """Rate 2 is best for all with seed 0; rate 1 would be with the others."""
+    speeds = dict.fromkeys(optimizers.TITLES, 1.0) | {"sgd": 0.1, "muon_text": muon}
+    rates = {0: (0.5, 1.0, 0.8), 1: (1.0, 0.9, 0.5), 2: (0.9, 0.8, 0.5)}
+    found = [run(name, lr, seed, share * speed) for name, speed in speeds.items() for seed, shares in rates.items()
+             for lr, share in zip((1, 2, 3), shares, strict=True)]  # fmt: skip
+    return Rows([*found, {"optimizer": "lion", "lr": 4, "seed": 0, "diverged": True}])
+
+
+def test_steps_to_a_loss_lie_between_evaluations():
+    row = {"at": [10, 20, 30], "losses": [3.0, 2.0, 2.5]}
+    np.testing.assert_array_equal(steps_to([row], 2.5), [15])
+    np.testing.assert_array_equal(steps_to([row, row, {"diverged": True}], 3.5), [10, 10, np.inf])
+    np.testing.assert_array_equal(steps_to([row], 1.0), [np.inf])
+
+
+def test_seed_0_chooses_the_rates_and_the_others_are_the_test():
+    target, tests = optimizers.compared(rows_with(2.0))
+    assert target == pytest.approx(3 - 210 / 300)
+    assert {name: runs.values("lr") for name, runs in tests.items()} == {name: [2] for name in tests}
+    assert tests["adam"].values("seed") == [1, 2]
+
+
+def test_the_finding_has_both_outcomes():
+    fast, slow = (optimizers.finding(rows_with(muon)) for muon in (2.0, 1.1))
+    assert "0.50 of Adam's steps, at most 1/1.3" in fast[0]
+    assert "over 2 seeds" in fast[0]
+    assert "0.91 of Adam's steps, not the 1/1.3" in slow[0]
+    assert "SGD with momentum at rate 2, more steps than it had, with 2 of 2 seeds" in fast[1]
+    assert fast[2] == "The best rate of no optimizer is at the edge of its grid."
+    assert set(optimizers.figures(rows_with(2.0))) == {"losses"}
+
+
+def test_all_optimizers_have_as_many_rates_and_a_run_is_measured():
+    with forgotten():
+        points = optimizers.grid(False)
+        point = {**optimizers.grid(True)[-1], "width": 16, "steps": 4, "eval_every": 2}
+        found = optimizers.measure(point, 0)
+    assert {len([1 for point in points if point["optimizer"] == name]) for name in optimizers.TITLES} == {5}
+    assert found["at"] == [2, 4]
+    assert found["losses"][-1] == found["loss"]
+    assert found["step_ms"] > 0

@@ -1,0 +1,100 @@
+"""The study of the speed run's tricks: exact gradients, the same logits with a cache, and findings from rows."""
+
+import numpy as np
+import pytest
+
+from glassformer.config import DecoderConfig
+from glassformer.models import Batch, build
+from glassformer.proofs.case import ModelCase, OpCase, scattered
+from glassformer.proofs.check import prove_case
+from glassformer.proofs.model_cases import SEQUENCES, SIZES, TOKENS
+from glassformer.studies import Rows, tricks
+from glassformer.studies.tricks_parts import BLOCKS, SpeedDecoder, register, relu2, relu2_backward
+from own_parts import forgotten
+
+SETTINGS = {**SIZES, "heads": 2, "kv_heads": 1, "positions": "rotary"}
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    """Register the parts for one test, and forget them."""
+    with forgotten():
+        register()
+        yield
+
+
+def speed_decoder(block, *, seed=0, tied=True, **tricks_of_model):
+    model = SpeedDecoder(DecoderConfig(**SETTINGS, block=block, activation="relu2", tied_head=tied), **tricks_of_model)
+    return model, scattered(model, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize(("block", "soft_cap", "values"), [("qk_norm", False, False), ("speed", True, True),
+                                                           ("zero_qk", True, True)])  # fmt: skip
+def test_gradients_are_exact_and_reading_on_gives_the_same_logits(block, soft_cap, values):
+    model, params = speed_decoder(block, tied=not values, soft_cap=soft_cap, values=values)
+    check = prove_case(ModelCase("tricks", model, params, Batch(**SEQUENCES)))
+    assert check.ok, check.reason
+    cache = model.new_cache()
+    pieces = [model.read(params, TOKENS[:, part], cache) for part in (slice(0, 3), slice(3, 4), slice(4, 5))]
+    np.testing.assert_allclose(np.concatenate(pieces, axis=1), model.forward(params, TOKENS)[0], atol=1e-12)
+
+
+def test_relu2_has_an_exact_gradient():
+    check = prove_case(OpCase("relu2", relu2, relu2_backward, (np.random.default_rng(0).standard_normal((3, 4)),)))
+    assert check.ok, check.reason
+
+
+def test_the_speed_block_without_a_trick_is_the_plain_block():
+    model, params = speed_decoder("speed")
+    plain = build(DecoderConfig(**SETTINGS, activation="relu2"))
+    np.testing.assert_allclose(model.forward(params, TOKENS)[0], plain.forward(params, TOKENS)[0], atol=1e-12)
+
+
+def test_tricks_do_what_they_say():
+    model, _ = speed_decoder("zero_outputs")
+    x = np.random.default_rng(0).standard_normal((2, 3, SIZES["width"]))
+    np.testing.assert_array_equal(model.stack.block.forward(model.stack.block.init(0, np.float64), x)[0], x)
+    model, params = speed_decoder("qk_norm")
+    (record, *_) = model.forward(params, TOKENS)[1]["blocks"]
+    for part in (record["attention"].attend.q, record["attention"].attend.k):
+        np.testing.assert_allclose((part**2).mean(axis=-1), 1, atol=1e-3)
+    model, params = speed_decoder("speed", soft_cap=True)
+    params["embedding"]["tokens"]["table"] *= 1000
+    assert np.abs(model.forward(params, TOKENS)[0]).max() <= 30
+
+
+def test_a_run_is_measured_and_every_trick_trains():
+    point = {**tricks.grid(True)[-1], "width": 16, "heads": 2, "layers": 1, "steps": 4, "eval_every": 2, "context": 8}
+    found = tricks.measure(point, 0)
+    assert found["at"] == [2, 4]
+    assert not found["diverged"]
+    assert found == tricks.measure(point, 0) | {"step_ms": found["step_ms"]}
+    assert {point["block"] for point in tricks.grid(False)} == set(BLOCKS)
+
+
+def curve(trick, seed, speed, **more):
+    at = list(range(20, 420, 20))
+    losses = [3 - speed * step / 400 - 0.01 * seed for step in at]
+    return {
+        "trick": trick,
+        "seed": seed,
+        "steps": 400,
+        "diverged": False,
+        "at": at,
+        "losses": losses,
+        "step_ms": 2.0,
+    } | more
+
+
+def test_the_finding_tells_help_from_harm_and_from_chance():
+    speeds = {"none": 1, "ReLU²": 1.0, "Muon": 2.0, "untied head": 0.5, "all but Muon": 1.5, "all": 2.0}
+    rows = Rows(curve(name, seed, speed) for name, speed in speeds.items() for seed in range(3))
+    rows[-1] = {name: rows[-1][name] for name in ("trick", "seed", "steps")} | {"diverged": True, "step_ms": np.nan}
+    found = tricks.finding(rows)
+    assert "with 1 of 3 seeds" in found[0]
+    assert "all but Muon in 0.67 of the steps" in found[0]
+    assert "help: Muon, 0.50 of the steps" in found[1]
+    assert "harm: untied head, more steps than" in found[2]
+    assert "change less than seeds do: ReLU²" in found[3]
+    assert "one seed" in tricks.finding(rows.where(seed=0))[1]
+    assert set(tricks.figures(rows)) == {"tricks"}
