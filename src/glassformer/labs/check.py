@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, DataError, did_you_mean
-from ..proofs.gradient import derivative
 from .answers import Finding, Found, broken, differs, reference
 from .diagnosis import Case, answered, by_repair, diagnose
 from .draw import SQUARES, Draw, Example, Maker, examples, small_examples, square_examples
@@ -194,6 +193,8 @@ def check_backward(
     backward   backward(dy, *arrays), or backward(dy, saved) of such an op; one gradient for each array of floats
     example    the arrays, or a function that draws them: draw.array("B", "T") names axes and draws their sizes
     """
+    from ..proofs.gradient import derivative  # with all ops, layers and models: a lab needs none of them
+
     if not all(map(callable, (forward, backward))):
         raise ConfigError("check_backward takes two functions and an example", hint="check_backward(f, f_backward, x)")
     maker = example if callable(example) else _around(example)

@@ -1,5 +1,7 @@
 """Training as a live panel or as lines, other work as a progress bar; TensorBoard event files."""
 
+from __future__ import annotations
+
 import contextlib
 import importlib.util
 import io
@@ -7,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,12 +20,13 @@ from .. import dispatch
 from ..cluster.collective import process, processes
 from ..errors import ConfigError
 from ..reporting import ShowCount, reported_to
-from ..runs.session import Session
-from ..training.evaluate import sample_size
-from ..training.loop import StepRecord
 from . import is_notebook, log, plural
 from .screen import Screen, duration, meaning_of
 from .stopwatch import Show, Stopwatch, compilation, timing_compilers
+
+if TYPE_CHECKING:  # many commands show progress without training
+    from ..runs.session import Session
+    from ..training.loop import StepRecord
 
 PATIENCE = 10.0
 """Seconds after which a pipe gets a line even without an evaluation."""
@@ -41,6 +44,8 @@ def display(session: Session, clock: Stopwatch, *, console: Console | None = Non
     if process():
         yield lambda record: None  # only the first of several processes prints
         return
+    from ..training.evaluate import sample_size
+
     recipe, task = session.run.recipe, session.task
     sampled = sample_size(task.validation or task.held_out, recipe.eval_tokens)
     meaning = meaning_of(recipe, session.run.config, validates=task.validation is not None, sampled=sampled)

@@ -1,9 +1,11 @@
 """The panel of a run in training, for widths from 40 columns, and the curve in it, drawn with characters."""
 
+from __future__ import annotations
+
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.columns import Columns
@@ -13,12 +15,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..config import TransformerConfig
 from ..dispatch import Engine
 from ..runs.folder import RECENT
-from ..training.loop import StepRecord
-from ..training.recipe import Recipe
 from .stopwatch import Stopwatch, compilation
+
+if TYPE_CHECKING:
+    from ..config import TransformerConfig
+    from ..training.loop import StepRecord
+    from ..training.recipe import Recipe
 
 MOST = 512
 """The most points of a curve, so that memory does not grow with the number of steps."""

@@ -1,14 +1,19 @@
 """How fast a run goes, how long it will take, and how long compilers took."""
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from ..dispatch import Engine
-from ..training.loop import StepRecord
 
-Show = Callable[[StepRecord], None]
+if TYPE_CHECKING:
+    from ..training.loop import StepRecord
+
+Show = Callable[["StepRecord"], None]
 """Shows one step, after the clock has counted it."""
 
 
