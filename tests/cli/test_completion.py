@@ -74,6 +74,13 @@ def offered(*words):
         ("explore --no", ["--no-browser"]),
         ("inspect runs/mine --out ", ["<dir>"]),
         ("generate runs/mine ", []),
+        ("lab ", ["check", "grade", "hint", "solution", "start"]),
+        ("lab start gelu", ["gelu", "gelu_backward"]),
+        ("lab start ./my_lab", ["<file>"]),
+        ("lab check ", ["<file>"]),
+        ("lab grade --lab top", ["top_p"]),
+        ("lab hint softmax --js", ["--json"]),
+        ("bugs heads-m", ["heads-merge"]),
     ],
 )
 def test_what_is_offered(line, expected, cached):
@@ -99,7 +106,7 @@ def test_the_cache_is_collected_anew_when_the_package_changes(cached, monkeypatc
     completion.skeleton("look", load_all)
     file = registry.cache_folder() / "completion.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "key": "old"}))
-    monkeypatch.setattr(completion, "_collect", lambda load: {"commands": {"look": []}})
+    monkeypatch.setattr(completion, "_collect", lambda load: {"commands": {"look": {"params": [], "help": ""}}})
     assert completion.skeleton("look", load_all).params == []
 
 

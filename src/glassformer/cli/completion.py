@@ -74,7 +74,15 @@ def install(shell: str, load_all: LoadAll) -> list[str]:
 def skeleton(name: str, load_all: LoadAll) -> click.Command:
     """Return a command with the parameters and completions of another one, without importing that."""
     known = _known(load_all)
-    return click.Command(name, params=[_parameter(one, known) for one in known["commands"][name]])
+    return _command(name, known["commands"][name], known)
+
+
+def _command(name: str, fields: dict[str, Any], known: dict[str, Any]) -> click.Command:
+    params = [_parameter(one, known) for one in fields["params"]]
+    if "commands" not in fields:
+        return click.Command(name, params=params, short_help=fields["help"])
+    parts = {one: _command(one, of_one, known) for one, of_one in fields["commands"].items()}
+    return click.Group(name, params=params, commands=parts)
 
 
 def _known(load_all: LoadAll) -> dict[str, Any]:
@@ -96,14 +104,30 @@ def _known(load_all: LoadAll) -> dict[str, Any]:
 
 def _collect(load_all: LoadAll) -> dict[str, Any]:
     """Import all commands, and return their parameters and what is listed elsewhere."""
+    from ..bugs import museum
+    from ..labs import list_labs
     from ..models import PRESETS
     from ..runs.settings import TOPICS, groups_of
     from .look_views import VIEWS
 
     names = {one: [setting.name for group in groups_of(one) for setting in group.settings] for one in SUMMARIES}
     names["model"] = [setting.name for group in groups_of("model") for setting in group.settings]
-    commands = {name: [_fields(one) for one in command.params] for name, command in load_all().items()}
-    return {"commands": commands, "settings": names, "presets": [*PRESETS], "topics": [*TOPICS], "views": [*VIEWS]}
+    commands = {name: _described(command) for name, command in load_all().items()}
+    return {
+        "commands": commands, "settings": names, "presets": [*PRESETS], "topics": [*TOPICS], "views": [*VIEWS],
+        "labs": {lab.name: lab.title for lab in list_labs()}, "bugs": [*museum()],
+    }  # fmt: skip
+
+
+def _described(command: click.Command) -> dict[str, Any]:
+    """Return the parameters of a command, and its commands if it is a group."""
+    fields: dict[str, Any] = {
+        "params": [_fields(one) for one in command.params],
+        "help": command.get_short_help_str(),
+    }
+    if isinstance(command, click.Group):
+        fields["commands"] = {name: _described(part) for name, part in command.commands.items()}
+    return fields
 
 
 def _fields(one: click.Parameter) -> dict[str, Any]:
@@ -133,10 +157,11 @@ def _complete(
     presets, topics = dict.fromkeys(known["presets"], ""), dict.fromkeys(known["topics"], "")
     keys = known["settings"].get(ctx.params.get("task") or "model", ())
     places = {"model": models, "source": models, "run": runs, "runs": runs, "resume": runs, "task": SUMMARIES}
+    places["lab"] = known["labs"]
     offers: dict[str, dict[str, str]] = places | {
         "topic": SUMMARIES | topics | presets,
         "preset": presets,
-        "name": titles,
+        "name": dict.fromkeys(known["bugs"], "") if ctx.info_name == "bugs" else titles,
         "view": dict.fromkeys(known["views"], ""),
         "engine": dict.fromkeys(("cpu", "numpy", "jax"), ""),
         "checkpoint": dict.fromkeys(("best", "latest"), ""),

@@ -21,7 +21,7 @@ seconds_option = click.option(
     "--seconds", type=click.FloatRange(0.1, 600), default=SECONDS, help="How long a file may compute at each step."
 )
 lab_option = click.option("--lab", metavar="NAME", help="The lab it solves (default: what its line LAB = … says).")
-lab_argument = click.argument("name", help="A lab by name, or the file of a lab of your own.")
+lab_argument = click.argument("lab", metavar="NAME", help="A lab by name, or the file of a lab of your own.")
 
 
 @click.group(invoke_without_command=True)
@@ -50,11 +50,11 @@ def lab(ctx: click.Context, json: bool) -> None:
 @click.option("--notebook", is_flag=True, help="Write a notebook instead of a Python file.")
 @click.option("--out", type=PATH, metavar="FILE", help="The file to write (default: NAME.py here).")
 @json_option
-def start(name: str, notebook: bool, out: Path | None, json: bool) -> None:
+def start(lab: str, notebook: bool, out: Path | None, json: bool) -> None:
     """Write a file with the statement and the functions to fill in."""
-    path = desk.start(name, out, as_notebook=notebook)
+    path = desk.start(lab, out, as_notebook=notebook)
     if json:
-        print_json({"lab": get_lab(name).name, "path": str(path)})
+        print_json({"lab": get_lab(lab).name, "path": str(path)})
         return
     print(path)
     log(f"fill in the functions, then: glassformer lab check {path}")
@@ -86,11 +86,11 @@ def check(file: Path, lab: str | None, seconds: float, json: bool) -> None:
 @lab_argument
 @click.option("-n", "number", type=int, help="Show the first hints, this many (default: one more than last time).")
 @json_option
-def hint(name: str, number: int | None, json: bool) -> None:
+def hint(lab: str, number: int | None, json: bool) -> None:
     """Open the next hint of a lab."""
-    hints, total = desk.hint(name, number), len(get_lab(name).hints)
+    hints, total = desk.hint(lab, number), len(get_lab(lab).hints)
     if json:
-        print_json({"lab": name, "hints": hints, "total": total})
+        print_json({"lab": lab, "hints": hints, "total": total})
         return
     for at, text in enumerate(hints, start=1):
         print(f"{at}. {text}")
@@ -102,9 +102,9 @@ def hint(name: str, number: int | None, json: bool) -> None:
 @lab_argument
 @click.option("--anyway", is_flag=True, help="Show it before the first check, too.")
 @click.option("--out", type=PATH, metavar="FILE", help="Write it into this file.")
-def solution(name: str, anyway: bool, out: Path | None) -> None:
+def solution(lab: str, anyway: bool, out: Path | None) -> None:
     """Show the solution of a lab, once a try was checked in this folder."""
-    text = desk.solution(name, anyway=anyway)
+    text = desk.solution(lab, anyway=anyway)
     if out is None:
         print(text, end="")
     else:
