@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .. import dispatch
 from ..errors import ConfigError, GlassformerError, TrainingError
 from ..files import explained, write_new
@@ -56,6 +58,7 @@ class Run(NamedTuple):
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = f"{type(error).__name__}: {error}"
         log(f"{path} is damaged ({reason:.120}); {written(self.point)}, seed {self.seed}, runs again")
+        path.unlink(missing_ok=True)
         return None
 
     def write(self, folder: Path, results: dict[str, Any]) -> None:
@@ -147,7 +150,7 @@ def run_points(study: Study, points: list[Point], seeds: range, folder: Path | N
                 raise
             if folder is not None:
                 run.write(folder, results[place])
-    return _filled([run.row(results[place]) for place, run in enumerate(runs)])
+    return _filled([run.row(results[place]) for place, run in enumerate(runs)], points)
 
 
 def _stopped(done: int, total: int, folder: Path | None) -> str:
@@ -160,7 +163,8 @@ def _measured(study: Study, run: Run) -> dict[str, Any]:
     """Return the results of a run, as plain values; a training that diverges is a result."""
     began, where = time.perf_counter(), f"{written(run.point)}, seed {run.seed}"
     try:
-        with reported_to(lambda done, total, what: None):  # steps are not runs
+        # Steps are not runs, and a training that diverges is no mistake.
+        with reported_to(lambda done, total, what: None), np.errstate(over="ignore", invalid="ignore"):
             found: Any = study.measure(json.loads(json.dumps(run.point)), run.seed)
     except (TrainingError, FloatingPointError):
         found = {"diverged": True}
@@ -181,10 +185,12 @@ def _measured(study: Study, run: Run) -> dict[str, Any]:
     return {"seconds": round(time.perf_counter() - began, 3), **results}
 
 
-def _filled(rows: list[dict[str, Any]]) -> Rows:
-    """Return rows that all have the same columns, the seconds that a run took last."""
+def _filled(rows: list[dict[str, Any]], points: list[Point]) -> Rows:
+    """Return rows that all have the same columns; a setting that a point lacks is None, a result NaN."""
+    settings = {name for point in points for name in point}
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "seconds"]
-    return Rows({name: row.get(name, math.nan) for name in [*names, "seconds"]} for row in rows)
+    blank = {name: None if name in settings else math.nan for name in [*names, "seconds"]}
+    return Rows({**blank, **row} for row in rows)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,63 @@
+"""`glassformer study`: a file of one's own, its page, the index, and what is refused."""
+
+import json
+
+import pytest
+
+from runs import command
+
+OWN = """
+import glassformer as gf
+
+STUDY = gf.studies.Study(
+    name="powers", question="Which is <largest>?", seeds=2,
+    grid=lambda quick: {"x": [1, 2] if quick else [1, 2, 3]},
+    measure=lambda point, seed: {"y": point["x"] ** 2 + seed},
+)
+"""
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+    return tmp_path
+
+
+def test_a_study_of_ones_own_has_a_table_and_a_page(desk, monkeypatch):
+    result = command("study", "own.py")
+    assert result.code == 0, result.err
+    assert "y is lowest at x=1 (1.50 ± 0.50; mean of 2 seeds)" in result.out
+    page = (desk / "studies" / "powers" / "index.html").read_text()
+    assert "Which is &lt;largest&gt;?" in page
+    assert page.count("data:image/svg+xml") == 2, "light and dark"
+    assert 'href="powers/index.html"' in (desk / "studies" / "index.html").read_text()
+    again = command("study", "own.py", "--json")
+    assert "6 runs of 6 kept" in again.err
+    assert len(json.loads(again.out)["rows"]) == 6
+
+
+def test_all_studies_are_listed_with_question_and_time():
+    listed = json.loads(command("study", "--json").out)
+    assert all(row["question"].endswith("?") and row["minutes"] > 0 for row in listed)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["coast"], "did you mean 'cost'"),
+        (["gone.py"], "no such file"),
+        (["empty.py"], "holds no study"),
+        (["broken.py"], "line 1"),
+        (["own.py", "--from", "rows.json"], "reads no file"),
+        (["--quick"], "--quick belongs to a study"),
+        (["own.py", "--seeds", "0"], "--seeds"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_sentence(desk, words, says):
+    (desk / "empty.py").write_text("x = 1\n")
+    (desk / "broken.py").write_text("1 / 0\n")
+    result = command("study", *words)
+    assert result.code in (1, 2)
+    assert says in result.err
+    assert "Traceback" not in result.err
