@@ -1,6 +1,7 @@
 """Settings of the site: `make docs` builds it from the pages of this folder and of its parent, without a network."""
 
 import importlib.metadata
+import re
 import sys
 from pathlib import Path
 
@@ -59,6 +60,8 @@ def mathml(display):
 
     def visit(translator, node):
         text = convert(node.astext(), display=display)
+        # Browsers do not read mathvariant: a bold digit is a sign of its own.
+        text = re.sub(r'<mn mathvariant="bold">(\d)</mn>', lambda bold: f"<mn>{chr(0x1D7CE + int(bold[1]))}</mn>", text)
         if display == "block":  # a wide one scrolls by itself, also by keyboard
             text = f'<div class="math" tabindex="0" role="group" aria-label="formula">{text}</div>'
         translator.body.append(text)

@@ -4,3 +4,13 @@ document.addEventListener("DOMContentLoaded", () => {
     arrow.setAttribute("aria-label", `pages of ${arrow.closest("li").querySelector("a").textContent.trim()}`);
   }
 });
+
+// A table that is wider than the page scrolls by keyboard too.
+const reachTables = () => {
+  for (const table of document.querySelectorAll(".bd-article table")) {
+    if (table.scrollWidth > table.clientWidth) table.tabIndex = 0;
+    else table.removeAttribute("tabindex");
+  }
+};
+addEventListener("load", reachTables);
+addEventListener("resize", reachTables);
