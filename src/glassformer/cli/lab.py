@@ -18,7 +18,10 @@ from .options import PATH, json_option
 from .output import log, plural, print_json, print_table
 
 seconds_option = click.option(
-    "--seconds", type=click.FloatRange(0.1, 600), default=SECONDS, help="How long a file may compute at each step."
+    "--seconds",
+    type=click.FloatRange(0.1, 600),
+    default=SECONDS,
+    help="How long a file may compute at each step.",
 )
 lab_option = click.option("--lab", metavar="NAME", help="The lab it solves (default: what its line LAB = … says).")
 lab_argument = click.argument("lab", metavar="NAME", help="A lab by name, or the file of a lab of your own.")
@@ -51,7 +54,7 @@ def lab(ctx: click.Context, json: bool) -> None:
 @click.option("--out", type=PATH, metavar="FILE", help="The file to write (default: NAME.py here).")
 @json_option
 def start(lab: str, notebook: bool, out: Path | None, json: bool) -> None:
-    """Write a file with the statement and the functions to fill in."""
+    """Write a file with functions to fill in."""
     path = desk.start(lab, out, as_notebook=notebook)
     if json:
         print_json({"lab": get_lab(lab).name, "path": str(path)})
@@ -66,9 +69,10 @@ def start(lab: str, notebook: bool, out: Path | None, json: bool) -> None:
 @seconds_option
 @json_option
 def check(file: Path, lab: str | None, seconds: float, json: bool) -> None:
-    """Check a file and say what is wrong: which term, which sign, which axis. Exit 1 if it is not right yet.
+    """Check a file and say what is wrong.
 
-    The file runs in a process of its own with limits on time and memory.
+    The message names the term, the sign or the axis. The file runs in a process of its own with limits on time and
+    memory. Exit 1 if it is not right yet.
     """
     with waiting(f"checking {file.name}", compiles=False):
         verdict = check_file(file, lab, seconds=seconds)
@@ -84,7 +88,7 @@ def check(file: Path, lab: str | None, seconds: float, json: bool) -> None:
 
 @lab.command()
 @lab_argument
-@click.option("-n", "number", type=int, help="Show the first hints, this many (default: one more than last time).")
+@click.option("-n", "number", type=int, help="How many hints to show (default: one more than last time).")
 @json_option
 def hint(lab: str, number: int | None, json: bool) -> None:
     """Open the next hint of a lab."""
@@ -95,15 +99,18 @@ def hint(lab: str, number: int | None, json: bool) -> None:
     for at, text in enumerate(hints, start=1):
         print(f"{at}. {text}")
     left = total - len(hints)
-    log(f"{left} more: run it again" if left else "that was the last one")
+    log(f"{plural(left, 'more hint')}: run this again to open the next one" if left else "that was the last hint")
 
 
 @lab.command()
 @lab_argument
-@click.option("--anyway", is_flag=True, help="Show it before the first check, too.")
+@click.option("--anyway", is_flag=True, help="Show it even without a try.")
 @click.option("--out", type=PATH, metavar="FILE", help="Write it into this file.")
 def solution(lab: str, anyway: bool, out: Path | None) -> None:
-    """Show the solution of a lab, once a try was checked in this folder."""
+    """Show the solution of a lab after a try.
+
+    A try counts once you have checked it in this folder.
+    """
     text = desk.solution(lab, anyway=anyway)
     if out is None:
         print(text, end="")
@@ -119,7 +126,10 @@ def solution(lab: str, anyway: bool, out: Path | None) -> None:
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values, with a line for each file.")
 @json_option
 def grade(folder: Path, lab: str | None, seconds: float, as_csv: bool, json: bool) -> None:
-    """Check every file of a class: right or not, which kind of mistake, and what to tell its author."""
+    """Check every file of a class.
+
+    Each line says whether a file is right, which kind of mistake it has, and what to tell its author.
+    """
     with waiting("grading", compiles=False) as show:
         rows = list(desk.grade(folder, lab=lab, seconds=seconds, report=show))
     right = sum(row["right"] for row in rows)

@@ -26,7 +26,7 @@ def start(name: str, path: str | Path | None = None, *, as_notebook: bool = Fals
     if target.is_dir():
         target = target / f"{lab.name}{'.ipynb' if as_notebook else '.py'}"
     if target.exists():
-        raise ConfigError(f"{target} is there already", hint="go on with it, or name another file by --out")
+        raise ConfigError(f"{target} is there already", hint="edit that file, or name another one with --out")
     return write_new(target, (lab.notebook if as_notebook else lab.start).encode())
 
 
@@ -46,7 +46,7 @@ def solution(name: str, *, anyway: bool = False, folder: str | Path = ".") -> st
     """Return the filled-in file of a lab; refuse before the first check unless `anyway`."""
     lab = get_lab(name)
     if not anyway and not _entry(read_diary(folder), lab.name, "checks"):
-        advice = f"check a try first: glassformer lab check {lab.name}.py; or see it with --anyway"
+        advice = f"check a try of your own first: glassformer lab check {lab.name}.py; --anyway shows it now"
         raise ConfigError(f"you have not tried {lab.name} here yet", hint=advice)
     return lab.solution
 

@@ -69,7 +69,7 @@ class Exercise:
         assert isinstance(node, ast.FunctionDef)
         first = node.body[0]
         last = first.end_lineno if ast.get_docstring(node) is not None else first.lineno - 1
-        task = ["    # Replace the next line by your code.", f'    raise NotImplementedError("write {self.name}")']
+        task = ["    # Replace the next line with your code.", f'    raise NotImplementedError("write {self.name}")']
         return "\n".join([*self.text.splitlines()[:last], *task])
 
 
@@ -99,13 +99,13 @@ class Lab:
         return self._file(one.text for one in self.exercises)
 
     def _file(self, functions: Iterable[str]) -> str:
-        about = [f"Lab {self.name}: {self.title}.", "", self.statement, ""]
-        about += [
-            f"Check it:    glassformer lab check {self.name}.py",
-            f"A hint:      glassformer lab hint {self.address}",
-        ]
-        top = "\n".join(['"""' + about[0], *about[1:], '"""'])
-        return "\n\n\n".join([f'{top}\n\n{self.head}\n\nLAB = "{self.address}"', *functions]) + "\n"
+        imports, gap, given = self.head.partition("\n\n\n")
+        top = (
+            f'"""Lab {self.name}: {self.title}.\n\n{self.statement}\n\n'
+            f"Check it:    glassformer lab check {self.name}.py\n"
+            f'A hint:      glassformer lab hint {self.address}\n"""'
+        )
+        return "\n\n\n".join([f'{top}\n\n{imports}\n\nLAB = "{self.address}"{gap}{given}', *functions]) + "\n"
 
     @property
     def notebook(self) -> str:

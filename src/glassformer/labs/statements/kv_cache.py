@@ -10,7 +10,7 @@ kept. One step of one head, for the newest token only:
     y = softmax(q · keys / √C) values                  over all tokens so far, the new one included
 
     x              (B, D)      the vector of the new token
-    keys, values   (B, S, C)   the cache: S tokens so far, possibly none; it must stay as it is
+    keys, values   (B, S, C)   the cache: S tokens so far, possibly none; do not write into it
     wq, wk, wv     (D, C)
     result         y (B, C), and the new keys and values (B, S + 1, C)
 """

@@ -13,15 +13,15 @@ You get dy, the gradient of the loss for y, and what the forward pass computed. 
     rstd                    (B, T, 1)
     gamma, dgamma, dbeta    (D,)
 
-x_j stands in x̂_i at three places: as itself, in the mean, and in rstd. gamma and beta serve all B · T vectors alike.
+x_j enters x̂_i in three ways: as itself, through the mean, and through rstd. All B · T vectors share gamma and beta.
 """
 
 import numpy as np
 
 HINTS = [
     "Begin with y = gamma · x̂ + beta: dgamma and dbeta are sums over all vectors, and dx̂ = dy · gamma.",
-    "The mean: ∂mean/∂x_j = 1/D for every j. What it takes from dx̂ is the same for all features of a vector.",
-    "rstd: ∂rstd/∂x_j = −rstd² · x̂_j / D. Sum dx̂_i · (x_i − mean) times that over i; x_i − mean is x̂_i / rstd.",
+    "The mean: ∂mean/∂x_j = 1/D for every j. So the mean takes the same amount from every feature of a vector.",
+    "rstd: ∂rstd/∂x_j = −rstd² · x̂_j / D. It multiplies dx̂_i · (x_i − mean); sum over i, with x_i − mean = x̂_i / rstd.",
     "Two averages over the D features appear: that of dx̂, and that of dx̂ · x̂.",
 ]
 DERIVATION = {

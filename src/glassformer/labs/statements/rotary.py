@@ -20,7 +20,7 @@ import numpy as np
 HINTS = [
     "The angles (T, C/2) are an outer product of the positions 0, …, T − 1 and the C/2 speeds ω.",
     "a is the first half of the channels, b the second half: x[..., :half] and x[..., half:].",
-    "Put the two turned halves behind one another with np.concatenate along the last axis.",
+    "Join the two turned halves with np.concatenate along the last axis.",
 ]
 DERIVATION = {"y": "a′ = a cos − b sin, b′ = b cos + a sin, with the angle t · 10000^(−2i/C) for pair i at position t"}
 

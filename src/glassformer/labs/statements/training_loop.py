@@ -12,7 +12,7 @@ Do `steps` steps of gradient descent:
 
 Return the final w and the losses of all steps, each measured before its update.
 
-    w         (D, V)   the matrix to begin with; it must stay as it is
+    w         (D, V)   the matrix to begin with; do not write into it
     x         (N, D)   the examples, and targets (N,) their classes
     losses    (steps,)
 """
