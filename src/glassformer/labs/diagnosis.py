@@ -31,8 +31,6 @@ from .trees import cast_floats, flat, results
 
 SECONDS = 1.0
 """How long changed solutions are tried, in processor time."""
-REPAIRS = 1500
-"""How many changes of the learner's file are tried. A number, not a time: a busy machine gives the same answer."""
 SINGLE = float(np.finfo(np.float32).eps)
 LINES = 100_000
 """How many lines a changed solution may run."""
@@ -58,13 +56,16 @@ class Case:
     runner: Any
     ours: Sequence[str]
     pairs: Pairs
+    repairs: int = 1000
+    """How many changes of the file are tried. A number, not a time: a busy machine gives the same answer."""
 
     @property
     def wrong(self) -> list[str]:
         return [name for name in self.pairs[0][2] if any(differs(self.exercise, name, *pair) for pair in self.pairs)]
 
-    def run(self, args: list[Any], programs: Any = None) -> Iterator[list[Any]]:
-        return iter(self.runner.run(self.exercise.name, args, ours=self.ours, programs=programs))
+    def run(self, args: list[Any], programs: Any = None, more: str = "") -> Iterator[list[Any]]:
+        """Run the function, or programs that define it; `more` holds what they share."""
+        return iter(self.runner.run(self.exercise.name, args, ours=[*self.ours, more], programs=programs))
 
 
 def diagnose(case: Case) -> list[Finding]:
@@ -84,6 +85,7 @@ def diagnose(case: Case) -> list[Finding]:
             return listed
         if (is_whole, is_strong) > best[0]:
             best = (is_whole, is_strong), listed
+            case = replace(case, repairs=300 if is_whole else case.repairs)
     return best[1]
 
 
@@ -213,7 +215,7 @@ def _changed_solutions(exercise: Exercise) -> Iterator[tuple[Mutant, Callable[..
     """Yield typical mistakes of the lab, then those made by rule, each with the function that makes it."""
     for label, call in exercise.mistakes.items():
         kind, _, words = label.partition(": ")
-        yield Mutant(kind, words, 0, ""), call
+        yield Mutant(kind, words, 0, "", ""), call
     known: dict[str, Any] = {"__name__": "lab"}
     exec(compile(exercise.context, "<lab>", "exec"), known)
     for mutant in mutants(exercise.context, exercise.name):
@@ -250,7 +252,8 @@ def _run(call: Any, exercise: Exercise, example: Example) -> dict[str, Array] | 
 
 def _of_mutant(mutant: Mutant, *names: str) -> Finding:
     listed = ", ".join(names)
-    kind = "extra term" if mutant.kind == "extra function" else mutant.kind
+    is_power = "sqrt" in mutant.words or "** 2" in mutant.words
+    kind = {"extra function": "wrong factor" if is_power else "missing function"}.get(mutant.kind, mutant.kind)
     return Finding(kind, f"{listed} {'are' if names[1:] else 'is'} what comes out {mutant.words}", result=listed)
 
 
@@ -261,36 +264,38 @@ def by_repair(case: Case, _: Sequence[str]) -> Found:
     """Change one place of the learner's own file; one that makes it right names the line and the mistake."""
     args = [example.args for example, _, _ in case.pairs[:3]]
     try:
-        names, base = _own_functions(case)
-        tried: Iterator[Mutant] = itertools.islice(mutants(case.runner.source, *names), REPAIRS)
+        own, rest = _split(case)
+        tried: Iterator[Mutant] = itertools.islice(mutants(case.runner.source, *own), case.repairs)
         if not case.pairs[0][1]:  # nothing was returned: shapes that do not fit are a matter of axes first
             tried = iter(sorted(tried, key=lambda one: one.kind not in ("wrong axis", "transposed")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    listed, programs = itertools.tee(tried)
-    for mutant, first in zip(listed, case.run(args[:1], (base + one.source for one in programs)), strict=False):
-        if not _is_right(case, first) or not _is_right(case, next(case.run(args, [base + mutant.source]))):
-            continue
-        words = f"line {mutant.line} holds the mistake: one change there makes all of it right"
-        kind = REVERSED.get(mutant.kind, mutant.kind)
-        finding = Finding(kind, words, f"it becomes right {mutant.words}", line=mutant.line)
-        return {"": finding}
+    listed, same = itertools.tee(tried)
+    texts = ("\n\n".join({**own, one.function: one.source}.values()) for one in same)
+    programs, again = itertools.tee(texts)
+    for mutant, text, first in zip(listed, again, case.run(args[:1], programs, rest), strict=False):
+        if _is_right(case, first) and _is_right(case, next(case.run(args, [text], rest))):
+            words = f"line {mutant.line} holds the mistake: one change there makes all of it right"
+            kind = REVERSED.get(mutant.kind, mutant.kind)
+            return {"": Finding(kind, words, f"it becomes right {mutant.words}", line=mutant.line)}
     return {}
 
 
-def _own_functions(case: Case) -> tuple[list[str], str]:
-    """Return the functions that the learner wrote for this exercise, its own first, and the text that they stand on."""
-    body, source = ast.parse(case.runner.source).body, case.runner.source
-    defined = [node.name for node in body if isinstance(node, ast.FunctionDef)]
-    given, main = (
-        {node.name for text in texts for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
-        for texts in (case.ours, [case.exercise.context])
+def _split(case: Case) -> tuple[dict[str, str], str]:
+    """Return the functions that the learner wrote for this exercise, its own first, and the rest of the file."""
+    lines, body = case.runner.source.splitlines(), ast.parse(case.runner.source).body
+    texts = {node: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in body}
+    defined = {node.name: text for node, text in texts.items() if isinstance(node, ast.FunctionDef)}
+    name = next((name for name in (case.exercise.name, *defined) if name in defined), None)
+    if name is None:
+        raise ValueError("no function can be changed")
+    given, solved = (
+        {node.name for text in many for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+        for many in (case.ours, [case.exercise.context])
     )
-    own = [name for name in defined if name not in main]
-    kept = [n for n in body if not isinstance(n, ast.Expr) and not (isinstance(n, ast.FunctionDef) and n.name in given)]
-    lines = source.splitlines()
-    base = "\n".join("\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in kept) + "\n\n"
-    return [case.exercise.name, *own] if case.exercise.name in defined else defined[:1], base
+    own = {name: defined[name]} | {one: text for one, text in defined.items() if one not in given | solved}
+    rest = [t for n, t in texts.items() if not isinstance(n, ast.Expr) and getattr(n, "name", "") not in {*own, *given}]
+    return own, "\n".join(rest)
 
 
 def _is_right(case: Case, outcomes: list[Any]) -> bool:
@@ -310,7 +315,9 @@ def by_input(case: Case, _: Sequence[str], *, is_neutral: bool = False) -> Found
     answers = iter(outcomes)
     for finding, made in probes:
         right: Pairs = [(one, {}, reference(case.exercise, one.args)) for one in made]
-        if _is_right(replace(case, pairs=right), list(itertools.islice(answers, len(made)))):
+        if any(np.any(value) for _, _, values in right for value in values.values()) and _is_right(
+            replace(case, pairs=right), list(itertools.islice(answers, len(made)))
+        ):
             return {"": finding}
     return {}
 
@@ -340,12 +347,12 @@ def _probes(case: Case, is_neutral: bool) -> Iterator[tuple[Finding, list[Exampl
         if kind == "i" and any((one[name] < 0).any() for one in leaves):
             words = f"it is right where no entry of `{name}` is negative: look at what those do"
             yield Finding("mask", words), changed(name, lambda x, _: np.maximum(x, 0))
-    floats = [name for name, kind in arrays.items() if kind == "f"]
+    floats = [name for name, kind in arrays.items() if kind == "f" and is_neutral]
     for a, b in itertools.combinations(floats, 2):
         if all(one[a].shape == one[b].shape for one in leaves):
             words = f"it is right where `{a}` and `{b}` are equal: one of them may stand in the other one's place"
             yield Finding("wrong variable", words), changed(b, functools.partial(_other, a))
-    for name in floats if is_neutral else ():
+    for name in floats:
         words = f"it is right where `{name}` is zero: look at the term with `{name}`"
         yield Finding("missing term", words), changed(name, lambda x, _: np.zeros_like(x))
         words = f"it is right where `{name}` is one: look at the factor `{name}`"

@@ -51,6 +51,7 @@ class Mutant:
     words: str
     """What the mistake is, as the end of the sentence "your result is what comes out …"."""
     line: int
+    function: str
     source: str
     """The text of the function alone."""
 
@@ -69,6 +70,27 @@ class Scope:
         self.texts = sorted({n.value for n in nodes if _is_text(n) and n.value.isidentifier()})
         assigned = [node for node in nodes if isinstance(node, ast.Assign)]
         self.values = {node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)}
+        self.sizes: set[str] = set()
+        for node in assigned:
+            if self.is_size(node.value):
+                self.sizes |= {one.id for one in ast.walk(node.targets[0]) if isinstance(one, ast.Name)}
+
+    @functools.cached_property
+    def twins(self) -> list[dict[str, str]]:
+        """Names that go together: gamma1 and beta1 for gamma2 and beta2, m and v for new_m and new_v."""
+        groups: dict[tuple[str, str], dict[str, str]] = {}
+        for a, b in itertools.permutations((*self.names, *self.texts), 2):
+            first = _in_common(a, b)
+            last = 0 if first else _in_common(a[::-1], b[::-1])
+            if first or last:
+                groups.setdefault((a[first : len(a) - last], b[first : len(b) - last]), {})[a] = b
+        return [names for names in groups.values() if len(names) > 1]
+
+    def is_size(self, node: ast.AST) -> bool:
+        """Tell whether an expression is made of sizes and numbers alone."""
+        text = ast.unparse(node)
+        loads = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} - {"np", "math", "len"}
+        return bool(loads) and all(n in self.sizes or f"{n}.shape" in text or f"len({n})" in text for n in loads)
 
 
 @dataclass(frozen=True)
@@ -87,7 +109,7 @@ class Place:
             is_index = isinstance(parent, ast.Subscript) and node is parent.slice
             if is_index or called(parent) in ("range", "arange", "tril", "triu"):
                 return "index"
-            if isinstance(getattr(parent, "op", None), ast.Mult | ast.Div) and _is_size(node):
+            if isinstance(getattr(parent, "op", None), ast.Mult | ast.Div) and self.scope.is_size(node):
                 return "factor"
             if not isinstance(parent, ast.expr):
                 break
@@ -99,7 +121,8 @@ class Place:
         lost = removed(self.node, new)
         if lost is not None and is_mask(lost) and kind in ("missing term", "wrong factor"):
             return "mask"
-        if self.zone == "index" and kind in ("missing term", "extra term", "wrong sign", "wrong factor"):
+        is_shift = isinstance(lost, ast.Constant) and "arange(" in ast.unparse(self.node)
+        if (self.zone == "index" or is_shift) and kind in ("missing term", "extra term", "wrong sign", "wrong factor"):
             return "off by one"
         return "wrong factor" if self.zone == "factor" and kind not in ("wrong sign", "off by one") else kind
 
@@ -141,7 +164,7 @@ def _made(text: str, home: ast.FunctionDef, changes: list[tuple[Place, str, Any]
     if source not in seen:
         seen.add(source)
         words = _words(place.node, new) + ", and so throughout" * (len(changes) > 1)
-        yield Mutant(kind, words, place.node.lineno, source)
+        yield Mutant(kind, words, place.node.lineno, home.name, source)
 
 
 def beginnings(text: str, home: ast.FunctionDef) -> Iterator[Mutant]:
@@ -153,7 +176,7 @@ def beginnings(text: str, home: ast.FunctionDef) -> Iterator[Mutant]:
             if kind != "mask" or is_mask(ast.Name(a)):
                 line = form.format(a=a, b=b)
                 source = "\n".join([*lines[:at], " " * home.body[0].col_offset + line, *lines[at:]])
-                yield Mutant(kind, f"with `{line}` before all else", home.lineno, source)
+                yield Mutant(kind, f"with `{line}` before all else", home.lineno, home.name, source)
 
 
 def removed(old: Any, new: Any) -> Any:
@@ -206,12 +229,8 @@ def is_mask(node: ast.AST) -> bool:
     return len(ast.unparse(node)) < 30 and any(word in name for name in used for word in MASKS)
 
 
-def _is_size(node: ast.AST) -> bool:
-    """Tell whether an expression is made of sizes and numbers alone."""
-    text = ast.unparse(node)
-    loads = [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
-    is_made_of_sizes = all(f"{n}.shape" in text or f"len({n}" in text or n in ("np", "math", "len") for n in loads)
-    return bool(loads) and is_made_of_sizes and (".shape" in text or "len(" in text)
+def _in_common(a: str, b: str) -> int:
+    return sum(itertools.takewhile(bool, (x == y for x, y in zip(a, b, strict=False))))
 
 
 def _is_text(node: Any) -> bool:
@@ -312,28 +331,37 @@ def numbers(place: Place) -> Iterator[Change]:
 
 
 def variables(place: Place) -> Iterator[Change]:
-    """Take another variable, or another entry of a dict; those of another layer throughout a call."""
+    """Take another variable, or another entry of a dict."""
     node, scope = place.node, place.scope
     if isinstance(node, ast.Name) and node.id in scope.names:
         for other in scope.names:
             yield _skipped(scope.values.get(node.id), other), ast.Name(other, ast.Load())
     if _is_text(node) and node.value in scope.texts:
         yield from (("wrong variable", ast.Constant(text)) for text in scope.texts)
-    if isinstance(node, ast.Call):
-        for old, new in itertools.permutations("0123", 2):
-            found = {name: name.removesuffix(old) + new for name in (*scope.names, *scope.texts) if name.endswith(old)}
-            if found := {name: other for name, other in found.items() if other in (*scope.names, *scope.texts)}:
-                yield "wrong variable", _Renumbered(found).visit(copy.deepcopy(node))
 
 
-class _Renumbered(ast.NodeTransformer):
-    """Take the variables of one layer for those of another: gamma1 and beta1 for gamma2 and beta2."""
+def twins(place: Place) -> Iterator[Change]:
+    """Take another variable throughout a statement, or those that go with others throughout a call."""
+    node, scope = place.node, place.scope
+    if isinstance(node, ast.Assign | ast.Return) and node.value is not None:
+        used = [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)]
+        for name, other in itertools.product({n for n in used if used.count(n) > 1 and n in scope.names}, scope.names):
+            changed = _Renamed({name: other}).visit(copy.deepcopy(node.value))
+            yield _skipped(scope.values.get(name), other), type(node)(**{**vars(node), "value": changed})
+    if isinstance(node, ast.Call | ast.Assign | ast.Return):
+        for names in scope.twins:
+            yield "wrong variable", _Renamed(names).visit(copy.deepcopy(node))
+
+
+class _Renamed(ast.NodeTransformer):
+    """Take variables for others."""
 
     def __init__(self, found: dict[str, str]) -> None:
         self.found = found
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        return ast.Name(self.found.get(node.id, node.id), node.ctx)
+        is_stored = isinstance(node.ctx, ast.Store)
+        return node if is_stored else ast.Name(self.found.get(node.id, node.id), node.ctx)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         return ast.Constant(self.found.get(node.value, node.value) if isinstance(node.value, str) else node.value)
@@ -364,5 +392,5 @@ def insertions(place: Place) -> Iterator[Change]:
 
 
 RULES: tuple[Callable[[Place], Iterator[Change]], ...] = (
-    from_table, axes, calls, orders, numbers, variables, insertions,
+    from_table, axes, calls, orders, numbers, variables, twins, insertions,
 )  # fmt: skip

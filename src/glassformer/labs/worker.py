@@ -7,6 +7,7 @@ first file runs, the process gives up what reaches outside: by limits, by Landlo
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -71,10 +72,14 @@ def _tree(found: dict[str, Any]) -> Tree:
 # --- running a function -----------------------------------------------------------------------------------------------
 
 
+_compiled = functools.lru_cache(64)(compile)
+"""Changes of a file share all but one function."""
+
+
 def load(sources: list[str], function: str, file: str, known: dict[str, Any]) -> Any:
     """Run sources one after the other, the learner's file first, and return what they call `function`."""
     for number, source in enumerate(sources):
-        exec(compile(source, "<ours>" if number else file, "exec"), known)
+        exec(_compiled(source, "<ours>" if number else file, "exec"), known)
     return known.get(function)
 
 
