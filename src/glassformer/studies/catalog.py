@@ -23,8 +23,9 @@ FRAMEWORK = {"catalog", "measures", "own", "report", "running", "study", "tricks
 @functools.cache
 def studies() -> dict[str, Study]:
     """Return all studies that come with the package, by name."""
-    found = [one.name for one in pkgutil.iter_modules([str(Path(__file__).parent)]) if one.name not in FRAMEWORK]
-    return {name: importlib.import_module(f"{__package__}.{name}").STUDY for name in sorted(found)}
+    names = sorted(one.name for one in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    made = (getattr(importlib.import_module(f"{__package__}.{name}"), "STUDY", None) for name in names)
+    return {study.name: study for study in made if study is not None}
 
 
 def find_study(study: str | Path | Study) -> Study:

@@ -113,10 +113,10 @@ def steps_to(rows: Iterable[Mapping[str, Any]], target: float) -> Array:
     return np.array(found)
 
 
-def check_training(task: str, **settings: Any) -> None:
+def check_training(task: str, *, data: str | None = None, **settings: Any) -> None:
     """Refuse settings that a task cannot be trained with, as planning its training does."""
     of_task, of_model, of_recipe = split_settings(task, settings)
-    built = _task(task, json.dumps(of_task, sort_keys=True))
+    built = _task(task, json.dumps({"data": data, **of_task}, sort_keys=True))
     plan = plan_task(built, of_task, of_model, of_recipe, jax_execution() if on_accelerator() else None)
     memory_run(plan)  # which refuses what cannot be frozen
 

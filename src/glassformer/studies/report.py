@@ -162,8 +162,8 @@ def over_seeds(found: Summary) -> str:
 
 
 def shortly(value: float) -> str:
-    """Write a number with four digits."""
-    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    """Write a number with four digits, and a whole one of up to seven in full."""
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:,.4g}"
 
 
 # --- studies that say nothing themselves -----------------------------------------------------------------------------
