@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ConfigError, DataError, GlassformerError, first_line
 from ..files import write_new
 from .check import check_file
-from .lab import ORDER, Lab, get_lab
+from .lab import Lab, get_lab, list_labs
 from .sandbox import SECONDS
 
 DIARY = ".glassformer-labs.json"
@@ -35,17 +35,16 @@ def hint(name: str, number: int | None = None, *, folder: str | Path = ".") -> l
     lab = get_lab(name)
     if number is not None and number < 1:
         raise ConfigError(f"there is no hint {number}", hint="hints are counted from 1")
-    opened = _entry(read_diary(folder), lab.name, "hints")
+    opened = read_diary(folder).get(f"{lab.name} hints", 0)
     wanted = min(len(lab.hints), opened + 1 if number is None else number)
-    if wanted > opened:
-        _note(folder, lab.name, hints=wanted)
+    _note(folder, {f"{lab.name} hints": max(wanted, opened)})
     return list(lab.hints[:wanted])
 
 
 def solution(name: str, *, anyway: bool = False, folder: str | Path = ".") -> str:
     """Return the filled-in file of a lab; refuse before the first check unless `anyway`."""
     lab = get_lab(name)
-    if not anyway and not _entry(read_diary(folder), lab.name, "checks"):
+    if not anyway and f"{lab.name} right" not in read_diary(folder):
         advice = f"check a try of your own first: glassformer lab check {lab.name}.py; --anyway shows it now"
         raise ConfigError(f"you have not tried {lab.name} here yet", hint=advice)
     return lab.solution
@@ -53,41 +52,34 @@ def solution(name: str, *, anyway: bool = False, folder: str | Path = ".") -> st
 
 def progress(folder: str | Path) -> list[dict[str, Any]]:
     """Return our labs in the order of the book, with what was tried in a folder."""
-    diary, rows = read_diary(folder), []
-    for number, lab in enumerate(map(get_lab, ORDER), start=1):
-        state = "right" if _entry(diary, lab.name, "right") else "tried" if _entry(diary, lab.name, "checks") else ""
-        rows.append({"number": number, "name": lab.name, "chapter": lab.chapter, "title": lab.title, "state": state})
-    return rows
+    diary, states = read_diary(folder), {None: "", 0: "tried", 1: "right"}
+    return [
+        {"number": number, "name": lab.name, "chapter": lab.chapter, "title": lab.title,
+         "state": states.get(diary.get(f"{lab.name} right"), "")}
+        for number, lab in enumerate(list_labs(), start=1)
+    ]  # fmt: skip
 
 
 def note_check(folder: str | Path, lab: Lab, *, is_right: bool) -> None:
-    """Count a check in the diary of a folder."""
-    diary = read_diary(folder)
-    right = max(is_right, _entry(diary, lab.name, "right"))
-    _note(folder, lab.name, checks=_entry(diary, lab.name, "checks") + 1, right=right)
+    """Remember a check in the diary of a folder: whether one was right."""
+    name = f"{lab.name} right"
+    _note(folder, {name: max(int(is_right), read_diary(folder).get(name, 0))})
 
 
-def read_diary(folder: str | Path) -> dict[str, Any]:
+def read_diary(folder: str | Path) -> dict[str, int]:
     """Return what was tried in a folder; a damaged diary counts as an empty one."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         found = json.loads((Path(folder) / DIARY).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
+        return {name: value for name, value in found.items() if isinstance(value, int)}
     return {}
 
 
-def _entry(diary: dict[str, Any], lab: str, name: str) -> int:
-    row = diary.get(lab)
-    found = row.get(name) if isinstance(row, dict) else 0
-    return found if isinstance(found, int) else 0
-
-
-def _note(folder: str | Path, lab: str, **news: int) -> None:
-    """Remember what was tried; a folder that cannot be written to remembers nothing."""
+def _note(folder: str | Path, news: dict[str, int]) -> None:
+    """Write into the diary; a folder that cannot be written to remembers nothing."""
     diary = read_diary(folder)
-    row = diary.get(lab)
-    diary[lab] = {**(row if isinstance(row, dict) else {}), **news}
-    with contextlib.suppress(OSError):
-        (Path(folder) / DIARY).write_text(json.dumps(diary, indent=1) + "\n", encoding="utf-8")
+    if diary | news != diary:
+        with contextlib.suppress(OSError):
+            (Path(folder) / DIARY).write_text(json.dumps(diary | news, indent=1) + "\n", encoding="utf-8")
 
 
 def grade(

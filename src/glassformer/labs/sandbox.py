@@ -58,20 +58,17 @@ def _outcome(found: dict[str, Any], *, is_loading: bool = False) -> Outcome:
     return Outcome(found.get("value"), error, words, line, wrote, is_loading)
 
 
-class Sandbox:
-    """A process that runs one learner's file. It is started when first needed and anew after it has ended."""
+class Sandbox(contextlib.ExitStack):
+    """A process that runs one learner's file. It is started when first needed and anew after it has ended.
+
+    `close()` ends it and removes its folder.
+    """
 
     def __init__(self, source: str, file: str, *, seconds: float = SECONDS) -> None:
+        super().__init__()
         self.source, self.file, self.seconds = source, file, seconds
         self.printed = ""
-        self._process: subprocess.Popen[bytes] | None = None
-        self._closing = contextlib.ExitStack()
-
-    def __enter__(self) -> Sandbox:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+        self._process: Any = None
 
     def run(
         self, function: str, examples: Sequence[Any], *, ours: Sequence[str] = (), programs: Iterable[str] | None = None
@@ -88,8 +85,6 @@ class Sandbox:
     def _answers(self, request: dict[str, Any], seconds: float) -> list[Outcome]:
         """Return what the process answers, in at most so many seconds."""
         process, has_expired = self._started(), threading.Event()
-        assert process.stdin is not None
-        assert process.stdout is not None
         timer = threading.Timer(seconds, _kill, (process, has_expired))
         timer.start()
         outcomes: list[Outcome] = []
@@ -107,25 +102,25 @@ class Sandbox:
                 if number < 0 and outcomes[0].error:
                     break
         except (OSError, EOFError):
-            error, words = self._end(has_expired.is_set())
+            error, words = self._ended(has_expired.is_set())
             outcomes.append(Outcome(error=error, words=words, is_loading=not outcomes))
         except Exception:  # whatever a line holds that is none of ours
             words = "the file wrote into the channel of its results"
             outcomes.append(Outcome(error="ended", words=words, is_loading=not outcomes))
-            self.stop()
+            self.close()
         finally:
             timer.cancel()
             timer.join()
             if has_expired.is_set():  # perhaps after the last answer
-                self.stop()
+                self.close()
             self.printed = self.printed or printed
         return outcomes if outcomes[0].error else outcomes[1:]
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _started(self) -> Any:
         if self._process is not None and self._process.poll() is None:
             return self._process
-        self.stop()
-        folder = os.path.realpath(self._closing.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        self.close()
+        folder = os.path.realpath(self.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         path = [place for place in sys.path if place and place != os.getcwd()]
         places = {*path, sys.prefix, sys.base_prefix, sys.exec_prefix, *LIBRARIES}
         limits = {**LIMITS, "CPU": 10 + int(20 * self.seconds)}  # should nobody be left to end it
@@ -136,17 +131,16 @@ class Sandbox:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
             env={**ENVIRONMENT, "HOME": folder, "TMPDIR": folder, "PYTHONPATH": os.pathsep.join(path)},
         )  # fmt: skip
-        assert self._process.stdout is not None
+        self.callback(_end, self._process)
         self._process.stdout.readline()  # it is ready: from here on the time is the learner's
         return self._process
 
-    def _end(self, has_expired: bool) -> tuple[str, str]:
-        """Stop the process, and say how it ended."""
-        assert self._process is not None
+    def _ended(self, has_expired: bool) -> tuple[str, str]:
+        """End the process, and say how it ended by itself."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
         status = self._process.returncode
-        self.stop()
+        self.close()
         if has_expired:
             return "time", f"it did not finish within {self.seconds:g} s"
         if status is None:
@@ -155,23 +149,20 @@ class Sandbox:
             return "ended", f"it ended the process with status {status}"
         return "ended", f"the process crashed: {signal.strsignal(-status)}"
 
-    def stop(self) -> None:
-        """End the process, and remove its folder."""
-        if self._process is not None:
-            _kill(self._process)
-            with contextlib.suppress(OSError):
-                self._process.__exit__(None, None, None)
-            self._process = None
-        self._closing.close()
 
-
-def _kill(process: subprocess.Popen[bytes], has_expired: threading.Event | None = None) -> None:
+def _kill(process: Any, has_expired: threading.Event | None = None) -> None:
     if has_expired is not None:
         has_expired.set()
     if process.poll() is None:
         with contextlib.suppress(OSError, AttributeError):
             os.killpg(process.pid, signal.SIGKILL)
         process.kill()
+
+
+def _end(process: Any) -> None:
+    _kill(process)
+    with contextlib.suppress(OSError), process:  # which closes its pipes and waits
+        pass
 
 
 class Local:
@@ -193,23 +184,20 @@ class Local:
         self, function: str, examples: Sequence[Any], *, ours: Sequence[str] = (), programs: Iterable[str] | None = None
     ) -> Iterator[list[Outcome]]:
         """Yield the outcomes of the function, or of `programs` that define another one of its name."""
-        given = [worker.dumps(tuple(args)) for args in examples]
+        given, caught = [worker.dumps(tuple(args)) for args in examples], (Exception, SystemExit)
         for text in [None] if programs is None else programs:
             call = self._made(text, ours)
-            caught = Exception, SystemExit
             yield [_outcome(worker.call_once(call, args, self.file, caught)) for args in given]
 
     def _made(self, text: str | None, ours: Sequence[str]) -> Any:
         """Return the function, with `ours` in the place of those it calls; or what a text defines by its name."""
-        function, known = self.function, dict(getattr(self.function, "__globals__", {}))
+        function, known, made = self.function, dict(getattr(self.function, "__globals__", {})), None
+        with contextlib.suppress(Exception):
+            made = worker.load([text or "", *ours], getattr(function, "__name__", ""), self.file, known)
         if text is not None:
-            with contextlib.suppress(Exception):
-                made = worker.load([text, *ours], function.__name__, self.file, known)
-                return None if made is function else made
-            return None  # calling it fails
+            return None if made is function else made  # to call None is an error like others
         if self.call is not None or not ours or not isinstance(function, FunctionType):
             return self.call or function
-        worker.load(["", *ours], "", self.file, known)
         made = FunctionType(function.__code__, known, function.__name__, function.__defaults__, function.__closure__)
         made.__kwdefaults__ = function.__kwdefaults__
         return made

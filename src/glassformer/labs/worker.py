@@ -135,16 +135,6 @@ class Printed(io.StringIO):
         return len(text)
 
 
-def set_limits(limits: dict[str, int]) -> None:
-    """Limit what this process may use; what a system does not know is left out."""
-    with contextlib.suppress(ImportError):  # Windows
-        import resource
-
-        for name, most in limits.items():
-            with contextlib.suppress(AttributeError, ValueError, OSError):
-                resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
-
-
 READ_FILE, READ_FOLDER, WRITE = 1 << 2, 1 << 3, 1 << 1 | 1 << 8 | 1 << 14
 """Rights of linux/landlock.h: to read a file, to list a folder; to write, make and truncate files."""
 
@@ -257,7 +247,12 @@ def main() -> None:
     for name, holds in (("_posixsubprocess", {"fork_exec": None}), (OURS, {"__path__": []})):
         sys.modules[name] = ModuleType(name)
         vars(sys.modules[name]).update(holds)
-    set_limits(setup["limits"])
+    with contextlib.suppress(ImportError):  # Windows
+        import resource
+
+        for name, most in setup["limits"].items():
+            with contextlib.suppress(AttributeError, ValueError, OSError):  # what this system does not know
+                resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
     sys.addaudithook(make_hook(setup["folder"], tuple(setup["readable"]), setup["hidden"]))
     target.write(b"ready\n")
     target.flush()
