@@ -1,0 +1,116 @@
+"""What a classifier needs: one block or two, the mean or a CLS vector, one head or four; and what its heads look at."""
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..data.tasks.counting import LENGTH, TOKENS
+from ..models import Batch
+from ..progress import plural
+from ..tree import count
+from .measures import trained
+from .report import over_seeds
+from .study import Point, Rows, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SPECIAL = 0.15
+"""A head is special that gives this much more attention to a kind of token than a head that looks at all alike."""
+
+
+def grid(quick: bool) -> list[Point]:
+    """Return all combinations of blocks, pooling and heads, trained on a few sequences and on many."""
+    steps, sizes = (150, (50,)) if quick else (600, (50, 1600))
+    return [{"task": "majority", "steps": steps, "eval_every": steps, "train": train, "layers": layers,
+             "pooling": pooling, "heads": heads}
+            for train in sizes for layers in (1, 2) for pooling in ("mean", "cls") for heads in (1, 4)]  # fmt: skip
+
+
+def measure(point: Point, seed: int) -> dict[str, Any]:
+    """Train; classify all inputs there are; and measure what every head looks at, averaged over them.
+
+    equal      share of attention on tokens equal to the one that looks, above that of a head that looks at all alike
+    favorite   share of attention on the kind of token that the head likes most, above the same
+    """
+    model = trained(seed=seed, **point)
+    every = np.array(list(itertools.product(range(len(TOKENS)), repeat=LENGTH)))
+    counts = np.stack([(every == kind).sum(axis=1) for kind in range(len(TOKENS))], axis=1)
+    logits, saved = model.model.predict(model.params, Batch(every))
+    right = np.argmax(logits, axis=-1) == np.argmax(counts, axis=1)  # of equals, both take the first
+    has_cls, equal, favorite = point["pooling"] == "cls", [], []
+    same = every[:, :, None] == every[:, None, :]
+    for number, block in enumerate(saved["blocks"]):
+        weights = np.asarray(block["attention"].weights)[..., has_cls:]  # (B, H, T, S) on the tokens
+        weights = weights / weights.sum(axis=-1, keepdims=True)
+        read = weights[:, :, :1] if has_cls and number == point["layers"] - 1 else weights  # nobody reads other rows
+        for head in range(point["heads"]):
+            equal.append(float(np.mean(np.sum(weights[:, head, has_cls:] * same, axis=-1)) - same.mean()))
+            liked = [np.mean(np.sum(read[:, head] * (every == kind)[:, None], axis=-1)) for kind in range(len(TOKENS))]
+            favorite.append(float(max(liked) - 1 / len(TOKENS)))
+    return {"accuracy": float(right.mean()), "parameters": count(model.params), "equal": equal, "favorite": favorite,
+            "specialized": sum(max(pair) > SPECIAL for pair in zip(equal, favorite, strict=True))}  # fmt: skip
+
+
+def finding(rows: Rows) -> list[str]:
+    """Say which classifier is best, what each choice is worth, and how many heads specialize."""
+    said, seeds = [], plural(len(rows.values("seed")), "seed")
+    for train in rows.values("train"):
+        own = rows.where(train=train)
+        found = own.mean("accuracy", by=("layers", "pooling", "heads"))
+        best, worst = (pick(found.items(), key=lambda pair: pair[1].mean) for pick in (max, min))
+        if worst[1].high >= best[1].low:
+            text = f"no classifier is better than the others: between {over_seeds(worst[1])} and {over_seeds(best[1])}"
+        else:
+            text = f"{_named(*best[0])} is best, {over_seeds(best[1])}, and {_named(*worst[0])} {over_seeds(worst[1])}"
+        many = f"all {len(TOKENS) ** LENGTH:,} inputs"
+        said.append(f"Trained on {train:,} sequences, {text} of {many} are right ({seeds}, ± half of the range).")
+        pairs = {"a second block": ("layers", 1, 2), "CLS": ("pooling", "mean", "cls"), "four heads": ("heads", 1, 4)}
+        means = {text: [own.where(**{name: value}).mean("accuracy")[()].mean for value in values]
+                 for text, (name, *values) in pairs.items()}  # fmt: skip
+        gains = ", ".join(f"{text} {more - less:+.4f}" for text, (less, more) in means.items())
+        said.append(f"On average over the other choices, accuracy changes by: {gains}.")
+    heads = [pair for row in rows for pair in zip(row["equal"], row["favorite"], strict=True)]
+    equal, liked = (sum(pair[n] > SPECIAL for pair in heads) for n in (0, 1))
+    text = f"{sum(max(pair) > SPECIAL for pair in heads)} of {len(heads)} heads specialize (by {SPECIAL} or more):"
+    return [*said, f"{text} {equal} on tokens equal to the one that looks, {liked} on one kind of token."]
+
+
+def _named(layers: int, pooling: str, heads: int) -> str:
+    return f"{layers} block{'s' * (layers > 1)} with {pooling} and {heads} head{'s' * (heads > 1)}"
+
+
+def figures(rows: Rows) -> dict[str, "Figure"]:
+    """Draw the accuracy of each classifier, and every head by what it looks at."""
+    from ..plots import style
+
+    figure = style.new_figure(8.4, 3.4)
+    left, right = style.panels(figure, 2, 2)
+    for train, tint in zip(rows.values("train"), (style.colors().orange, style.colors().green), strict=False):
+        found = rows.where(train=train).mean("accuracy", by=("layers", "pooling", "heads"))
+        for place, one in enumerate(found.values()):
+            bars = [[one.mean - one.low], [one.high - one.mean]]
+            label = f"{train:,} sequences" if not place else None
+            left.errorbar(one.mean, -place, xerr=bars, fmt="o", color=tint, capsize=3, label=label)
+        left.set_yticks([-place for place in range(len(found))], [_named(*key) for key in found])
+    left.set_xlabel("right, of all inputs")
+    left.legend()
+    for pooling, tint in (("mean", style.colors().blue), ("cls", style.colors().vermilion)):
+        own = rows.where(pooling=pooling)
+        points = [np.concatenate([row[name] for row in own]) for name in ("equal", "favorite")]
+        right.plot(*points, "o", color=tint, alpha=0.6, label=pooling)
+    right.set(xlabel="attention to equal tokens", ylabel="attention to one kind of token")
+    right.legend(title="pooling")
+    words = "accuracy with its range over seeds; each dot on the right is a head, above a head that looks at all alike"
+    return {"blocks": style.titled(figure, "A classifier: blocks, pooling, heads", words)}
+
+
+STUDY = Study(
+    name="blocks",
+    question="One block or two, the mean or a CLS vector, one head or many: what does a classifier need?",
+    published="Michel et al. (2019) remove most heads of trained models with little loss; Voita et al. (2019) find that"
+    " the heads that stay are specialized.",
+    grid=grid, measure=measure, finding=finding, figures=figures, minutes=2,
+    columns=("train", "layers", "pooling", "heads", "accuracy", "parameters", "specialized"),
+)  # fmt: skip

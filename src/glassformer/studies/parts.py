@@ -1,0 +1,143 @@
+"""What each part of a Transformer is worth: the same training with one part removed at a time."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import ops
+from ..arrays import Array, Tree
+from ..errors import TrainingError
+from ..layers import Block, register_block
+from ..models import Batch
+from ..progress import plural
+from ..trained_model import TrainedModel
+from ..tree import count
+from .measures import session_of, trained
+from .report import over_seeds
+from .study import Point, Rows, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FULL, MASK = "nothing", "causal mask"
+REMOVED: dict[str, dict[str, Any]] = {
+    FULL: {}, "residuals": {"block": "no_residual"}, "norms": {"norm": "none"}, "positions": {"positions": "none"},
+    "all heads but one": {"heads": 1}, "attention": {"block": "feed_forward_only"},
+    "feed-forward": {"block": "attention_only"}, "√d scaling": {"scale_scores": False},
+    MASK: {"block": "no_causal_mask"},
+}  # fmt: skip
+MODEL = {"positions": "learned", "heads": 4, "scale_scores": True, "norm": "layer", "block": "residual"}
+SIZES: dict[str, dict[str, int]] = {
+    "majority": {"layers": 2, "steps": 600},
+    "text": {"layers": 3, "width": 64, "steps": 600, "eval_every": 300, "eval_tokens": 8192},
+    "reverse": {"layers": 3, "width": 48, "batch": 32, "steps": 500, "eval_every": 250},
+}
+QUICK = {"steps": 100, "width": 32, "layers": 2, "eval_every": 50}
+EXAMPLES = {"majority": 400, "text": 64, "reverse": 500}
+
+
+@dataclass(frozen=True)
+class NoCausalMask(Block):
+    """Every token sees all others. What it is changes with what follows, so it takes no cache."""
+
+    def __post_init__(self) -> None:
+        attention = replace(self.attention, pattern=replace(self.attention.pattern, causal=False))
+        object.__setattr__(self, "attention", attention)
+
+    def forward(self, params: Tree, x: Array, memory: Any = None, bias: Any = None, *, mask: Any = None,  # type: ignore[override]
+                memory_mask: Any = None, rotation: Any = None, key: Any = None) -> tuple[Array, Tree]:  # fmt: skip
+        given = {"mask": mask, "memory_mask": memory_mask, "rotation": rotation, "key": key}
+        return super().forward(params, x, memory, bias, **given)
+
+
+def grid(quick: bool) -> list[Point]:
+    """Return every task with every part that it has removed; only decoders have a causal mask."""
+    register_block("no_causal_mask", NoCausalMask)
+    sizes = {task: {**own, **(QUICK if quick else {})} for task, own in SIZES.items()}
+    return [{"task": task, "part": part, **sizes[task], **MODEL, **change}
+            for task in sizes for part, change in REMOVED.items() if (task, part) != ("majority", MASK)]  # fmt: skip
+
+
+def measure(point: Point, seed: int) -> dict[str, Any]:
+    """Train without the part; judge the model from left to right: at each token it reads what came before alone."""
+    register_block("no_causal_mask", NoCausalMask)
+    task, part = point["task"], point["part"]
+    settings = {name: value for name, value in point.items() if name != "part"}
+    parameters = count(session_of(seed=seed, **settings).model.specs())
+    try:
+        model = trained(seed=seed, **settings)
+    except TrainingError:
+        return {"diverged": True, "parameters": parameters}
+    assert model.task is not None
+    batch = next(iter(model.task.held_out.batches(EXAMPLES[task])))
+    logits = read_left_to_right(model, batch) if part == MASK else model.model.predict(model.params, batch)[0]
+    right = (np.argmax(logits, axis=-1) == batch.targets) | (batch.targets == ops.IGNORE)
+    return {
+        "loss": float(ops.cross_entropy(logits, batch.targets)[0]),
+        "accuracy": float(np.mean(right.all(axis=-1) if task == "reverse" else right)),
+        "training_loss": float(np.mean(model.history.loss[-25:])),
+        "parameters": parameters,
+    }
+
+
+def read_left_to_right(model: TrainedModel, batch: Batch) -> Array:
+    """Return the logits (B, T, V) of a model that has read tokens 0 … t when it predicts the next one."""
+    mask: Any = batch.mask if batch.mask is not None else np.ones(batch.tokens.shape, dtype=bool)
+    ends = range(1, batch.tokens.shape[1] + 1)
+    read = (model.model.forward(model.params, batch.tokens[:, :n], mask=mask[:, :n])[0] for n in ends)
+    return np.stack([logits[:, -1] for logits in read], axis=1)
+
+
+def finding(rows: Rows) -> list[str]:
+    """Say which part is worth most on each task, which are worth nothing, and what the mask hides."""
+    most, none = [], []
+    for task in rows.values("task"):
+        found = rows.where(task=task).mean("loss", by="part")
+        full = found.pop(FULL)
+        worst = max(found, key=lambda part: np.nan_to_num(found[part].mean, nan=np.inf))
+        most.append(f"{task} the {worst} (loss {over_seeds(found[worst])} instead of {over_seeds(full)})")
+        none += [f"{part} on {task}" for part, one in found.items() if one.low <= full.high]
+    runs = f"{plural(len(rows.values('seed')), 'seed')}, ± half of the range"
+    said = [f"The part that a model misses most is on {', on '.join(most)}; {runs}."]
+    said.append(f"No loss beyond the range over seeds without: {', '.join(none) or 'none of the parts'}.")
+    for task in (task for task in rows.values("task") if task != "majority"):
+        seen, true = (rows.where(task=task).mean(name, by="part") for name in ("training_loss", "loss"))
+        cheats = seen[MASK].high < seen[FULL].low and true[MASK].low > true[FULL].high
+        verdict = "looks better and is worse" if cheats else "hides nothing"
+        said.append(f"On {task}, training without the causal mask {verdict}:"
+                    f" its training loss ends at {over_seeds(seen[MASK])}, with the mask at {over_seeds(seen[FULL])};"
+                    f" read from left to right, as one writes, its loss is {over_seeds(true[MASK])}, with the mask"
+                    f" {over_seeds(true[FULL])}.")  # fmt: skip
+    if bad := sum(bool(row["diverged"]) for row in rows):
+        said.append(f"{bad} of {len(rows)} runs diverged.")
+    return [*said, "Every model was trained with the recipe of the full one; none was tuned for what it lacks."]
+
+
+def figures(rows: Rows) -> dict[str, "Figure"]:
+    """Draw the loss without each part, one panel for each task."""
+    from ..plots import style
+
+    tasks = rows.values("task")
+    figure = style.new_figure(3.6 * len(tasks), 3.4)
+    for ax, task in zip(style.panels(figure, len(tasks), len(tasks)), tasks, strict=True):
+        found = rows.where(task=task).mean("loss", by="part")
+        for place, one in enumerate(found.values()):
+            bars = [[one.mean - one.low], [one.high - one.mean]]
+            ax.errorbar(one.mean, -place, xerr=bars, fmt="o", color=style.colors().blue, capsize=3)
+        ax.axvline(found[FULL].mean, color=style.colors().edge, linewidth=1)
+        ax.set_yticks([-place for place in range(len(found))], list(found) if task == tasks[0] else [""] * len(found))
+        ax.set_xlabel("held-out loss, read from left to right")
+        ax.set_title(task)
+    words = "mean and range over seeds of the held-out loss; the line is the model with all parts"
+    return {"parts": style.titled(figure, "What is lost without each part", words)}
+
+
+STUDY = Study(
+    name="parts",
+    question="What are residuals, norms, positions, heads, feed-forward layers, √d and the causal mask worth?",
+    published="Vaswani et al. (2017) vary heads, key width and positions on translation, and find one head worse than"
+    " eight; Dong et al. (2021) show that attention without residuals and feed-forward layers makes all tokens alike.",
+    grid=grid, measure=measure, finding=finding, figures=figures, labels=("part",), minutes=15,
+    columns=("task", "part", "loss", "accuracy", "training_loss", "parameters"),
+)  # fmt: skip
