@@ -25,21 +25,24 @@ OVERFLOW = """() => document.documentElement.scrollWidth <= innerWidth ? "" : [.
 AXE = """async ([part, rules]) => (await axe.run(part, {iframes: false, preload: false, ...rules}))
   .violations.filter((one) => ["serious", "critical"].includes(one.impact))
   .map((one) => `${one.id}: ${one.nodes.length} times, first ${one.nodes[0].html.slice(0, 160)}`)"""
-SAMPLES = """(part) => {
-  const samples = new Map();
+SAMPLES = """([part, known]) => {
+  const looks = new Set(known);
   for (const one of document.querySelectorAll(`${part} *`)) {
+    one.classList.remove("contrast-sample");
     if (![...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim())) continue;
     if (!one.checkVisibility()) continue;
     const {color, fontSize, fontWeight} = getComputedStyle(one), look = [color, fontSize, fontWeight];
     for (let up = one; up; up = up.parentElement) {
       const {backgroundColor, opacity} = getComputedStyle(up);
-      look.push(backgroundColor, opacity);
+      if (backgroundColor !== "rgba(0, 0, 0, 0)") look.push(backgroundColor);
+      if (opacity !== "1") look.push(opacity);
     }
-    if (!samples.has(look.join())) samples.set(look.join(), one);
+    if (!looks.has(look.join())) one.classList.add("contrast-sample");
+    looks.add(look.join());
   }
-  samples.forEach((one) => one.classList.add("contrast-sample"));
+  return [...looks];
 }"""
-"""Mark one text of each color, size and background: axe takes seconds for the contrast of every word of code."""
+"""Mark one text of each color, size and background that no page had: axe takes seconds for every word of code."""
 NO_CONTRAST = {"rules": {"color-contrast": {"enabled": False}}}
 CONTRAST = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
 
@@ -100,6 +103,7 @@ def seen_troubles(root: Path, pages: list[Path]) -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     home = f"http://127.0.0.1:{server.server_port}/"
     found: list[str] = []
+    looks: set[str] = set()
     with browser() as started:
         tab = started.new_page(viewport=WIDE)
         tab.on("pageerror", lambda error: found.append(f"error: {error}"))
@@ -110,7 +114,7 @@ def seen_troubles(root: Path, pages: list[Path]) -> Iterator[str]:
             print(f"{number}/{len(pages)} {name}", file=sys.stderr)
             found.clear()
             # What stands around the text is the same on all pages.
-            look_at(tab, home + name, "html" if number == 1 else "main", found)
+            look_at(tab, home + name, "html" if number == 1 else "main", found, looks)
             yield from (f"{name}: {trouble}" for trouble in found)
     server.shutdown()
 
@@ -119,8 +123,11 @@ def is_elsewhere(url: str, home: str) -> bool:
     return not url.startswith((home, "data:", "blob:", "about:"))
 
 
-def look_at(tab: Any, address: str, part: str, found: list[str]) -> None:
-    """Load a page, look at it or at a part of it, wide and narrow, light and dark, and add what is wrong."""
+def look_at(tab: Any, address: str, part: str, found: list[str], looks: set[str]) -> None:
+    """Load a page, look at it or at a part of it, wide and narrow, light and dark, and add what is wrong.
+
+    looks: the colors, sizes and backgrounds of texts that were seen before.
+    """
     from axe_playwright_python.base import AXE_SCRIPT
 
     tab.emulate_media(color_scheme="light")
@@ -129,15 +136,20 @@ def look_at(tab: Any, address: str, part: str, found: list[str]) -> None:
     tab.add_style_tag(content="* { transition: none !important; }")  # colors are read at once
     tab.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
     tab.evaluate(AXE_SCRIPT)
-    tab.evaluate(SAMPLES, part)
     found += tab.evaluate(AXE, [part, NO_CONTRAST])
-    found += tab.evaluate(AXE, [".contrast-sample", CONTRAST])
+    found += contrast(tab, part, looks)
     tab.emulate_media(color_scheme="dark")
     tab.wait_for_function("document.documentElement.dataset.theme == 'dark'")
-    tab.evaluate(SAMPLES, part)
-    found += [f"dark: {trouble}" for trouble in tab.evaluate(AXE, [".contrast-sample", CONTRAST])]
+    found += [f"dark: {trouble}" for trouble in contrast(tab, part, looks)]
     tab.set_viewport_size(NARROW)
     found += [f"is wider than {NARROW['width']} px: {over}" for over in [tab.evaluate(OVERFLOW)] if over]
+
+
+def contrast(tab: Any, part: str, looks: set[str]) -> list[str]:
+    """Return texts that are hard to read, of those that look like none before them."""
+    known = len(looks)
+    looks.update(tab.evaluate(SAMPLES, [part, [*looks]]))
+    return tab.evaluate(AXE, [".contrast-sample", CONTRAST]) if len(looks) > known else []
 
 
 def search_finds(root: Path) -> Iterator[str]:
