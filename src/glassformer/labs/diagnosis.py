@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import functools
 import itertools
 import re
 import sys
@@ -26,7 +25,7 @@ from .answers import Finding, broken, differs, is_close, reference, scale_of
 from .draw import Example
 from .lab import Exercise, signature
 from .mutants import Mutant, mutants
-from .terms import Pairs, error_of, explains, fitted, is_plain, pooled
+from .terms import Pairs, error_of, explains, fitted, is_plain
 from .trees import cast_floats, flat, results
 
 SECONDS = 1.0
@@ -104,14 +103,24 @@ def answered(case: Case, tried: list[Example]) -> Pairs:
 
 
 def by_layout(case: Case, wrong: Sequence[str]) -> Found:
-    """Compare with the right results exchanged, transposed, shifted or in another order."""
+    """Compare with the right results exchanged, transposed, turned around or in another order."""
     for one, other in itertools.combinations(wrong, 2):
         if all(_equal(f[one], r[other]) and _equal(f[other], r[one]) for _, f, r in case.pairs):
             return {"": Finding("swapped", f"{one} and {other} are exchanged: each is the other one's", result=one)}
-    found = {
-        name: _turned(case.pairs, name) or _moved(case.pairs, name) or _permuted(case.pairs, name) for name in wrong
-    }
-    return {name: finding for name, finding in found.items() if finding}
+    return {name: finding for name in wrong for finding in _rearranged(case.pairs, name)}
+
+
+def _rearranged(pairs: Pairs, name: str) -> Iterator[Finding]:
+    both = [(found[name], right[name]) for _, found, right in pairs]
+    axes = range(-both[0][0].ndim, 0)
+    for axis in axes if all(x.dtype.kind == "f" and np.isfinite(x).all() for x, _ in both) else ():
+        if all(_equal(np.sort(x, axis), np.sort(y, axis)) for x, y in both):
+            yield Finding("swapped", f"{name} has the right numbers in another order along axis {axis}", result=name)
+    for a, b in itertools.combinations(axes, 2):
+        if all(_equal(np.swapaxes(x, a, b), y) for x, y in both):
+            yield Finding("transposed", f"{name} is transposed: its axes {a} and {b} are exchanged", result=name)
+    if both[0][1].dtype == bool and all(_equal(~x, y) for x, y in both):
+        yield Finding("mask", f"{name} is turned around: True where it must be False", result=name)
 
 
 def _equal(a: Array, b: Array) -> bool:
@@ -119,49 +128,9 @@ def _equal(a: Array, b: Array) -> bool:
     return is_close(a, b, scale, 1e-9)
 
 
-def _turned(pairs: Pairs, name: str) -> Finding | None:
-    for a, b in itertools.combinations(range(-pairs[0][1][name].ndim, 0), 2):
-        if all(_equal(np.swapaxes(found[name], a, b), right[name]) for _, found, right in pairs):
-            return Finding("transposed", f"{name} is transposed: its axes {a} and {b} are exchanged", result=name)
-    if pairs[0][2][name].dtype == bool and all(_equal(~found[name], right[name]) for _, found, right in pairs):
-        return Finding("mask", f"{name} is turned around: True where it must be False", result=name)
-    return None
-
-
-def _moved(pairs: Pairs, name: str) -> Finding | None:
-    """Recognize a result that is shifted by one along an axis."""
-    for axis, step in itertools.product(range(-pairs[0][1][name].ndim, 0), (1, -1)):
-        cut = slice(1, None) if step == 1 else slice(None, -1)
-        both = [
-            (np.moveaxis(np.roll(f[name], step, axis), axis, 0)[cut], np.moveaxis(r[name], axis, 0)[cut])
-            for _, f, r in pairs
-        ]
-        both = [(a, b) for a, b in both if len(b) > 1]
-        if both and all(_equal(a, b) for a, b in both) and any((b != b.ravel()[:1]).any() for _, b in both):
-            where = "early" if step == 1 else "late"
-            return Finding("off by one", f"{name} is shifted along axis {axis}: one place too {where}", result=name)
-    return None
-
-
-def _permuted(pairs: Pairs, name: str) -> Finding | None:
-    """Recognize the right numbers in another order along an axis."""
-    if pairs[0][2][name].dtype.kind != "f" or any(not np.isfinite(f[name]).all() for _, f, _ in pairs):
-        return None
-    for axis in range(-pairs[0][1][name].ndim, 0):
-        if all(_equal(np.sort(found[name], axis), np.sort(right[name], axis)) for _, found, right in pairs):
-            return Finding("swapped", f"{name} has the right numbers in another order along axis {axis}", result=name)
-    return None
-
-
 def by_terms(case: Case, wrong: Sequence[str]) -> Found:
     """Fit the terms of the derivation."""
     found = {name: fitted(case.exercise, case.pairs, name) for name in wrong}
-    return {name: finding for name, finding in found.items() if finding}
-
-
-def by_pool(case: Case, wrong: Sequence[str]) -> Found:
-    """Add or multiply by an argument or a result."""
-    found = {name: pooled(case.exercise, case.pairs, name) for name in wrong}
     return {name: finding for name, finding in found.items() if finding}
 
 
@@ -171,10 +140,9 @@ def by_precision(case: Case, wrong: Sequence[str]) -> Found:
     for name in wrong:
         scales = [scale_of(case.exercise, e.args, name, r[name]) for e, _, r in case.pairs]
         near = [is_close(f[name], r[name], s, 40 * SINGLE) for (_, f, r), s in zip(case.pairs, scales, strict=True)]
-        bad = [
-            (~np.isfinite(f[name]) & np.isfinite(r[name])).sum() for _, f, r in case.pairs if f[name].dtype.kind == "f"
-        ]
-        if case.pairs[0][2][name].dtype.kind == "f" and all(near):
+        is_float = case.pairs[0][2][name].dtype.kind == "f"
+        bad = [(~np.isfinite(f[name]) & np.isfinite(r[name])).sum() for _, f, r in case.pairs] if is_float else []
+        if is_float and all(near):
             words = f"{name} is right to 7 digits only: float32 is used somewhere although float64 was given"
             made[name] = Finding("wrong dtype", words, result=name)
         elif any(bad):
@@ -265,15 +233,13 @@ def by_repair(case: Case, _: Sequence[str]) -> Found:
     args = [example.args for example, _, _ in case.pairs[:3]]
     try:
         own, rest = _split(case)
-        tried: Iterator[Mutant] = itertools.islice(mutants(case.runner.source, *own), case.repairs)
-        if not case.pairs[0][1]:  # nothing was returned: shapes that do not fit are a matter of axes first
-            tried = iter(sorted(tried, key=lambda one: one.kind not in ("wrong axis", "transposed")))
+        tried = [*itertools.islice(mutants(case.runner.source, *own), case.repairs)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    listed, same = itertools.tee(tried)
-    texts = ("\n\n".join({**own, one.function: one.source}.values()) for one in same)
-    programs, again = itertools.tee(texts)
-    for mutant, text, first in zip(listed, again, case.run(args[:1], programs, rest), strict=False):
+    if not case.pairs[0][1]:  # nothing was returned: shapes that do not fit are a matter of axes first
+        tried.sort(key=lambda one: one.kind not in ("wrong axis", "transposed"))
+    texts = ["\n\n".join({**own, one.function: one.source}.values()) for one in tried]
+    for mutant, text, first in zip(tried, texts, case.run(args[:1], texts, rest), strict=False):
         if _is_right(case, first) and _is_right(case, next(case.run(args, [text], rest))):
             words = f"line {mutant.line} holds the mistake: one change there makes all of it right"
             kind = REVERSED.get(mutant.kind, mutant.kind)
@@ -308,64 +274,49 @@ def _is_right(case: Case, outcomes: list[Any]) -> bool:
     return bool(outcomes)
 
 
-def by_input(case: Case, _: Sequence[str], *, is_neutral: bool = False) -> Found:
+def by_input(case: Case, wrong: Sequence[str], *, is_neutral: bool = False) -> Found:
     """Look for inputs on which the learner's function is right: what is special about them is what it gets wrong."""
-    probes = list(_probes(case, is_neutral))
-    outcomes = next(case.run([one.args for _, made in probes for one in made]), [])
-    answers = iter(outcomes)
-    for finding, made in probes:
-        right: Pairs = [(one, {}, reference(case.exercise, one.args)) for one in made]
-        if any(np.any(value) for _, _, values in right for value in values.values()) and _is_right(
-            replace(case, pairs=right), list(itertools.islice(answers, len(made)))
-        ):
+    names = signature(case.exercise)
+    known = [flat(dict(zip(names, example.args, strict=False))) for example, _, _ in case.pairs[:3]]
+    probes = list(_probes(known, is_neutral))
+    tried: list[Pairs] = []
+    for _finding, name, change, source in probes:
+        head, _dot, key = name.partition(".")
+        made: Pairs = []
+        for (example, _, _), values in zip(case.pairs, known, strict=False):
+            one, at, new = copy.copy(example), names.index(head), change(values[source])
+            one.args = (*one.args[:at], {**one.args[at], key: new} if key else new, *one.args[at + 1 :])
+            made.append((one, {}, reference(case.exercise, one.args)))
+        tried.append(made)
+    outcomes = iter(next(case.run([one.args for made in tried for one, _, _ in made]), []))
+    for (finding, *_rest), made in zip(probes, tried, strict=True):
+        answers = list(itertools.islice(outcomes, len(made)))
+        is_telling = any(np.any(value) for _, _, right in made for value in right.values())
+        if is_telling and _is_right(replace(case, pairs=made), answers):
             return {"": finding}
     return {}
 
 
-def _probes(case: Case, is_neutral: bool) -> Iterator[tuple[Finding, list[Example]]]:
-    """Yield changes of the inputs, each with what it means if they make the function right."""
-    names = signature(case.exercise)
-    leaves = [flat(dict(zip(names, example.args, strict=False))) for example, _, _ in case.pairs[:3]]
-
-    def changed(name: str, change: Callable[[Any, Any], Array]) -> list[Example]:
-        made = []
-        for (example, _, _), known in zip(case.pairs, leaves, strict=False):
-            one, (head, _, key) = copy.copy(example), name.partition(".")
-            new = change(known[name], known)
-            args = {
-                n: ({**x, key: new} if key else new) if n == head else x for n, x in zip(names, one.args, strict=False)
-            }
-            one.args = tuple(args.values())
-            made.append(one)
-        return made
-
-    arrays = {name: x.dtype.kind for name, x in leaves[0].items() if isinstance(x, np.ndarray)}
-    for name, kind in arrays.items():
-        if kind == "b":
-            words = f"it is right where `{name}` is True throughout: look at what `{name}` does"
-            yield Finding("mask", words), changed(name, lambda x, _: np.ones_like(x))
-        if kind == "i" and any((one[name] < 0).any() for one in leaves):
+def _probes(
+    known: list[dict[str, Any]], is_neutral: bool
+) -> Iterator[tuple[Finding, str, Callable[[Array], Array], str]]:
+    """Yield changes of an input, each with what it means if it makes the function right, and what it is made from."""
+    kinds = {name: x.dtype.kind for name, x in known[0].items() if isinstance(x, np.ndarray)}
+    floats = [name for name, kind in kinds.items() if kind == "f" and is_neutral]
+    for name in (name for name, kind in kinds.items() if kind == "b" and not is_neutral):
+        words = f"it is right where `{name}` is True throughout: look at what `{name}` does"
+        yield Finding("mask", words), name, np.ones_like, name
+    for name in (name for name, kind in kinds.items() if kind == "i" and not is_neutral):
+        if any((one[name] < 0).any() for one in known):
             words = f"it is right where no entry of `{name}` is negative: look at what those do"
-            yield Finding("mask", words), changed(name, lambda x, _: np.maximum(x, 0))
-    floats = [name for name, kind in arrays.items() if kind == "f" and is_neutral]
+            yield Finding("mask", words), name, np.abs, name
     for a, b in itertools.combinations(floats, 2):
-        if all(one[a].shape == one[b].shape for one in leaves):
+        if all(one[a].shape == one[b].shape for one in known):
             words = f"it is right where `{a}` and `{b}` are equal: one of them may stand in the other one's place"
-            yield Finding("wrong variable", words), changed(b, functools.partial(_other, a))
+            yield Finding("wrong variable", words), b, np.copy, a
     for name in floats:
         words = f"it is right where `{name}` is zero: look at the term with `{name}`"
-        yield Finding("missing term", words), changed(name, lambda x, _: np.zeros_like(x))
-        words = f"it is right where `{name}` is one: look at the factor `{name}`"
-        yield Finding("wrong factor", words), changed(name, lambda x, _: _unit(x))
-
-
-def _other(name: str, _: Any, known: dict[str, Any]) -> Array:
-    return known[name]
-
-
-def _unit(x: Array) -> Array:
-    """Return what changes nothing as a factor."""
-    return np.eye(len(x)) if x.ndim == 2 and x.shape[0] == x.shape[1] else np.ones_like(x)
+        yield Finding("missing term", words), name, np.zeros_like, name
 
 
 def by_neutral(case: Case, wrong: Sequence[str]) -> Found:
@@ -373,5 +324,5 @@ def by_neutral(case: Case, wrong: Sequence[str]) -> Found:
     return by_input(case, wrong, is_neutral=True)
 
 
-HYPOTHESES = by_layout, by_terms, by_change, by_precision, by_input, by_repair, by_pool, by_neutral
+HYPOTHESES = by_layout, by_terms, by_change, by_precision, by_input, by_repair, by_neutral
 """In the order in which they are believed."""

@@ -121,8 +121,11 @@ class Place:
         lost = removed(self.node, new)
         if lost is not None and is_mask(lost) and kind in ("missing term", "wrong factor"):
             return "mask"
-        is_shift = isinstance(lost, ast.Constant) and "arange(" in ast.unparse(self.node)
-        if (self.zone == "index" or is_shift) and kind in ("missing term", "extra term", "wrong sign", "wrong factor"):
+        operands = [getattr(self.node, side, None) for side in ("left", "right")]
+        has_number = any(isinstance(one, ast.Constant) and type(one.value) is int for one in operands)
+        is_shift = kind != "wrong factor" and has_number and "arange(" in ast.unparse(self.node)
+        is_place = self.zone == "index" and (kind != "wrong sign" or has_number)
+        if (is_place or is_shift) and kind in ("missing term", "extra term", "wrong sign", "wrong factor"):
             return "off by one"
         return "wrong factor" if self.zone == "factor" and kind not in ("wrong sign", "off by one") else kind
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays import Array
 from .answers import Finding, is_close
 from .draw import Example
-from .lab import Exercise, signature
+from .lab import Exercise
 
 EXACT = 1e-6
 """A fit or a match counts if what remains is below this, relative to the largest number in play."""
@@ -151,47 +151,3 @@ def _monomial(values: list[float], sizes: list[dict[str, int]]) -> str | None:
                         text = " · ".join(POWERS[e].format(n) for n, e in zip(which, exponents, strict=True))
                         return text if front == 1 else f"{_number(front)} · {text}"
     return None
-
-
-def pooled(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
-    """Look among the arguments and the other results for an extra term, or for a factor of one term."""
-    if pairs[0][2][name].dtype.kind != "f":
-        return None
-    terms, right = _terms_of(exercise, pairs, name), [right[name] for _, _, right in pairs]
-    evidence = f"over {len(pairs)} random inputs"
-    for label, values in _pool(exercise, pairs, name):
-        solved = _solve({name: right, label: values}, pairs, name) if label != name else None
-        if solved is not None and abs(solved[1]) > ROUND and min(abs(solved[0]), abs(solved[0] - 1)) < ROUND:
-            number = _number(float(solved[1]))
-            if abs(solved[0]) < ROUND:
-                words = f"{name} is nothing but {number} · {label}: all else is missing"
-                return Finding("missing term", words, evidence, result=name)
-            return Finding("extra term", f"{name} has a term too many: {number} · {label}", evidence, result=name)
-        for (term, own), power in itertools.product(terms.items(), (-1, 1, -2, 2)):
-            with np.errstate(all="ignore"):
-                made = [r + o * (v**power - 1) for r, o, v in zip(right, own, values, strict=True)]
-            if all(explains(value, pair, name) for value, pair in zip(made, pairs, strict=True)):
-                how = "lacks the factor" if power < 0 else "has once too often the factor"
-                words = f"{term.partition(': ')[2]} ({term.partition(':')[0]}) {how} {label}{'²' * (abs(power) > 1)}"
-                return Finding("wrong factor", words, evidence, result=name)
-    return None
-
-
-def _pool(exercise: Exercise, pairs: Pairs, name: str) -> Iterator[tuple[str, list[Array]]]:
-    """Yield quantities that have the shape of the result: one, arguments and results."""
-    count = len(pairs[0][0].args)
-    pool: dict[str, list[Any]] = {"1": [1.0] * len(pairs)}
-    pool |= {label: [e.args[at] for e, _, _ in pairs] for at, label in enumerate(signature(exercise)[:count])}
-    pool |= {other: [right[other] for _, _, right in pairs] for other in pairs[0][2]}
-    for label, values in pool.items():
-        if all(isinstance(v, np.ndarray | float) for v in values):
-            try:
-                yield (
-                    label,
-                    [
-                        np.broadcast_to(np.asarray(v, np.float64), p[2][name].shape)
-                        for v, p in zip(values, pairs, strict=True)
-                    ],
-                )
-            except ValueError:
-                continue
