@@ -216,12 +216,15 @@ def reading(
     check_count("max_new_tokens", max_new_tokens, least=1)
     context, slides = model.config.context, slide and isinstance(model.config, DecoderConfig)
 
+    positions = model.stack.positions if isinstance(model, Decoder) else None
+    follows_tokens = positions is not None and positions.follows_tokens
+
     def left(prompt: Array) -> int:
         # The last token fills the place after the context and is never read.
         return min(max_new_tokens, context + 1 - len(prompt))
 
     def read(windows: Rows) -> Reader:
-        if not cache:
+        if not cache or follows_tokens:
             return PlainReader(model, params, windows, sources)
         room = max(map(left, windows))
         reader: Reader = dispatch.current().reader(model, params, windows, sources, chunk=chunk, room=room)

@@ -22,13 +22,27 @@ from .layer import Layer, Spec
 class Positions(Layer):
     """How attention learns where tokens stand. Your own kind overrides what it needs; the rest does nothing.
 
-    name   under which its parameters and its record stand, where it has any
+    name      under which its parameters and its record stand, where it has any
+    vectors   "learned" or "sinusoidal": such vectors are added to the tokens too, by their places
     """
 
     name = "positions"
+    vectors = "none"
 
     def specs(self) -> Tree:
         return {}
+
+    @property
+    def follows_tokens(self) -> bool:
+        """Whether places depend on the tokens: each sequence is then read from its beginning, without a cache."""
+        return type(self).places is not Positions.places
+
+    def places(self, tokens: Array) -> Array | None:
+        """Return where tokens (..., T) of a decoder stand, (..., T) below its context; None for 0, 1, …
+
+        A token's place may depend on the tokens before it, and on no later one.
+        """
+        return None
 
     def rotation(self, positions: Array, limit: int | None = None) -> tuple[Array, Array] | None:
         """Return cosines and sines (..., T, C/2) that queries and keys are turned by, None for none."""
@@ -126,5 +140,8 @@ def build_own_positions(config: Any, *, bidirectional: bool) -> Positions:
         raise ConfigError(
             f"the positions {config.positions!r} are {made!r}", hint="return a glassformer.layers.Positions"
         )
+    if made.follows_tokens and config.architecture != "decoder":
+        fact = f"the positions {config.positions!r} follow from the tokens that a decoder reads"
+        raise ConfigError(f"{fact}, but this is an {config.architecture}", hint="use a decoder, or other positions")
     record_methods(type(made))
     return made

@@ -127,7 +127,7 @@ def build_embedding(
             std=config.init_std,
         ),
         context=config.context + counted,  # the first position is that of padding
-        positions=config.positions,
+        positions=_added_positions(config),
         segments=config.segments if isinstance(config, EncoderConfig) else 0,
         norm=build_norm(config) if config.embedding_norm else None,
         dropout=config.input_dropout,
@@ -161,6 +161,13 @@ def _build_positions(config: TransformerConfig, *, bidirectional: bool) -> layer
     if config.positions in registry.BUILT_IN["positions"]:
         return None  # they enter with the tokens, or not at all
     return build_own_positions(config, bidirectional=bidirectional)
+
+
+def _added_positions(config: TransformerConfig) -> str:
+    """Return which vectors are added to the tokens; registered positions say so themselves."""
+    if config.positions in registry.BUILT_IN["positions"]:
+        return config.positions
+    return build_own_positions(config, bidirectional=config.architecture != "decoder").vectors
 
 
 def _output_scale(config: TransformerConfig, depth: int) -> float:

@@ -47,11 +47,14 @@ class Decoder(WritingModel):
         """Return logits (..., T, V) for tokens (..., T).
 
         mask        (..., T) True for real tokens, False for padding
-        positions   (..., T) where each token stands, for sequences padded on the left
+        positions   (..., T) where each token stands, for sequences padded on the left; None: 0, 1, …, or as positions
+                    of your own say
         key         a seed or a key turns dropout on
         """
         key = as_key(key)
         embedding_key, stack_key = (None, None) if key is None else (ops.fold_key(key, 0), ops.fold_key(key, 1))
+        if positions is None and self.stack.positions is not None:
+            positions = self.stack.positions.places(tokens)
         x, embedded = self.embedding.forward(params["embedding"], tokens, positions=positions, key=embedding_key)
         if mask is not None:
             check_mask(mask, tuple(tokens.shape), what="the padding mask")

@@ -194,6 +194,9 @@ class WritingModel(Model):
         """
         new = tokens.shape[-1]
         stack, stack_params = self.decoder_stack(params)
+        if stack.positions is not None and stack.positions.follows_tokens:
+            fact = f"positions {self.config.positions!r} follow from all tokens, and a cache does not keep these"
+            raise ConfigError(fact, hint="read the text from its beginning: cache=False, or model.forward")
         if positions is None:  # else the embedding checks them: padding takes room in the cache, not in the context
             check_length(cache.length + new, self.config.context)
             positions = cache.rows(new)

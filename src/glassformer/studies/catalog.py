@@ -17,7 +17,7 @@ from ..errors import DataError
 from ..setting import check_known
 from .study import Study
 
-FRAMEWORK = {"catalog", "measures", "own", "report", "running", "study", "tricks_parts"}
+FRAMEWORK = {"catalog", "coupling", "measures", "own", "report", "running", "study", "tricks_parts"}
 
 
 @functools.cache

@@ -40,6 +40,12 @@ def session_of(task: str, seed: int, *, build: Callable[..., Model] | None = Non
     return start_session(memory_run(plan, None if build is None else build(plan.run.config)), plan)
 
 
+def session_on(task: Task, seed: int, model: dict[str, Any], recipe: dict[str, Any]) -> Session:
+    """Begin the training of a task that a study built, with settings of the model and of the recipe."""
+    plan = plan_task(task, {}, model, {**recipe, "seed": seed}, jax_execution() if on_accelerator() else None)
+    return start_session(memory_run(plan), plan)
+
+
 def trained(task: str, seed: int, **settings: Any) -> TrainedModel:
     """Train a task and return the model with its history, as `gf.train(None, task, seed=seed, **settings)` does."""
     return _finished(session_of(task, seed, **settings))

@@ -1,0 +1,137 @@
+"""Induction: how a model of two layers learns to continue what repeats itself."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..arrays import Array
+from ..data.array_task import array_task
+from ..data.examples import Examples
+from ..interpret import ablate_heads, detect_heads, watch
+from ..models import Batch
+from ..ops.loss import IGNORE
+from .measures import session_on
+from .study import Rows, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SYMBOLS, LENGTH, HEADS = 32, 32, 4
+KINDS = {"previous": ("previous token", 0), "induction": ("induction", -1)}  # by the detectors' names, and the layer
+SIZES = {"vocab": SYMBOLS, "context": LENGTH, "width": 64, "heads": HEADS, "tied_head": False}
+MODEL = {**SIZES, "block": "attention_only", "positions": "rotary"}
+RECIPE = {"batch": 64, "lr": 2e-3, "warmup": 100, "weight_decay": 0.1, "schedule": "constant", "eval_every": 10**6}
+
+
+def _grid(quick: bool) -> list[dict[str, Any]]:
+    return [{"layers": layers, "steps": 400 if quick else 1000, "looks": 8 if quick else 40} for layers in (1, 2)]
+
+
+def repeated(count: int, rng: np.random.Generator) -> tuple[Examples, Array]:
+    """Return sequences of 8 to 16 different symbols that repeat, and which targets repeat something (count, LENGTH)."""
+    periods = rng.integers(LENGTH // 4, LENGTH // 2 + 1, size=(count, 1))
+    orders = rng.permuted(np.tile(np.arange(SYMBOLS), (count, 1)), axis=1)
+    places = np.arange(LENGTH + 1)
+    rows = np.take_along_axis(orders, places % periods, axis=1)
+    return Examples(Batch(rows[:, :-1].copy(), rows[:, 1:].copy())), places[1:] > periods
+
+
+def measure(point: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Train; look at losses and heads on the way; at the end, silence every head, one at a time."""
+    rng, layers = np.random.default_rng(seed), point["layers"]
+    train, (test, again) = repeated(20_000, rng)[0], repeated(256, rng)
+    targets: Any = test.rows.targets
+    parts = [Batch(test.rows.tokens, np.where(part, targets, IGNORE)) for part in (~again, again)]
+    recipe = {**RECIPE, "steps": point["steps"]}
+    session = session_on(array_task(train, validation=test), seed, {**MODEL, "layers": layers}, recipe)
+    model, seen = session.model, []
+
+    def look(step: int) -> list[Array]:
+        params = session.now()
+        found = detect_heads(model, params)["decoder"].scores
+        scores = [found[kind][layer] for kind, layer in KINDS.values()]
+        seen.append([step, *(float(model.loss(params, part)) for part in parts), *(float(s.max()) for s in scores)])
+        return scores
+
+    scores = look(0)
+    for record in session.steps():
+        if record.step % (point["steps"] // point["looks"]) == 0:
+            scores = look(record.step)
+    harm = np.asarray(ablate_heads(watch(model, session.now(), parts[1]), "mean").loss)
+    heads = {name: (KINDS[name][1] % layers) * HEADS + int(s.argmax()) for name, s in zip(KINDS, scores, strict=True)}
+    step, new, repeat, previous, induction = map(list, zip(*seen, strict=True))
+    gain = np.subtract(new, repeat)
+    return {
+        "gain": float(gain[-1]),
+        "loss_falls_at": _halfway(step, gain),
+        "heads_rise_at": _halfway(step, induction),
+        **{f"{name}_score": float(s.max()) for name, s in zip(KINDS, scores, strict=True)},
+        **{f"without_{name}": float(harm[head]) for name, head in heads.items()},
+        "without_another": float(np.mean(np.delete(harm, list(heads.values())))),
+        "step": step,
+        "new_loss": new,
+        "repeated_loss": repeat,
+        "previous": previous,
+        "induction": induction,
+    }
+
+
+def _halfway(steps: list[int], values: Any) -> int:
+    """Return the first step at which values are past the middle between their lowest and their highest."""
+    return int(steps[int(np.argmax(np.asarray(values) > (np.min(values) + np.max(values)) / 2))])
+
+
+def finding(rows: Rows) -> list[str]:
+    """Say when copying begins, which heads do it, and what is lost without them."""
+    two, gain = rows.where(layers=2), rows.mean("gain", by="layers")
+    runs = f"{len(two)} seed{'s' * (len(two) > 1)}"
+
+    def of(name: str, digits: int = 2) -> str:
+        one = two.mean(name)[()]
+        return f"{one.mean:,.{digits}f} ({one.low:,.{digits}f} to {one.high:,.{digits}f})"
+
+    proved = all(row[f"without_{kind}"] > 2 * row["without_another"] for row in two for kind in KINDS)
+    verdict = (
+        "the heads that were found do the copying" if proved else "in some run another head matters nearly as much"
+    )
+    return [
+        f"Two layers learn to copy around step {of('loss_falls_at', 0)}, and induction heads form around step "
+        f"{of('heads_rise_at', 0)}; at the end the strongest gives {of('induction_score')} of its attention to the "
+        f"symbol that comes next, and a previous-token head in the layer below {of('previous_score')} ({runs}).",
+        f"On repeated symbols, silencing the induction head costs {of('without_induction')} nats, the previous-token "
+        f"head {of('without_previous')}, and any other head {of('without_another')} on average: {verdict}.",
+        f"Repeated symbols are easier than new ones by {gain[2].mean:.2f} nats with two layers, by {gain[1].mean:.2f} "
+        "with one.",
+    ]
+
+
+def figures(rows: Rows) -> dict[str, "Figure"]:
+    """Draw losses and scores by step, for every seed."""
+    from ..plots import style
+
+    color, figure = style.colors(), style.new_figure(8, 3.2)
+    left, right = style.panels(figure, 2, 2)
+    for row in rows:
+        look = "-" if row["layers"] == 2 else ":"
+        left.plot(row["step"], np.subtract(row["repeated_loss"], row["new_loss"]), look, color=color.blue)
+    for row in rows.where(layers=2):
+        right.plot(row["step"], row["previous"], color=color.green)
+        right.plot(row["step"], row["induction"], color=color.vermilion)
+    left.set(xlabel="step", ylabel="loss, repeated − new symbols", title="two layers (solid), one layer (dotted)")
+    right.set(xlabel="step", ylabel="attention", ylim=(0, 1), title="previous token (green), induction (red)")
+    words = "left, how much easier repeated symbols are; right, the strongest head of each kind; a curve for each seed"
+    return {"bump": style.titled(figure, "Copying arises together with induction heads", words)}
+
+
+STUDY = Study(
+    name="induction",
+    question="How does copying arise?",
+    published="Attention-only models form induction heads in a short phase of training, in which they learn to use "
+    "their context; one layer is not enough (Olsson et al. 2022, In-context Learning and Induction Heads).",
+    grid=_grid,
+    measure=measure,
+    finding=finding,
+    figures=figures,
+    minutes=3,
+    columns=("layers", "gain", "loss_falls_at", "heads_rise_at", *(f"without_{one}" for one in (*KINDS, "another"))),
+)
