@@ -31,12 +31,15 @@ def on_accelerator() -> bool:
     return dispatch.current().library == "jax"
 
 
-def session_of(task: str, seed: int, *, build: Callable[..., Model] | None = None, **settings: Any) -> Session:
+def session_of(
+    task: str, seed: int, *, data: str | None = None, build: Callable[..., Model] | None = None, **settings: Any
+) -> Session:
     """Begin the training of a task's own model, changed by settings of the task, the model and the recipe.
 
+    data    a file or folder that the task reads
     build   makes a model of another class from the config
     """
-    plan = plan_new(task, settings, jax_execution() if on_accelerator() else None, seed=seed)
+    plan = plan_new(task, settings, jax_execution() if on_accelerator() else None, data=data, seed=seed)
     return start_session(memory_run(plan, None if build is None else build(plan.run.config)), plan)
 
 

@@ -25,8 +25,8 @@ RESAMPLES = 1000
 
 def grid(quick: bool) -> list[Point]:
     """Return sizes at several budgets, each trained for the tokens that its budget leaves; more on an accelerator."""
-    widths, vocab, layers, batch, context, most = [8, 12, 16, 24, 32, 48, 64, 96, 128], 103, 2, 8, 64, 2.1e6
-    budgets = [2e9, 6e9] if quick else [1e10, 3e10, 1e11, 3e11]
+    widths, vocab, layers, batch, context = [8, 12, 16, 24, 32, 48, 64, 96, 128], 103, 2, 8, 64
+    budgets, most = ([4e9, 1.2e10], 6e5) if quick else ([1e10, 3e10, 1e11, 3e11], 2.1e6)
     if on_accelerator():
         widths, vocab, layers, batch, context, most = [32, 48, 64, 96, 128, 192, 256, 384, 512], 256, 4, 64, 128, 6e7
         budgets = [1e12, 3e12] if quick else [3e12, 1e13, 3e13, 1e14]
@@ -117,14 +117,14 @@ def exponents(rows: Rows) -> tuple[float, float, float] | None:
 def finding(rows: Rows) -> list[str]:
     """Say how the best size and the tokens for it grow with the budget, and which published exponents fit."""
     found, best, budgets = exponents(rows), best_sizes(rows), rows.values("budget")
-    about = f"{plural(len(rows), 'run')}, {len(budgets)} budgets from {min(budgets):.0e} to {max(budgets):.0e} FLOPs"
+    about = f"{plural(len(rows), 'run')}, {len(budgets)} budgets from {min(budgets):.1e} to {max(budgets):.1e} FLOPs"
     if found is None:
         return [f"These runs do not tell: at too few budgets the best size lies inside the sweep ({about})."]
     a, low, high = found
     known = {"Hoffmann et al. (0.5)": 0.5, "Kaplan et al. (0.73)": 0.73}
     fits = [name for name, value in known.items() if low <= value <= high]
     says = f"This fits {' and '.join(fits)}" if fits else f"This fits neither {' nor '.join(known)}"
-    sizes = ", ".join(f"{size:,.0f} at {budget:.0e}" for budget, size in best.items())
+    sizes = ", ".join(f"{size:,.0f} at {budget:.1e}" for budget, size in best.items())
     return [
         f"With the budget C, the best number of parameters grows as C^{a:.2f} (95 % interval {low:.2f} to {high:.2f}), "
         f"and the tokens as C^{1 - a:.2f} ({1 - high:.2f} to {1 - low:.2f}). {says}. ({about}.)",
@@ -140,7 +140,7 @@ def figures(rows: Rows) -> dict[str, Any]:
     left, right = figure.subplots(1, 2)
     for budget, color in zip(rows.values("budget"), style.colors().series * 9, strict=False):
         part = sorted((row["parameters"], row["loss"]) for row in rows.where(budget=budget))
-        left.semilogx(*zip(*part, strict=True), "o", color=color, ms=4, label=f"{budget:.0e} FLOPs")
+        left.semilogx(*zip(*part, strict=True), "o", color=color, ms=4, label=f"{budget:.1e} FLOPs")
         x, y = np.log([size for size, _ in part]), [loss for _, loss in part]
         if budget in best:
             line = np.linspace(x.min(), x.max(), 50)
