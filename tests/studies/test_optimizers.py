@@ -40,9 +40,9 @@ def test_seed_0_chooses_the_rates_and_the_others_are_the_test():
 def test_the_finding_has_both_outcomes():
     fast, slow = (optimizers.finding(rows_with(muon)) for muon in (2.0, 1.1))
     assert "0.50 of Adam's steps, at most 1/1.3" in fast[0]
-    assert "over 2 seeds" in fast[0]
+    assert "seeds: 2" in fast[0]
     assert "0.91 of Adam's steps, not the 1/1.3" in slow[0]
-    assert "SGD with momentum at rate 2, more steps than it had, with 2 of 2 seeds" in fast[1]
+    assert "SGD with momentum at rate 2, more steps than it had with 2 of 2 seeds" in fast[1]
     assert fast[2] == "The best rate of no optimizer is at the edge of its grid."
     assert set(optimizers.figures(rows_with(2.0))) == {"losses"}
 

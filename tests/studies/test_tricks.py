@@ -87,14 +87,22 @@ def curve(trick, seed, speed, **more):
 
 
 def test_the_finding_tells_help_from_harm_and_from_chance():
-    speeds = {"none": 1, "ReLU²": 1.0, "Muon": 2.0, "untied head": 0.5, "all but Muon": 1.5, "all": 2.0}
+    speeds = {
+        "none": 1,
+        "ReLU²": 1.0,
+        "Muon": 2.0,
+        "untied head": 0.5,
+        "all but Muon": 1.5,
+        "all but untied head": 2.0,
+        "all": 2.0,
+    }
     rows = Rows(curve(name, seed, speed) for name, speed in speeds.items() for seed in range(3))
     rows[-1] = {name: rows[-1][name] for name in ("trick", "seed", "steps")} | {"diverged": True, "step_ms": np.nan}
     found = tricks.finding(rows)
     assert "with 1 of 3 seeds" in found[0]
-    assert "all but Muon in 0.67 of the steps" in found[0]
-    assert "help: Muon, 0.50 of the steps" in found[1]
-    assert "harm: untied head, more steps than" in found[2]
-    assert "change less than seeds do: ReLU²" in found[3]
-    assert "one seed" in tricks.finding(rows.where(seed=0))[1]
+    assert "All but Muon take 0.67 of the steps" in found[1]
+    assert "help: Muon 0.50 of the steps" in found[2]
+    assert "harm: untied head more steps than" in found[3]
+    assert "change less than seeds do: ReLU²" in found[4]
+    assert "unknown spread" in tricks.finding(rows.where(seed=0))[2]
     assert set(tricks.figures(rows)) == {"tricks"}

@@ -21,8 +21,11 @@ FORMULAS = {"squares": "least squares", "ridge": "ridge regression", "average": 
 
 def grid(quick: bool) -> list[dict[str, Any]]:
     """Return one model for each depth."""
-    common = {"task": "regression", "points": 8, "resolution": 10, "width": 64, "heads": 4, "prompts": 2000}
-    return [{**common, "layers": layers, "steps": 500 if quick else 3000} for layers in ((2,) if quick else (1, 2, 3))]
+    common = {"task": "regression", "heads": 4, "prompts": 2000}
+    if quick:
+        return [{**common, "points": 5, "resolution": 5, "width": 32, "layers": 2, "steps": 1200, "lr": 4e-3}]
+    common |= {"points": 8, "resolution": 10, "width": 64, "steps": 3000, "lr": 2e-3}
+    return [{**common, "layers": layers} for layers in (1, 2, 3)]
 
 
 def measure(point: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -76,7 +79,7 @@ def finding(rows: Rows) -> list[str]:
     depths = ", ".join(f"{one.mean:.4f} with {layers}" for layers, one in by_depth.items())
     return [
         f"After {count} examples, a model of {own[0]['layers']} blocks predicts {word} least squares: its squared "
-        f"error is {ratio.mean:.2f} times as large ({ratio.low:.2f} to {ratio.high:.2f} over {ratio.runs} seeds).",
+        f"error is {ratio.mean:.2f} times as large ({ratio.low:.2f} to {ratio.high:.2f}; seeds: {ratio.runs}).",
         f"It is better than least squares after {', '.join(ahead) or 'no number of'} examples; at the end its error is "
         f"{mean['model'][-1] / mean['ridge'][-1]:.2f} times that of ridge regression, which is told how lines are "
         f"drawn, and {mean['model'][-1] / mean['average'][-1]:.3f} times that of the average of the examples.",
