@@ -25,7 +25,7 @@ def test_a_head_that_looks_at_all_alike_is_not_special(pooling, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("cls", "said"), [(0.9, "1 block with mean and 1 head is best"), (1.0, "no classifier is better")]
+    ("cls", "said"), [(0.9, "1 block with mean and 1 head is best"), (1.0, "no classifier is clearly best")]
 )
 def test_findings_follow_the_rows(cls, said):
     rows = Rows(

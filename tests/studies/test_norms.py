@@ -31,7 +31,7 @@ def rows_of(failing):
     ],
 )
 def test_findings_follow_the_rows(failing, said):
-    first, warm, before, after = norms.finding(rows_of(failing))
+    first, _, warm, before, after = norms.finding(rows_of(failing))
     assert said in first
     assert "2 of 2 with 12 blocks" in first
     assert ("none of 4 runs, pre-norm" in warm) == (("post", 12, 10) not in failing)

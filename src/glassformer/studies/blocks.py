@@ -61,11 +61,12 @@ def finding(rows: Rows) -> list[str]:
         found = own.mean("accuracy", by=("layers", "pooling", "heads"))
         best, worst = (pick(found.items(), key=lambda pair: pair[1].mean) for pick in (max, min))
         if worst[1].high >= best[1].low:
-            text = f"no classifier is better than the others: between {over_seeds(worst[1])} and {over_seeds(best[1])}"
+            text = f"no classifier is clearly best: their accuracy is {over_seeds(worst[1])} to {over_seeds(best[1])}"
         else:
-            text = f"{_named(*best[0])} is best, {over_seeds(best[1])}, and {_named(*worst[0])} {over_seeds(worst[1])}"
+            text = f"{_named(*best[0])} is best, with accuracy {over_seeds(best[1])}; {_named(*worst[0])} is worst,"
+            text += f" with {over_seeds(worst[1])}"
         many = f"all {len(TOKENS) ** LENGTH:,} inputs"
-        said.append(f"Trained on {train:,} sequences, {text} of {many} are right ({seeds}, ± half of the range).")
+        said.append(f"Trained on {train:,} sequences, {text} ({many}, {seeds}, ± half of the range).")
         pairs = {"a second block": ("layers", 1, 2), "CLS": ("pooling", "mean", "cls"), "four heads": ("heads", 1, 4)}
         means = {text: [own.where(**{name: value}).mean("accuracy")[()].mean for value in values]
                  for text, (name, *values) in pairs.items()}  # fmt: skip

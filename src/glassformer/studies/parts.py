@@ -122,14 +122,20 @@ def figures(rows: Rows) -> dict[str, "Figure"]:
     figure = style.new_figure(3.6 * len(tasks), 3.4)
     for ax, task in zip(style.panels(figure, len(tasks), len(tasks)), tasks, strict=True):
         found = rows.where(task=task).mean("loss", by="part")
-        for place, one in enumerate(found.values()):
-            bars = [[one.mean - one.low], [one.high - one.mean]]
-            ax.errorbar(one.mean, -place, xerr=bars, fmt="o", color=style.colors().blue, capsize=3)
+        for place, part in enumerate(REMOVED):
+            if one := found.get(part):
+                bars = [[one.mean - one.low], [one.high - one.mean]]
+                ax.errorbar(one.mean, -place, xerr=bars, fmt="o", color=style.colors().blue, capsize=3)
+        if MASK in found:
+            seen = rows.where(task=task, part=MASK).mean("training_loss")[()].mean
+            ax.plot(seen, 1 - len(REMOVED), "o", color=style.colors().vermilion, fillstyle="none")
         ax.axvline(found[FULL].mean, color=style.colors().edge, linewidth=1)
-        ax.set_yticks([-place for place in range(len(found))], list(found) if task == tasks[0] else [""] * len(found))
-        ax.set_xlabel("held-out loss, read from left to right")
-        ax.set_title(task)
-    words = "mean and range over seeds of the held-out loss; the line is the model with all parts"
+        ax.set_yticks([-place for place in range(len(REMOVED))], REMOVED if task == tasks[0] else [""] * len(REMOVED))
+        ax.set(xlabel="held-out loss", title=task, ylim=(0.5 - len(REMOVED), 0.5))
+    words = (
+        "mean and range over seeds of the held-out loss, read from left to right; the line is the model with all"
+        " parts, the open circle the loss that training without the causal mask shows"
+    )
     return {"parts": style.titled(figure, "What is lost without each part", words)}
 
 
