@@ -35,9 +35,9 @@ def dumps(tree: Tree) -> str:
 
 def _plain(tree: Tree) -> Tree:
     if isinstance(tree, np.ndarray | np.generic):
+        if tree.dtype.kind not in "biufc" or tree.nbytes > LONGEST // 4:
+            raise ValueError(f"an array of dtype {tree.dtype} and {tree.nbytes:,} bytes")
         values = np.ascontiguousarray(tree)
-        if values.dtype.kind not in "biufc":
-            raise ValueError(f"an array of dtype {values.dtype}")
         return {"array": values.tobytes().hex(), "dtype": values.dtype.str, "shape": np.shape(tree)}
     if isinstance(tree, dict):
         return {"dict": [(str(name), _plain(part)) for name, part in tree.items()]}
