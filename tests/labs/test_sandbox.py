@@ -31,6 +31,7 @@ HOSTILE = {
     "forged(b'x' * 99 + b'\\n')": ("ended", "wrote into the channel"),
     "open('a', 'w').write('x' * (1 << 22))": ("raised", "File too large"),
     "forged(b'3\\n')": ("ended", "wrote into the channel"),
+    """forged(b'{"dict": [["value", 1]]}\\n')""": ("ended", "wrote into the channel"),
     "import signal; signal.raise_signal(40)": ("ended", "the process crashed: Real-time signal"),
     "raise ValueError('\\x1b[2J')": ("raised", r"\\x1b\[2J"),
     "return 10**5000": ("wrong result", "a value of type int"),

@@ -92,14 +92,16 @@ class Sandbox(contextlib.ExitStack):
         try:
             process.stdin.write(worker.dumps(request).encode() + b"\n")
             process.stdin.flush()
-            for number in range(-1, len(request["examples"])):
+            for number in range(1 + len(request["examples"])):
                 line = process.stdout.readline(worker.LONGEST)
                 if not line.endswith(b"\n") and len(line) < worker.LONGEST:
                     raise EOFError
                 frame = worker.loads(line)
-                outcomes.append(_outcome(frame, is_loading=number < 0))
+                if frame["number"] != number:
+                    raise ValueError("this line is not the next one")
+                outcomes.append(_outcome(frame, is_loading=number == 0))
                 printed = worker.clean(frame["printed"])
-                if number < 0 and outcomes[0].error:
+                if outcomes[0].error:
                     break
         except (OSError, EOFError):
             error, words = self._ended(has_expired.is_set())

@@ -259,8 +259,8 @@ def main() -> None:
     for line in source:
         sys.stdin, sys.stdout = io.StringIO(), (printed := Printed())
         sys.stderr = printed
-        for outcome in serve(loads(line)):
-            target.write(dumps({**outcome, "printed": printed.getvalue()}).encode() + b"\n")
+        for number, outcome in enumerate(serve(loads(line))):
+            target.write(dumps({**outcome, "number": number, "printed": printed.getvalue()}).encode() + b"\n")
             target.flush()
 
 
