@@ -101,6 +101,19 @@ def test_an_answer_that_is_wrong_for_one_size_only_is_diagnosed():
     assert check(softmax_backward).findings[0].kind == "wrong factor"
 
 
+def test_a_changed_loop_of_this_process_comes_to_an_end():
+    def top_p(logits, p):
+        e = np.exp(logits - logits.max())
+        e, out, total = e / e.sum(), np.zeros(len(e)), 0.0
+        while total < p:
+            best = int(np.argmax(np.where(out > 0, 0, e)))
+            out[best] = 2.0 * e[best] ** 1.5
+            total += e[best]
+        return out / out.sum()
+
+    assert not check(top_p).ok
+
+
 def test_a_change_of_a_solution_never_runs_without_end():
     by_column = "norms = np.sqrt(np.sum(dw**2, axis=0))\n        dw = dw / np.maximum(norms, 1)"
     old = "norm = np.sqrt(np.sum(dw**2))\n        if norm > 1:\n            dw = dw / norm"

@@ -7,9 +7,9 @@ input tried.
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import itertools
-import re
 import sys
 import time
 import warnings
@@ -25,6 +25,7 @@ from .answers import Finding, broken, differs, is_close, reference, scale_of
 from .draw import Example
 from .lab import Exercise, signature
 from .mutants import Mutant, mutants
+from .sandbox import Local
 from .terms import Pairs, error_of, explains, fitted, is_plain
 from .trees import cast_floats, flat, results
 
@@ -32,9 +33,7 @@ SECONDS = 1.0
 """How long changed solutions are tried, in processor time."""
 SINGLE = float(np.finfo(np.float32).eps)
 LINES = 100_000
-"""How many lines a changed solution may run."""
-INTO_ITSELF = re.compile(r"\b(\w+)\.(?:append|extend)\(\(?\1\b")
-"""A list put into itself, of which NumPy makes an array without end."""
+"""How many lines a changed function may run."""
 WEAK = ("wrong variable", "not finite")
 """Findings that any other one is better than: there are so many ways to take another variable."""
 REVERSED = {
@@ -64,7 +63,33 @@ class Case:
 
     def run(self, args: list[Any], programs: Any = None, more: str = "") -> Iterator[list[Any]]:
         """Run the function, or programs that define it; `more` holds what they share."""
-        return iter(self.runner.run(self.exercise.name, args, ours=[*self.ours, more], programs=programs))
+        answers = iter(self.runner.run(self.exercise.name, args, ours=[*self.ours, more], programs=programs))
+        is_endless = programs is not None and isinstance(self.runner, Local)  # a process of its own has limits
+        return limited(answers, self.runner.file) if is_endless else answers
+
+
+def limited(answers: Iterator[list[Any]], file: str) -> Iterator[list[Any]]:
+    """Yield answers, each computed in at most so many lines of a file: a change may make an endless loop."""
+    before, left = sys.gettrace(), LINES
+
+    def count(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise TimeoutError
+        return count if frame.f_code.co_filename in (file, "<ours>") else None
+
+    while True:
+        left = LINES
+        sys.settrace(count)
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                one = next(answers, None)
+        finally:
+            sys.settrace(before)
+        if one is None:
+            return
+        yield one
 
 
 def diagnose(case: Case) -> list[Finding]:
@@ -164,7 +189,7 @@ def by_change(case: Case, wrong: Sequence[str]) -> Found:
             break
         same = names
         for pair in order:
-            values = _run(call, case.exercise, pair[0]) or {}
+            values = _run(call, case.exercise, pair[0])
             same = {name for name in same if name in values and explains(values[name], pair, name)}
             if not same.intersection(wrong):
                 break
@@ -192,30 +217,16 @@ def _changed_solutions(exercise: Exercise) -> Iterator[tuple[Mutant, Callable[..
             exec(compile(mutant.source, "<lab>", "exec"), namespace)
         except Exception:  # a change that is no Python
             continue
-        if not INTO_ITSELF.search(mutant.source):
-            yield mutant, namespace[exercise.name]
+        yield mutant, namespace[exercise.name]
 
 
-def _run(call: Any, exercise: Exercise, example: Example) -> dict[str, Array] | None:
-    left = LINES
+def _run(call: Any, exercise: Exercise, example: Example) -> dict[str, Array]:
+    def value() -> Iterator[Any]:
+        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"), contextlib.suppress(Exception):
+            yield results(call(*cast_floats(example.args, np.float64)), exercise.returns)
 
-    def count(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise TimeoutError  # the change made an endless loop
-        return count if frame.f_code.co_filename == "<lab>" else None
-
-    before = sys.gettrace()
-    try:
-        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-            if "for " in exercise.source or "while " in exercise.source:
-                sys.settrace(count)
-            return results(call(*cast_floats(example.args, np.float64)), exercise.returns)
-    except Exception:  # a change that does not run
-        return None
-    finally:
-        sys.settrace(before)
+    has_loops = "for " in exercise.source or "while " in exercise.source
+    return next(limited(value(), "<lab>") if has_loops else value(), {})
 
 
 def _of_mutant(mutant: Mutant, *names: str) -> Finding:
@@ -239,7 +250,11 @@ def by_repair(case: Case, _: Sequence[str]) -> Found:
     if not case.pairs[0][1]:  # nothing was returned: shapes that do not fit are a matter of axes first
         tried.sort(key=lambda one: one.kind not in ("wrong axis", "transposed"))
     texts = ["\n\n".join({**own, one.function: one.source}.values()) for one in tried]
+    ended = 0
     for mutant, text, first in zip(tried, texts, case.run(args[:1], texts, rest), strict=False):
+        ended += any(outcome.error in ("time", "ended", "memory") for outcome in first)
+        if ended == 3:  # each of them costs seconds
+            break
         if _is_right(case, first) and _is_right(case, next(case.run(args, [text], rest))):
             words = f"line {mutant.line} holds the mistake: one change there makes all of it right"
             kind = REVERSED.get(mutant.kind, mutant.kind)

@@ -11,7 +11,8 @@ import ast
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,7 @@ BEGINNINGS = {
     "{a} = -{a}": "wrong sign",
 }
 """Mistakes that amount to other arguments."""
+INTO_ITSELF = re.compile(r"\b(\w+)\.(?:append|extend)\(\(?\1\b")  # NumPy makes an array without end of such a list
 AXES = "-1", "-2", "0", "1", "None", "(0, 1)"
 
 Change = tuple[str, Any]
@@ -164,7 +166,7 @@ def _made(text: str, home: ast.FunctionDef, changes: list[tuple[Place, str, Any]
             data = data[:start] + (f"({written})" if isinstance(new, ast.expr) else written).encode() + data[end:]
             first = start
     (place, kind, new), source = changes[0], data.decode()
-    if source not in seen:
+    if source not in seen and not INTO_ITSELF.search(source):
         seen.add(source)
         words = _words(place.node, new) + ", and so throughout" * (len(changes) > 1)
         yield Mutant(kind, words, place.node.lineno, home.name, source)
@@ -394,6 +396,4 @@ def insertions(place: Place) -> Iterator[Change]:
         yield "extra function", Filled({"A": node}).visit(parsed(text))
 
 
-RULES: tuple[Callable[[Place], Iterator[Change]], ...] = (
-    from_table, axes, calls, orders, numbers, variables, twins, insertions,
-)  # fmt: skip
+RULES: tuple[Any, ...] = from_table, axes, calls, orders, numbers, variables, twins, insertions
