@@ -80,5 +80,5 @@ def _takes(one: Study, folder: Path) -> tuple[float, str]:
         except GlassformerError:
             continue
         minutes = sum(row.get("seconds", 0.0) for row in made.rows) / 60
-        return (round(minutes, 1) if says == "done" else one.minutes), says
-    return one.minutes, ""
+        return (round(minutes, 1) if says == "done" else float(one.minutes)), says
+    return float(one.minutes), ""

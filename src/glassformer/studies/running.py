@@ -156,7 +156,7 @@ def run_points(study: Study, points: list[Point], seeds: range, folder: Path | N
 def _stopped(done: int, total: int, folder: Path | None) -> str:
     if folder is None:
         return f"interrupted after {done:,} of {plural(total, 'run')}; name a folder, out=…, to keep them"
-    return f"interrupted: {done:,} of {plural(total, 'run')} are kept in {folder}, and the same call goes on from there"
+    return f"interrupted: {done:,} of {plural(total, 'run')} are kept in {folder}; run it again to go on from there"
 
 
 def _measured(study: Study, run: Run) -> dict[str, Any]:
