@@ -332,6 +332,8 @@ def _probes(
     for name in floats:
         words = f"it is right where `{name}` is zero: look at the term with `{name}`"
         yield Finding("missing term", words), name, np.zeros_like, name
+        words = f"it is right where `{name}` is one: look at the factor `{name}`"
+        yield Finding("wrong factor", words), name, np.ones_like, name
 
 
 def by_neutral(case: Case, wrong: Sequence[str]) -> Found:
