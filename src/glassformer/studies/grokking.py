@@ -28,12 +28,13 @@ def _settings(point: dict[str, Any]) -> dict[str, Any]:
 def _grid(quick: bool) -> list[dict[str, Any]]:
     point: dict[str, Any] = {"weight_decay": 1.0, "norm": "layer", "schedule": "cosine"}
     if quick:
-        return [{**point, "modulus": 31, "fraction": 0.7, "width": 64, "batch": 256, "lr": 5e-3, "steps": 1300}]
+        point |= {"modulus": 31, "fraction": 0.7, "width": 64, "schedule": "constant"}
+        return [{**point, "batch": 256, "lr": 5e-3, "steps": 1500}]
     point |= {"modulus": 113, "fraction": 0.3, "width": 128}
     if not on_accelerator():
-        return [{**point, "batch": 512, "lr": 3e-3, "steps": 9000}]
-    point |= {"batch": 3800, "lr": 1e-3, "steps": 20_000}  # nearly all pairs in every step
-    return [point, {**point, "norm": "none", "schedule": "constant"}]  # the latter as published
+        return [{**point, "batch": 512, "lr": 3e-3, "steps": 12_000}]
+    point |= {"batch": 3800, "lr": 2e-3, "steps": 20_000}  # nearly all pairs in every step
+    return [point, {**point, "lr": 1e-3, "norm": "none", "schedule": "constant"}]  # the latter as published
 
 
 def explained(logits: Array, frequencies: list[int]) -> float:

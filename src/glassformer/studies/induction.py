@@ -68,12 +68,8 @@ def measure(point: dict[str, Any], seed: int) -> dict[str, Any]:
         **{f"{name}_score": float(s.max()) for name, s in zip(KINDS, scores, strict=True)},
         **{f"without_{name}": float(harm[head]) for name, head in heads.items()},
         "without_another": float(np.mean(np.delete(harm, list(heads.values())))),
-        "step": step,
-        "new_loss": new,
-        "repeated_loss": repeat,
-        "previous": previous,
-        "induction": induction,
-    }
+        "step": step, "new_loss": new, "repeated_loss": repeat, "previous": previous, "induction": induction,
+    }  # fmt: skip
 
 
 def _halfway(steps: list[int], values: Any) -> int:
@@ -84,20 +80,17 @@ def _halfway(steps: list[int], values: Any) -> int:
 def finding(rows: Rows) -> list[str]:
     """Say when copying begins, which heads do it, and what is lost without them."""
     two, gain = rows.where(layers=2), rows.mean("gain", by="layers")
-    runs = f"{len(two)} seed{'s' * (len(two) > 1)}"
 
     def of(name: str, digits: int = 2) -> str:
         one = two.mean(name)[()]
         return f"{one.mean:,.{digits}f} ({one.low:,.{digits}f} to {one.high:,.{digits}f})"
 
     proved = all(row[f"without_{kind}"] > 2 * row["without_another"] for row in two for kind in KINDS)
-    verdict = (
-        "the heads that were found do the copying" if proved else "in some run another head matters nearly as much"
-    )
+    verdict = "the heads that were found do the copying" if proved else "others matter nearly as much in some run"
     return [
         f"Two layers learn to copy around step {of('loss_falls_at', 0)}, and induction heads form around step "
         f"{of('heads_rise_at', 0)}; at the end the strongest gives {of('induction_score')} of its attention to the "
-        f"symbol that comes next, and a previous-token head in the layer below {of('previous_score')} ({runs}).",
+        f"symbol that comes next, and a previous-token head below it {of('previous_score')} (seeds: {len(two)}).",
         f"On repeated symbols, silencing the induction head costs {of('without_induction')} nats, the previous-token "
         f"head {of('without_previous')}, and any other head {of('without_another')} on average: {verdict}.",
         f"Repeated symbols are easier than new ones by {gain[2].mean:.2f} nats with two layers, by {gain[1].mean:.2f} "
@@ -124,14 +117,9 @@ def figures(rows: Rows) -> dict[str, "Figure"]:
 
 
 STUDY = Study(
-    name="induction",
-    question="How does copying arise?",
+    name="induction", question="How does copying arise?",
     published="Attention-only models form induction heads in a short phase of training, in which they learn to use "
     "their context; one layer is not enough (Olsson et al. 2022, In-context Learning and Induction Heads).",
-    grid=_grid,
-    measure=measure,
-    finding=finding,
-    figures=figures,
-    minutes=3,
+    grid=_grid, measure=measure, finding=finding, figures=figures, minutes=3,
     columns=("layers", "gain", "loss_falls_at", "heads_rise_at", *(f"without_{one}" for one in (*KINDS, "another"))),
-)
+)  # fmt: skip

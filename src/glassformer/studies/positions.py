@@ -37,7 +37,7 @@ def measure(point: dict[str, Any], seed: int) -> dict[str, Any]:
     starts = [(0, tested + longest), (longest, longest + 1)] if scheme == "coupled" else [(0, 1)] * 2
     drawn = rng.integers(1, longest + 1, size=100 * point["batch"] * max(1, longest // 10) * 3)
     train = sequences(operation, drawn, rng, starts[0])
-    lengths = sorted({round(longest * times) for times in (0.5, 1, 1.2, 1.5, 2, 2.5, 3)} | {tested})
+    lengths = sorted({min(round(longest * times), tested) for times in (0.5, 1, 1.2, 1.5, 2, 2.5, 3)} | {tested})
     tests = [sequences(operation, np.full(200, length), rng, starts[1]) for length in lengths]
     model = {"positions": scheme, "vocab": START + tested + longest, "context": 3 * tested + 6, "width": point["width"],
              "heads": 4, "head_width": max(32, point["width"] // 4), "layers": 2, "tied_head": False}  # fmt: skip
@@ -98,14 +98,9 @@ def figures(rows: Rows) -> dict[str, "Figure"]:
 
 
 STUDY = Study(
-    name="positions",
-    question="Which positions go on beyond the length they were trained on?",
+    name="positions", question="Which positions go on beyond the length they were trained on?",
     published="Coupled positions, trained on additions of 1 to 30 digits, add 200 digits (Cho et al. 2024, Position "
     "Coupling); with Abacus embeddings, 20 digits of training reach 100 (McLeish et al. 2024).",
-    grid=_grid,
-    measure=measure,
-    finding=finding,
-    figures=figures,
-    minutes=20,
+    grid=_grid, measure=measure, finding=finding, figures=figures, minutes=20,
     columns=("operation", "scheme", "trained", "twice", "farthest", "reach"),
-)
+)  # fmt: skip
