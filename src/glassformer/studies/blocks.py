@@ -61,7 +61,7 @@ def finding(rows: Rows) -> list[str]:
         found = own.mean("accuracy", by=("layers", "pooling", "heads"))
         best, worst = (pick(found.items(), key=lambda pair: pair[1].mean) for pick in (max, min))
         if worst[1].high >= best[1].low:
-            text = f"no classifier is clearly best: their accuracy is {over_seeds(worst[1])} to {over_seeds(best[1])}"
+            text = f"no classifier is clearly best: their accuracy is {worst[1].low:.2%} or more"
         else:
             text = f"{_named(*best[0])} is best, with accuracy {over_seeds(best[1])}; {_named(*worst[0])} is worst,"
             text += f" with {over_seeds(worst[1])}"
@@ -96,7 +96,7 @@ def figures(rows: Rows) -> dict[str, "Figure"]:
             left.errorbar(one.mean, -place, xerr=bars, fmt="o", color=tint, capsize=3, label=label)
         left.set_yticks([-place for place in range(len(found))], [_named(*key) for key in found])
     left.set_xlabel("right, of all inputs")
-    left.legend()
+    left.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
     for pooling, tint in (("mean", style.colors().blue), ("cls", style.colors().vermilion)):
         own = rows.where(pooling=pooling)
         points = [np.concatenate([row[name] for row in own]) for name in ("equal", "favorite")]

@@ -159,5 +159,5 @@ STUDY = Study(
     figures=figures,
     columns=("axis", "way", "length", "width", "layers", "heads", "time", "memory", "flops", "bytes"),
     check=check,
-    minutes=4,
+    minutes=1,
 )

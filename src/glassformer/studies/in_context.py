@@ -8,6 +8,7 @@ from ..arrays import Array
 from ..data import build_task
 from ..errors import TrainingError
 from ..ops import softmax
+from ..progress import plural
 from .measures import trained
 from .study import Rows, Study
 
@@ -94,7 +95,9 @@ def figures(rows: Rows) -> dict[str, "Figure"]:
     figure, theme, runs = style.new_figure(6.4, 3.8), style.colors(), Rows(row for row in rows if not row["diverged"])
     ax, count = figure.subplots(), range(rows[0]["points"] + 1)
     for color, layers in zip(theme.series, runs.values("layers"), strict=False):
-        style.band(ax, count, [row["model"] for row in runs.where(layers=layers)], color, f"model, {layers} blocks")
+        style.band(
+            ax, count, [row["model"] for row in runs.where(layers=layers)], color, f"model, {plural(layers, 'block')}"
+        )
     for line, (name, title) in zip(("-", "--", ":"), FORMULAS.items(), strict=True):
         ax.plot(count, np.mean([row[name] for row in runs], axis=0), line, color=theme.ink, label=title)
     style.log_scale(ax)
@@ -110,5 +113,5 @@ STUDY = Study(
     published="Garg et al. (2022): Transformers trained on prompts with random linear functions predict them about as "
     "well as least squares does.",
     grid=grid, measure=measure, finding=finding, figures=figures, columns=("layers", "error", "ratio"),
-    labels=("prompts",), minutes=10.0,
+    labels=("prompts",), minutes=7,
 )  # fmt: skip

@@ -120,6 +120,6 @@ STUDY = Study(
     name="induction", question="How does copying arise?",
     published="Attention-only models form induction heads in a short phase of training, in which they learn to use "
     "their context; one layer is not enough (Olsson et al. 2022, In-context Learning and Induction Heads).",
-    grid=_grid, measure=measure, finding=finding, figures=figures, minutes=3,
+    grid=_grid, measure=measure, finding=finding, figures=figures, minutes=2,
     columns=("layers", "gain", "loss_falls_at", "heads_rise_at", *(f"without_{one}" for one in (*KINDS, "another"))),
 )  # fmt: skip

@@ -116,5 +116,5 @@ STUDY = Study(
     published="Jordan et al. (2024) report a speed-up of 1.35 by Muon over AdamW in the NanoGPT speed run, Liu et al. "
     "(2025) about half of AdamW's compute in large models; Chen et al. (2023) found Lion at least as good as AdamW.",
     grid=grid, measure=measure, finding=finding, figures=figures, columns=("optimizer", "lr", "loss", "step_ms"),
-    seeds=6, minutes=12.0,
+    seeds=6, minutes=10,
 )  # fmt: skip

@@ -144,6 +144,6 @@ STUDY = Study(
     question="What are residuals, norms, positions, heads, feed-forward layers, √d and the causal mask worth?",
     published="Vaswani et al. (2017) vary heads, key width and positions on translation, and find one head worse than"
     " eight; Dong et al. (2021) show that attention without residuals and feed-forward layers makes all tokens alike.",
-    grid=grid, measure=measure, finding=finding, figures=figures, labels=("part",), minutes=15,
+    grid=grid, measure=measure, finding=finding, figures=figures, labels=("part",), minutes=8,
     columns=("task", "part", "loss", "accuracy", "training_loss", "parameters"),
 )  # fmt: skip

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FILE = "study.json"
+RESULTS = Path(__file__).parent / "results"
+"""Full runs of the studies, on two cores of a Sapphire Rapids Xeon each."""
 FORMAT = 1
 
 
@@ -71,8 +73,15 @@ class StudyResult:
 
 
 def read_study(folder: str | Path) -> StudyResult:
-    """Read what `run_study` wrote into a folder."""
-    path = Path(folder) / FILE
+    """Read what `run_study` wrote into a folder; the name of a study is its full run that comes with the package.
+
+    >>> import glassformer as gf
+    >>> gf.studies.read_study("superposition").question
+    'How many features fit into two dimensions?'
+    """
+    path, shipped = Path(folder) / FILE, RESULTS / f"{folder}.json"
+    if not path.exists() and shipped.exists():
+        path = shipped
     with explained(path, DataError, hint="pass the folder of a study, or run it", done="read"):
         text = path.read_text(encoding="utf-8")
     try:

@@ -169,5 +169,5 @@ STUDY = Study(
     columns=("budget", "width", "parameters", "tokens", "loss"),
     check=lambda point: check_training(**_settings(point)),
     rows_from=rows_from,
-    minutes=20,
+    minutes=6,
 )

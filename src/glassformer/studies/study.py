@@ -107,7 +107,7 @@ class Study:
     figures       figures by name, drawn from the rows; `plots.style.titled` gives each the words that stand below it
     columns       of the table; by default the settings that vary, and the numbers that were measured
     seeds         runs of each point, with seeds 0, 1, …; `quick_seeds` of a quick study
-    minutes       what it takes in full, on two cores
+    minutes       what it takes in full, on two cores of a Sapphire Rapids Xeon
     check         refuses a point by raising an error before the first run; by default, a point with a `task` has to be
                   the settings of a training, but for `labels`
     labels        what a point holds beside the settings of its training

@@ -120,5 +120,5 @@ STUDY = Study(
     published="The NanoGPT speed run of Jordan et al. (2024) trains GPT-2 small to the same loss several times faster "
     "than at first; its records add these tricks one after the other at 124 million parameters.",
     grid=grid, measure=measure, finding=finding, figures=figures, columns=("trick", "loss", "step_ms"), labels=LABELS,
-    minutes=12.0,
+    minutes=9,
 )  # fmt: skip
