@@ -159,6 +159,8 @@ def panel():
         "post-norm": learned(decoder(**sizes, norm_position="post", positions="alibi", dropout=0.2), batch, key),
         "tiles": learned(decoder(**sizes, positions="relative", activation="gelu_tanh"), batch, attention_tile=2),
         "parallel": learned(decoder(**sizes, block="parallel", norm="none"), batch),
+        "feed-forward only": learned(decoder(**sizes, block="feed_forward_only"), batch),
+        "no residual": learned(decoder(**sizes, block="no_residual"), batch),
         "classes": learned(gf.EncoderConfig(**sizes, classes=3), labels),
         "a vector before": learned(gf.EncoderConfig(**sizes, classes=3, pooling="cls"), labels),
         "seq2seq": learned(seq2seq, source),

@@ -114,7 +114,7 @@ class Twin:
         if config.positions == "relative":
             bias = self.relative(f"{prefix}relative.table", length, causal)
             bias = self.point(f"{prefix}blocks.0.attention.attend.bias", bias)
-        first = f"{prefix}blocks.0.attention"
+        first = f"{prefix}blocks.0.{'feed_forward' if config.block == 'feed_forward_only' else 'attention'}"
         x = self.point(f"{first}_norm.x" if config.norm_position == "pre" else f"{first}.query.x", x)
         depth = 1 + max(
             int(n.split("blocks.")[1].split(".")[0]) for n in self.params if n.startswith(f"{prefix}blocks")
@@ -129,7 +129,8 @@ class Twin:
             pre = self.config.norm_position == "pre"
             x = self.point(f"{name}.{part}_norm.x", x) if pre else x
             y = sublayer(self.norm(f"{name}.{part}_norm", self.alone(f"{name}.{part}_norm", x)) if pre else x)
-            x = x + self.drop(f"{name}.{part}_dropout", self.point(f"{name}.{part}", y), self.config.dropout)
+            y = self.drop(f"{name}.{part}_dropout", self.point(f"{name}.{part}", y), self.config.dropout)
+            x = y if self.config.block == "no_residual" else x + y
             if pre:
                 return x
             return self.norm(
@@ -142,6 +143,8 @@ class Twin:
             read, seen = memory
             given = torch.zeros(1, 1, 1), seen[:, None, None, :]
             parts["cross_attention"] = lambda h: self.attend(f"{name}.cross_attention", h, read, *given, False)
+        if self.config.block == "feed_forward_only":
+            del parts["attention"]
         if self.config.block != "attention_only":
             parts["feed_forward"] = lambda h: self.feed_forward(f"{name}.feed_forward", h)
         if self.config.block == "parallel":

@@ -17,8 +17,6 @@ from ..errors import DataError
 from ..setting import check_known
 from .study import Study
 
-FRAMEWORK = {"catalog", "coupling", "measures", "own", "report", "running", "study", "tricks_parts"}
-
 
 @functools.cache
 def studies() -> dict[str, Study]:
