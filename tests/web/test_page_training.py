@@ -36,6 +36,11 @@ def begin(page, steps):
     page.get_by_role("button", name="Start").click()
 
 
+def wait_for_offer(page, title):
+    """The list of models is asked for anew once a training has ended."""
+    page.locator("#model option", has_text=title).first.wait_for(state="attached")
+
+
 def test_without_a_model_the_page_begins_here_and_trains_one(page, server, runs):
     visit(page, server)
     assert page.locator("#view [data-view]").get_attribute("data-view") == "training"
@@ -44,7 +49,7 @@ def test_without_a_model_the_page_begins_here_and_trains_one(page, server, runs)
     begin(page, 12)
     page.get_by_role("button", name="Open the trained model").wait_for()
     assert page.locator(".curve polyline").first.is_visible()
-    assert "counting, trained here, 12 steps" in page.locator("#model").inner_text()
+    wait_for_offer(page, "counting, trained here, 12 steps")
     check_access(page)
     # Through the frames by the keyboard.
     page.get_by_role("slider", name="Step").focus()
@@ -70,7 +75,7 @@ def test_a_training_is_stopped_and_its_model_offered(page, server):
     begin(page, 4000)
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Open the trained model").wait_for()
-    assert "trained here" in page.locator("#model").inner_text()
+    wait_for_offer(page, "trained here")
 
 
 def test_a_recorded_run_is_gone_through(page, runs, explorer, server):
