@@ -1,7 +1,9 @@
 """Tokens per second of GPT-2 and SmolLM2, in turns with Hugging Face and llama.cpp, and the limit of the memory.
 
+SmolLM2 writes after one prompt and after eight at once, reads a long prompt, and is loaded by fresh processes.
+
 python benchmarks/decode.py                    tables
-python benchmarks/decode.py --only smollm2     one model
+python benchmarks/decode.py --only smollm2     one model; also smollm2-prompt, smollm2-batch and smollm2-start
 python benchmarks/decode.py --json             one JSON object; --help lists the other options
 """
 
@@ -16,7 +18,7 @@ import numpy as np
 from glassformer.weights.registry import resolve
 from peers.machine import best_engine, core_count, takes_part
 from peers.process import Process, Talk, call, compete
-from peers.report import TOKENS, Bar, Check, Figure, Report
+from peers.report import SECONDS, TOKENS, Bar, Check, Figure, Report, compared
 from peers.show import main, talk
 from peers.timing import Race, Spread
 
@@ -26,12 +28,24 @@ HUGGING_FACE, COMPILED, LLAMA_CPP = "Hugging Face", "Hugging Face compiled", "ll
 BLAS, KERNEL = "matrix-vector product, BLAS", "matrix-vector product, kernel"
 LIMIT = "limit of the memory"
 BARS = {"float32": 2.0, "int8": 3.0, "share": 0.8, "llama": 1.0}
+STARTS = {
+    STORED: """
+import sys, glassformer as gf
+gf.load(sys.argv[1]).generate(sys.argv[2], max_new_tokens=1, temperature=0)
+""",
+    LLAMA_CPP: """
+import sys, llama_cpp
+model = llama_cpp.Llama(sys.argv[1], n_threads=int(sys.argv[3]), n_threads_batch=int(sys.argv[3]), verbose=False)
+model(sys.argv[2], max_tokens=1, temperature=0)
+""",
+}
+"""What fresh processes run, on the file, a text, and the number of threads."""
 GPT2: dict[str, Any] = {"preset": "gpt2", "changes": {}, "prompt": 32, "new": 64}
-SMOLLM2 = {"new": 128}
+SMOLLM2 = {"new": 128, "prompt": 512, "sequences": 8}
 MATRIX = {"rows": 65536, "columns": 1024}
 """What is multiplied to measure the bandwidth: 256 MiB, more than caches hold."""
 TEXT = "Once upon a time, at the edge of a quiet village between two hills, there lived an old clockmaker who had"
-MODELS = ("gpt2", "smollm2")
+MODELS = ("gpt2", "smollm2", "smollm2-prompt", "smollm2-batch", "smollm2-start")
 
 
 def bench_generate(
@@ -45,7 +59,7 @@ def bench_generate(
         if name == "gpt2":
             yield gpt2(peers=peers, seconds=seconds, talk=talk)
         else:
-            yield smollm2(resolve("smollm2") if path is None else path, peers=peers, seconds=seconds, talk=talk)
+            yield smollm2(name, resolve("smollm2") if path is None else path, peers=peers, seconds=seconds, talk=talk)
 
 
 def gpt2(*, peers: bool, seconds: float, talk: Talk) -> Report:
@@ -109,35 +123,53 @@ def gpt2_bars(result: Race, ready: dict[str, Process], peer: str, limit: Spread)
     return found
 
 
-def smollm2(path: Path | None, *, peers: bool, seconds: float, talk: Talk) -> Report:
-    """Write tokens with SmolLM2-135M-Instruct from its GGUF file."""
+def smollm2(part: str, path: Path | None, *, peers: bool, seconds: float, talk: Talk) -> Report:
+    """Race SmolLM2-135M-Instruct from its GGUF file against llama.cpp, in one of four kinds of work."""
     notes: list[str] = []
-    title = f"SmolLM2-135M-Instruct from its GGUF file, {SMOLLM2['new']} tokens"
+    model = "SmolLM2-135M-Instruct from its GGUF file"
     if path is None:
         notes.append("SmolLM2 is not here, so it was not measured: glassformer pull smollm2, or pass --model FILE")
-        return Report("generate/smollm2", title, TOKENS, "", [], notes=notes)
-    place = "peers.writers"
-    prompt = call(f"{place}:encode", {"path": str(path), "text": TEXT})
-    job = {"path": str(path), "prompt": prompt, "new": SMOLLM2["new"]}
-    wanted = [Process(STORED, f"{place}:Ours", {**job, "engine": best_engine(), "weights": None})]
-    if takes_part("llama_cpp", peers=peers, notes=notes):
-        wanted.append(Process(LLAMA_CPP, f"{place}:LlamaCpp", {**job, "threads": core_count()}))
-    result, ready = compete(wanted, what="generate/smollm2", seconds=seconds, talk=talk, notes=notes)
+        return Report(f"generate/{part}", model, TOKENS, "", [], notes=notes)
+    tokens, work, wanted = smollm2_contenders(part, str(path))
+    if not takes_part("llama_cpp", peers=peers, notes=notes):
+        wanted = [process for process in wanted if process.name != LLAMA_CPP]
+    result, ready = compete(wanted, what=f"generate/{part}", seconds=seconds, talk=talk, notes=notes)
     baseline = LLAMA_CPP if LLAMA_CPP in ready else STORED
     bars = []
     if LLAMA_CPP in ready:
         faster = result.times_faster(STORED, LLAMA_CPP).median
-        bars.append(Bar(f"{STORED}: tokens while {LLAMA_CPP} writes one", faster, BARS["llama"]))
+        bars.append(Bar(f"{STORED}: times as fast as {LLAMA_CPP}", faster, BARS["llama"]))
     return Report(
-        name="generate/smollm2",
-        title=f"{title} after a prompt of {len(prompt)}",
-        unit=TOKENS,
+        name=f"generate/{part}",
+        title=f"{model}, {work}",
+        unit=TOKENS if tokens else SECONDS,
         ratio=f"× as fast as {baseline}",
-        figures=rates(result, ready, baseline, SMOLLM2["new"]),
+        figures=rates(result, ready, baseline, tokens) if tokens else compared(result, baseline),
         bars=bars,
         notes=notes,
-        facts=generation_facts(ready, result, SMOLLM2["new"]),
+        facts=generation_facts(ready, result, tokens) if part == "smollm2" else {},
     )
+
+
+def smollm2_contenders(part: str, path: str) -> tuple[int, str, list[Process]]:
+    """Return how many tokens a step of this work is, what it is called, and who can do it."""
+    place, threads, new, count = "peers.writers", core_count(), SMOLLM2["new"], SMOLLM2["sequences"]
+    prompt = call(f"{place}:encode", {"path": path, "text": TEXT})
+    if part == "smollm2-start":
+        given = [path, TEXT, str(threads)]
+        jobs = [(name, f"{place}:FreshStart", {"program": STARTS[name], "arguments": given}) for name in STARTS]
+        return 0, "from the start of Python to the first token", [Process(*job) for job in jobs]
+    ours, theirs = {"path": path, "engine": best_engine(), "weights": None}, {"path": path, "threads": threads}
+    job: dict[str, Any] = {"prompt": prompt, "new": new}
+    kind, tokens, work = "", new, f"{new} tokens after a prompt of {len(prompt)}"
+    if part == "smollm2-prompt":
+        tokens, work = SMOLLM2["prompt"], f"a prompt of {SMOLLM2['prompt']} tokens, to the first token after it"
+        job = {"prompt": (prompt * tokens)[:tokens], "new": 1}
+    elif part == "smollm2-batch":
+        kind, tokens, work = "Batch", count * new, f"{count} sequences at once, {work}"
+        job = {"prompts": [prompt[i:] + prompt[:i] for i in range(count)], "new": new}
+    jobs = [(STORED, f"{place}:Ours{kind}", {**ours, **job}), (LLAMA_CPP, f"{place}:LlamaCpp{kind}", {**theirs, **job})]
+    return tokens, work, [Process(*own) for own in jobs]
 
 
 def rates(result: Race, ready: dict[str, Process], baseline: str, new: int) -> list[Figure]:

@@ -12,7 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-PEERS = {"torch": "PyTorch", "jax": "JAX", "transformers": "Hugging Face transformers", "llama_cpp": "llama-cpp-python"}
+from glassformer.engines.cpu.mkl import mkl
+
+PEERS = {
+    "torch": "PyTorch",
+    "jax": "JAX",
+    "transformers": "Hugging Face transformers",
+    "peft": "PEFT",
+    "llama_cpp": "llama-cpp-python",
+}
 _CPU_COMMANDS = ((["lscpu"], r"^Model name:\s*(.+)$"), (["sysctl", "-n", "machdep.cpu.brand_string"], "(.+)"))
 _PACKAGES = ("glassformer", "numpy", "numba", "torch", "jax", "transformers", "llama-cpp-python")
 
@@ -92,7 +100,9 @@ def blas() -> str:
         f"{pool['num_threads']} threads)"
         for pool in pools
     ]
-    return ", ".join(names) or "unknown"
+    intel = mkl() if best_engine() == "cpu" else None
+    ours = [] if intel is None else [f"mkl {intel.version} for our kernels"]
+    return ", ".join([*names, *ours]) or "unknown"
 
 
 def _memory() -> int | None:

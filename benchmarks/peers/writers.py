@@ -1,6 +1,9 @@
 """The contenders of generation, each made inside its own process: ours, Hugging Face, llama.cpp, and the bandwidth."""
 
 import importlib
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -134,6 +137,76 @@ class LlamaCpp(Writer):
     def answer(self) -> Iterator[int]:
         self.model.reset()  # else it would remember the prompt from the time before
         return map(int, islice(self.model.generate(self.prompt, temp=0.0, repeat_penalty=1.0), self.new))
+
+
+class OursBatch(Ours):
+    """Our engine, writing after several prompts at the same time."""
+
+    def __init__(self, *, prompts: list[list[int]], **job: Any) -> None:
+        super().__init__(prompt=prompts[0], **job)
+        self.prompts = prompts
+
+    def answer(self) -> Iterator[int]:
+        steps = generate_steps(self.model, self.params, self.prompts, max_new_tokens=self.new, sampling=GREEDY)
+        return (int(token) for step in steps for token in step.ids)
+
+
+class LlamaCppBatch(Writer):
+    """llama.cpp decoding several sequences in each batch, by the functions of its C library."""
+
+    def __init__(self, *, path: str, threads: int, prompts: list[list[int]], **job: Any) -> None:
+        super().__init__(prompt=prompts[0], **job)
+        self.c: Any = importlib.import_module("llama_cpp")
+        self.prompts = prompts
+        self.log = self.c.llama_log_callback(lambda *_: None)  # kept, because C calls it
+        self.c.llama_log_set(self.log, None)
+        self.model = self.c.llama_model_load_from_file(path.encode(), self.c.llama_model_default_params())
+        settings = self.c.llama_context_default_params()
+        settings.n_ctx = len(prompts) * (len(self.prompt) + self.new + 1)
+        settings.n_seq_max, settings.n_batch = len(prompts), len(prompts) * len(self.prompt)
+        settings.n_threads = settings.n_threads_batch = threads
+        self.context = self.c.llama_init_from_model(self.model, settings)
+        self.vocab = self.c.llama_vocab_n_tokens(self.c.llama_model_get_vocab(self.model))
+        self.batch = self.c.llama_batch_init(settings.n_batch, 0, 1)
+
+    def answer(self) -> Iterator[int]:
+        self.c.llama_memory_clear(self.c.llama_get_memory(self.context), True)
+        chosen = self._read(self.prompts, 0)
+        for written in range(self.new):
+            yield from chosen
+            if written + 1 < self.new:
+                chosen = self._read([[token] for token in chosen], len(self.prompt) + written)
+
+    def _read(self, rows: list[list[int]], start: int) -> list[int]:
+        """Read on in each sequence; return the likeliest tokens after them."""
+        batch, place, lasts = self.batch, 0, []
+        for sequence, row in enumerate(rows):
+            for i, token in enumerate(row):
+                batch.token[place], batch.pos[place], batch.n_seq_id[place] = token, start + i, 1
+                batch.seq_id[place][0], batch.logits[place] = sequence, i == len(row) - 1
+                place += 1
+            lasts.append(place - 1)
+        batch.n_tokens = place
+        if self.c.llama_decode(self.context, batch):
+            raise RuntimeError("llama.cpp could not read a batch")
+        logits = (self.c.llama_get_logits_ith(self.context, last) for last in lasts)
+        return [int(np.ctypeslib.as_array(row, (self.vocab,)).argmax()) for row in logits]
+
+
+class FreshStart:
+    """A new Python process that loads a model and writes one token, again and again."""
+
+    def __init__(self, *, program: str, arguments: list[str]) -> None:
+        self.command = [sys.executable, "-c", program, *arguments]
+        self.variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # bytecode is kept, as it is where people work
+
+    def step(self) -> None:
+        """Start it and wait for its end."""
+        subprocess.run(self.command, env=self.variables, check=True, stdout=subprocess.DEVNULL)
+
+    def facts(self) -> dict[str, Any]:
+        """Return nothing: the times say it all."""
+        return {}
 
 
 class Bandwidth:

@@ -105,6 +105,10 @@ class Engine:
         """Return in how many parts at a time a batch of this many sequences is computed fastest."""
         return 1
 
+    def each(self, tasks: Iterable[Callable[[], Any]]) -> list[Any]:
+        """Run tasks that do not need each other, perhaps at the same time; return their results in order."""
+        return [task() for task in tasks]
+
     @functools.cached_property
     def table(self) -> Kernels:
         """The kernels by the names of what they replace."""

@@ -37,7 +37,7 @@ _written: dict[int, tuple[Any, dict[Any, Any]]] = {}  # modules, classes and tab
 _codes: dict[FunctionType, CodeType] = {}  # the code of each function at import
 _guards: dict["SourceGuard", None] = {}  # those in use
 _reported: set[str] = set()
-_version: tuple[int, Any] = 0, None
+_version: tuple[int, Any, Any] = 0, None, None
 checked: ContextVar[frozenset["SourceGuard"]] = ContextVar("checked", default=frozenset())
 
 
@@ -174,11 +174,13 @@ def _union(count: int) -> tuple[frozenset[SourceGuard], SourceGuard]:
 def version() -> tuple[int, int]:
     """Return what changes whenever a source or a registered part does, for programs that keep what they traced."""
     global _version
-    number, before = _version
-    now = _everything(len(_written)).now()
-    if not _are_same(now, before):
+    number, guard, before = _version
+    every = _everything(len(_written))
+    now = every.now()
+    # What is watched grows while programs are traced, which is no change of what was watched before.
+    if guard is not None and not _are_same(now if every is guard else guard.now(), before):
         number += 1
-        _version = number, now
+    _version = number, every, now
     return number, registry.version()
 
 

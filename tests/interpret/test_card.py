@@ -311,7 +311,7 @@ def test_the_last_entries_are_counted_from_the_end_as_everywhere(made):
 def test_the_page_about_looking_inside_shows_real_cards():
     page = (Path(__file__).parents[2] / "docs" / "guides" / "looking_inside.md").read_text(encoding="utf-8")
     block, *_ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    (shown,) = re.findall(r"```\n(>>> .*?)```", page, flags=re.DOTALL)
+    (shown,) = re.findall(r"```pycon\n(>>> .*?)```", page, flags=re.DOTALL)
     scope = {"print": lambda *_: None}
     exec(compile(block, "looking_inside.md", "exec"), scope)
     del scope["print"]

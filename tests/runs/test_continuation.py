@@ -37,6 +37,7 @@ CHANGES = {
     "engine was cpu and is numpy": lambda content: content["record"].update(engine="cpu"),
     "platform was VAX and is ": lambda content: content["record"].update(platform="VAX"),
     "processor was 8086 and is ": lambda content: content["record"].update(processor="8086"),
+    "BLAS was mkl 1.2 and is ": lambda content: content["record"].update(products="mkl 1.2"),
     "lr was 0.00": lambda content: content["recipe"].update(lr=0.5),
     "shards was 1 and is 3": lambda content: content["recipe"].update(shards=3),
 }

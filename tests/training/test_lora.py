@@ -5,12 +5,15 @@ import re
 import numpy as np
 import pytest
 
+from glassformer import ops
+from glassformer.dispatch import use_engine
 from glassformer.errors import ConfigError
-from glassformer.layers import Linear
+from glassformer.layers import Block, Linear, register_block
 from glassformer.models import Batch, build
 from glassformer.proofs import lora_cases, prove, prove_case
-from glassformer.training import Adapted, LoRA
+from glassformer.training import EVERYTHING, Adapted, LoRA
 from glassformer.training.loop import training_steps
+from glassformer.training.lora import trainable
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
 from glassformer.training.trainer import Trainer
@@ -230,3 +233,92 @@ def test_targets_must_be_matrices_that_exist(settings, message):
 def test_settings_come_back_from_json():
     lora = LoRA(rank=3, alpha=2.5, targets=("*.w", "*.table"))
     assert LoRA.from_dict(lora.to_dict()) == lora
+
+
+# --- what is not trained ---------------------------------------------------------------------------------------------
+
+
+TARGETS = [
+    {"lora": LoRA(rank=2)},
+    {"lora": LoRA(rank=2, targets=("*.w",))},
+    {"lora": LoRA(rank=2, targets=("embedding.tokens.table", "blocks.1.*.w"))},
+    {"lora": LoRA(rank=2), "parts": ("head",)},
+    {"lora": None, "parts": ("final_norm",)},
+]
+
+
+def both_ways(model, params, parametrization, trained, xp, freeze=()):
+    """Return the gradients of what is trained, without and with marks on what is not; what was made with marks."""
+    params, trained = (tree_map(xp.asarray, tree) for tree in (params, trained))
+    parametrization = parametrization.over(None if parametrization.base is None else params)
+    effective = parametrization.effective(trained)
+    found = []
+    for given in (effective, parametrization.marked(model, effective, trained, freeze)):
+        _, grads = model.loss_and_grads(given, Batch(*(xp.asarray(x) for x in (TOKENS, np.roll(TOKENS, -1, axis=1)))))
+        found.append(flatten(trainable(parametrization.pull_back(trained, grads), freeze)))
+    return *found, flatten(grads)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "cpu", "jax"])
+@pytest.mark.parametrize("settings", TARGETS)
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_the_same_when_those_of_frozen_weights_are_not_made(name, settings, engine, jax):
+    model, params = model_and_params(name, np.float64)
+    adapted = Adapted(params, **settings)
+    trained = tree_map(lambda x: x + 0.1, adapted.first(1))
+    with use_engine(engine):
+        whole, marked, made = both_ways(model, params, adapted, trained, jax.numpy if engine == "jax" else np)
+    assert list(marked) == list(whole) == list(flatten(trained))
+    for key, grad in whole.items():
+        np.testing.assert_allclose(marked[key], grad, rtol=1e-10, atol=1e-13)
+    wanted = {key.removesuffix(".a").removesuffix(".b") for key in whole}
+    assert not [key for key in made if key.endswith((".w", ".table")) and key not in wanted]
+
+
+@pytest.mark.parametrize("preset", ["gpt2", "bert-base", "t5-small", "t5-v1.1-small"])
+@pytest.mark.parametrize("freeze", [("embedding",), ("*.w",), ("*blocks.0", "*table")])
+def test_freezing_makes_no_gradients_of_matrices_and_changes_no_other(preset, freeze):
+    settings = {"vocab": 9, "width": 16, "heads": 4, "layers": 2, "context": 8, "dropout": 0.0, "feed_forward": 24}
+    model = build(preset, **settings, **({} if preset[0] in "bg" else {"head_width": 4}))
+    params = model.init(3, np.float64)
+    batch = Batch(TOKENS, np.roll(TOKENS, -1, axis=1), source=TOKENS if preset[0] == "t" else None)
+    marked = EVERYTHING.marked(model, params, params, freeze)
+    whole, grads = (flatten(model.loss_and_grads(own, batch)[1]) for own in (params, marked))
+    kept = flatten(trainable(whole, freeze))
+    assert {key for key in grads if key.endswith((".w", ".tokens.table"))} <= kept.keys()
+    for key, grad in kept.items():
+        np.testing.assert_allclose(grads[key], grad, rtol=1e-10, atol=1e-13)
+
+
+def test_a_backward_pass_of_ones_own_is_given_all_and_counts(monkeypatch):
+    model, params = model_and_params("GPT-2", np.float64)
+    lora = LoRA(rank=2)
+    adapted, adapters = Adapted(params, lora), scattered(lora, params, np.float64)
+    right, _, _ = both_ways(model, params, adapted, adapters, np)
+    written = ops.linear_backward
+
+    def doubled(dy, saved):
+        dx, dw, db = written(dy, saved)
+        return dx, 2 * dw, db
+
+    monkeypatch.setattr(ops, "linear_backward", doubled)
+    _, twice, made = both_ways(model, params, adapted, adapters, np)
+    assert made.keys() == flatten(params).keys()
+    for key, grad in right.items():
+        np.testing.assert_allclose(twice[key], 2 * grad, rtol=1e-10)
+
+
+def test_a_block_of_ones_own_is_given_all_gradients():
+    class Halved(Block):
+        def backward(self, params, saved, dy):
+            read, grads = super().backward(params, saved, dy)
+            grads["feed_forward"]["up"]["w"] = grads["feed_forward"]["up"]["w"] / 2
+            return read, grads
+
+    register_block("halved", Halved)
+    model = build("gpt2", **SETTINGS, block="halved")
+    params = model.init(3, np.float64)
+    lora = LoRA(rank=2, targets=("*.up.w",))
+    adapters = scattered(lora, params, np.float64)
+    whole, marked, _ = both_ways(model, params, Adapted(params, lora), adapters, np)
+    assert_same_bits(marked, whole)

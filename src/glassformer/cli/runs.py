@@ -61,6 +61,7 @@ def _print_record(record: dict[str, Any]) -> None:
     lines = {
         "started": record["started"],
         "engine": f"{record['engine']}, {record['cores']} cores, {record['platform']}{processor}",
+        **({"BLAS": record["products"]} if "products" in record else {}),
         "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         "data": "drawn from the seed" if data is None else f"{data['source']} ({data['bytes']:,} bytes)",
         **({} if data is None else {"SHA-256": data["sha256"]}),

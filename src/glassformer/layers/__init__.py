@@ -23,7 +23,7 @@ from .cache import BlockCache, Cache, KeyValues
 from .embedding import Embedding, InputEmbedding
 from .feed_forward import FeedForward
 from .head import HeadGrads, TokenHead
-from .layer import InputGrads, Layer, Spec
+from .layer import Frozen, InputGrads, Layer, Spec
 from .linear import Linear
 from .norm import LayerNorm, NoNorm, Norm, RMSNorm, register_norm
 from .parallel import Parallel
@@ -33,9 +33,9 @@ from .stack import Stack
 
 __all__ = [
     "AlibiPositions", "Attention", "AttentionOnly", "AttentionRecord", "Block", "BlockCache", "Cache", "Direct",
-    "Embedding", "FeedForward", "FeedForwardOnly", "HeadGrads", "InputEmbedding", "InputGrads", "KeyValues", "Layer",
-    "LayerNorm", "Linear", "NoNorm", "NoResidual", "Norm", "Parallel", "Positions", "RMSNorm", "RelativePositions",
-    "Residual", "RotaryPositions", "Spec", "Stack", "TokenHead", "register_block", "register_norm",
+    "Embedding", "FeedForward", "FeedForwardOnly", "Frozen", "HeadGrads", "InputEmbedding", "InputGrads", "KeyValues",
+    "Layer", "LayerNorm", "Linear", "NoNorm", "NoResidual", "Norm", "Parallel", "Positions", "RMSNorm",
+    "RelativePositions", "Residual", "RotaryPositions", "Spec", "Stack", "TokenHead", "register_block", "register_norm",
     "register_positions",
 ]  # fmt: skip
 __dir__ = __all__.copy

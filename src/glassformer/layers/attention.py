@@ -142,7 +142,7 @@ class Attention(Layer):
             k, _ = ops.rotary(k, *rotation, pairing=self.pairing)
         settings: dict[str, Any] = {"pattern": self.pattern, "key": key, "rate": self.dropout, "scale": self.scale}
         if cache is not None:
-            mixed, attend = self._attend_from(cache, q, k, v, bias, mask)
+            mixed, attend = self.attend_from(cache, q, k, v, bias, mask)
         elif self.tile is None:
             mixed, attend = ops.attention(q, k, v, bias, mask=_with_head_axis(mask, q, k), **settings)
             # Without a bias in the record, backward makes no gradient for it. Tiles compute scores from it again.
@@ -206,7 +206,8 @@ class Attention(Layer):
         dy = ops.split_heads_backward(dy, None, heads=dy.shape[-3])
         return self.parts[name].backward(params[name], saved, dy)
 
-    def _attend_from(
+    @dispatched
+    def attend_from(
         self, cache: Any, q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None
     ) -> tuple[Array, Tree]:
         """Attend to all that a cache holds, once the new keys and values have joined it."""

@@ -18,7 +18,7 @@ from ..arrays import Array, Tree, check_ids, check_length, half_type, namespace,
 from ..dispatch import dispatched
 from ..errors import ShapeError
 from ..ops.embedding import EmbeddingSaved
-from .layer import Layer, Spec
+from .layer import Frozen, Layer, Spec
 from .norm import Norm
 
 
@@ -47,6 +47,8 @@ class Embedding(Layer):
 
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[None, Tree]:
         """Return the gradient of the table for dy (..., D); ids have none, so there is no dx to hand on."""
+        if isinstance(params, Frozen):
+            return None, {"table": None}
         # y = scale · table[ids]
         saved = EmbeddingSaved(params["table"], saved.ids)
         return None, {"table": ops.embedding_backward(dy, saved, scale=self.scale)}

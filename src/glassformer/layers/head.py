@@ -22,7 +22,7 @@ from .. import ops
 from ..arrays import Array, Tree
 from ..ops.linear import LinearSaved
 from .layer import Layer, Spec
-from .linear import Linear
+from .linear import Linear, linear_backward
 from .norm import Norm
 
 
@@ -30,7 +30,7 @@ class HeadGrads(NamedTuple):
     """Gradients of what the head read: its input, and the embedding it is tied to."""
 
     x: Array  # (..., D)
-    table: Array | None  # (V, D); None for a head with a matrix of its own
+    table: Array | None  # (V, D); None for a frozen one, and for a head with a matrix of its own
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class TokenHead(Layer):
         """Return the gradients of h and of a tied table, and of the head's own parameters, for dy (..., V)."""
         # logits = h w + b,  w = Eᵀ if tied
         logits_saved = LinearSaved(saved["logits"].x, self._matrix(params, table), params.get("b"))
-        dx, dw, db = ops.linear_backward(dy, logits_saved)
+        dx, dw, db = linear_backward(params, logits_saved, dy)
         grads: dict[str, Tree] = {} if self.tied else {"w": dw}
         if self.bias:
             grads["b"] = db
@@ -99,7 +99,7 @@ class TokenHead(Layer):
             dx, inner["linear"] = self.inner.backward(params["transform"]["linear"], saved["linear"], dx)
             grads["transform"] = inner
         # w = Eᵀ, so dE = dwᵀ
-        return HeadGrads(dx, dw.T if self.tied else None), grads
+        return HeadGrads(dx, dw.T if self.tied and dw is not None else None), grads
 
     def _matrix(self, params: Tree, table: Array | None) -> Array:
         """Return the matrix (D, V) whose columns are the tokens' vectors: the head's own, or the table turned over."""

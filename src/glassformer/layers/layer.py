@@ -57,6 +57,18 @@ class Layer:
         return tree_map(lambda spec: spec.draw(rng, dtype), self.specs())
 
 
+class Frozen(dict):
+    """Parameters of a layer whose matrix "w", or "table", is not trained, and so needs no gradient.
+
+    It is read like any dict. `Linear`, `Embedding` and `TokenHead` compute less for it in their backward passes. Other
+    layers compute a gradient that is left alone.
+    """
+
+    def gradient(self, x: Array, dy: Array) -> Tree:
+        """Return what takes the place of  dw = xᵀ dy: nothing, for a matrix that is not trained in any way."""
+        return None
+
+
 class InputGrads(NamedTuple):
     """Gradients of everything a layer read: its input, the memory it looked at, the bias on its scores."""
 
@@ -66,11 +78,11 @@ class InputGrads(NamedTuple):
 
     def after(self, later: InputGrads) -> InputGrads:
         """Return this layer's gradient of x, and the sums for what a later layer read as well: memory and bias."""
-        return InputGrads(self.x, _sum(later.memory, self.memory), _sum(later.bias, self.bias))
+        return InputGrads(self.x, sum_of(later.memory, self.memory), sum_of(later.bias, self.bias))
 
 
-def _sum(a: Array | None, b: Array | None) -> Array | None:
-    """Add two gradients of which one may not be there."""
+def sum_of(a: Array | None, b: Array | None) -> Array | None:
+    """Add two gradients, each of which may not be there."""
     if a is None or b is None:
         return b if a is None else a
     return a + b

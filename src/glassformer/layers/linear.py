@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .. import ops
 from ..arrays import Array, Tree
 from ..ops.linear import LinearSaved
-from .layer import Layer, Spec
+from .layer import Frozen, Layer, Spec
 
 
 @dataclass(frozen=True)
@@ -37,5 +37,13 @@ class Linear(Layer):
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[Array, Tree]:
         """Return dx (..., I) for dy (..., O), and the gradients of w and b, in their shapes."""
         # y = x w + b
-        dx, dw, db = ops.linear_backward(dy, LinearSaved(saved.x, params["w"], params.get("b")))
+        dx, dw, db = linear_backward(params, LinearSaved(saved.x, params["w"], params.get("b")), dy)
         return dx, {"w": dw, "b": db} if self.bias else {"w": dw}
+
+
+def linear_backward(params: Tree, saved: LinearSaved, dy: Array) -> tuple[Array, Tree, Array | None]:
+    """Return dx, dw and db of an affine map; of a frozen matrix, what its parameters want in the place of dw."""
+    if not isinstance(params, Frozen):
+        return ops.linear_backward(dy, saved)
+    dx, _, db = ops.linear_backward(dy, saved, frozen=True)
+    return dx, params.gradient(saved.x, dy), db

@@ -17,6 +17,8 @@ MEMORY = ("weights", "gradients", "optimizer", "activations", "training", "kv_ca
 """What takes memory, as `Costs` calls it."""
 MOST_ROWS, MOST_BYTES = 64, 1 << 30
 """Limits of a batch that is read without training: sequences, and bytes of the activation record."""
+LEAST_TOKENS, MOST_PADDING = 512, 1 / 16
+"""Of a batch of about the same length: so much work before one ends because the next sequence is shorter by this."""
 Printed = tuple[str, Sequence[str], Sequence[tuple[str, ...]]]
 """The title, the columns and the rows of a table; a column of numbers begins with ">"."""
 
@@ -237,9 +239,11 @@ def length_batches(lengths: Sequence[int], config: TransformerConfig) -> Iterato
     order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
     batches, start = [], 0
     while start < len(order):
-        rows = rows_at_once(config, max(1, min(lengths[order[start]], config.context)))
-        batches.append(order[start : start + rows])
-        start += rows
+        longest = max(1, min(lengths[order[start]], config.context))
+        rows, enough = order[start : start + rows_at_once(config, longest)], -(-LEAST_TOKENS // longest)
+        alike = sum(lengths[row] >= (1 - MOST_PADDING) * longest for row in rows)
+        batches.append(rows[: max(alike, enough)])
+        start += len(batches[-1])
     random.Random(0).shuffle(batches)
     yield from batches
 

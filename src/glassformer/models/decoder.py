@@ -15,6 +15,7 @@ from ..arrays import Array, Tree, check_mask
 from ..config import DecoderConfig
 from ..execution import PLAIN, Execution
 from ..layers import Cache, Stack
+from ..layers.layer import sum_of
 from .building import build_stack
 from .model import Batch, WritingModel, as_key, explain_missing_params, key_mask, same_order
 
@@ -70,8 +71,8 @@ class Decoder(WritingModel):
         read, head = self.head.backward(params.get("head", {}), saved["head"], dlogits, table)
         below, stack = self.stack.backward(params, saved, read.x)
         _, embedding = self.embedding.backward(params["embedding"], saved["embedding"], below.x)
-        if read.table is not None:  # a tied table is used twice: its two gradients add up
-            embedding["tokens"]["table"] = embedding["tokens"]["table"] + read.table
+        tokens = embedding["tokens"]  # a tied table is used twice: its two gradients add up
+        tokens["table"] = sum_of(tokens["table"], read.table)
         return same_order(params, {"embedding": embedding, **stack, "head": head})
 
     def new_cache(self) -> Cache:

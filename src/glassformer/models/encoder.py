@@ -17,6 +17,7 @@ from ..config import EncoderConfig
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution
 from ..layers import Linear, RMSNorm, Spec, Stack, TokenHead
+from ..layers.layer import sum_of
 from ..ops.arrange import PrependSaved
 from .building import build_head, build_stack
 from .model import Batch, Model, as_key, explain_missing_params, key_mask, same_order
@@ -106,8 +107,8 @@ class Encoder(Model):
         if self.config.pooling == "cls":
             grads["cls"], dx = ops.prepend_backward(dx, PrependSaved(params["cls"]))
         _, embedding = self.embedding.backward(params["embedding"], saved["embedding"], dx)
-        if dtable is not None:  # a tied table is used twice: its two gradients add up
-            embedding["tokens"]["table"] = embedding["tokens"]["table"] + dtable
+        tokens = embedding["tokens"]  # a tied table is used twice: its two gradients add up
+        tokens["table"] = sum_of(tokens["table"], dtable)
         return same_order(params, {"embedding": embedding, **stack, **grads})
 
     def classify(self, params: Tree, x: Array, mask: Array | None) -> tuple[Array, dict[str, Tree]]:

@@ -15,6 +15,7 @@ from ..config import EncoderDecoderConfig
 from ..errors import ConfigError
 from ..execution import PLAIN, Execution
 from ..layers import Cache, InputEmbedding, Stack
+from ..layers.layer import sum_of
 from .building import build_embedding, build_stack
 from .model import Batch, WritingModel, as_key, explain_missing_params, key_mask, same_order
 
@@ -110,10 +111,9 @@ class EncoderDecoder(WritingModel):
         _, source = self.source_embedding.backward(self._source_params(params), saved["source_embedding"], above.x)
         # One table may serve the target, the head and the source: as many gradients, added up.
         tokens = grads["embedding"]["tokens"]
-        if read.table is not None:
-            tokens["table"] = tokens["table"] + read.table
+        tokens["table"] = sum_of(tokens["table"], read.table)
         if self.config.shared_embedding:
-            tokens["table"] = tokens["table"] + source.pop("tokens")["table"]
+            tokens["table"] = sum_of(tokens["table"], source.pop("tokens")["table"])
         grads["source_embedding"] = source
         return same_order(params, grads)
 

@@ -33,19 +33,19 @@ def linear(x: Array, w: Array, b: Array | None = None) -> tuple[Array, LinearSav
 
 
 @dispatched
-def linear_backward(dy: Array, saved: LinearSaved) -> tuple[Array, Array, Array | None]:
+def linear_backward(dy: Array, saved: LinearSaved, *, frozen: bool = False) -> tuple[Array, Array, Array | None]:
     """Gradient of `linear`, every leading axis being one more example.
 
         dx = dy wᵀ      dw = xᵀ dy      db = Σ dy
 
     x_i reaches y_o through w_io alone, so what comes back to x_i is Σ_o dy_o w_io; and w_io has met x_i and dy_o once
-    in every example, so its gradient is the sum of their products.
+    in every example, so its gradient is the sum of their products. A `frozen` w is not trained: dw is None.
     """
     check_learnable(saved.w)
     rows = flat(dy)
     # y = x w + b
     db = None if saved.b is None else rows.sum(axis=0)
-    dw = flat(saved.x).T @ rows  # (I, N) (N, O)
+    dw = None if frozen else flat(saved.x).T @ rows  # (I, N) (N, O)
     dx = dy @ saved.w.T  # (..., O) (O, I)
     return dx, dw, db
 

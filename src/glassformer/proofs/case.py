@@ -152,6 +152,7 @@ class ModelCase(Case):
         """Return the hand-derived gradient of `function`."""
         point = self.params if point is None else point
         params = self.parametrization.effective(point)
+        params = self.parametrization.marked(self.model, params, point)
         if self.has_loss:
             _, grads = self.model.loss_and_grads(params, self.batch, **self.settings)
         else:

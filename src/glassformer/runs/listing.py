@@ -234,6 +234,7 @@ def settings_of(run: TrainingRun) -> dict[str, Any]:
         "engine": record.engine,
         "cores": record.cores,
         "platform": record.platform,
+        "BLAS": record.products,
         **record.versions,
     }
 

@@ -26,6 +26,7 @@ from ..data.examples import Dataset
 from ..data.pair_files import PAIR_SUFFIXES
 from ..data.tables import table_files
 from ..engines.cpu.cores import at_most, cores
+from ..engines.cpu.mkl import mkl
 from ..files import sha256_of
 from ..text import tokenizer_from_dict
 from ..trained_model import TrainedModel
@@ -60,6 +61,7 @@ class Provenance:
     started    the time, in UTC
     versions   of Python and the libraries that compute
     cores      that compiled kernels share their work among, and `blas` the threads of large matrix products
+    products   the library that multiplies matrices on a CPU, with its version
     platform   system and family of processors, and `processor` which of them
     preset     the preset that its model was taken from, if one was
     data       the data, where it is not drawn from the seed
@@ -73,6 +75,7 @@ class Provenance:
     versions: dict[str, str]
     cores: int
     blas: int | None
+    products: str | None
     platform: str
     processor: str | None
     examples: int
@@ -84,22 +87,19 @@ class Provenance:
     @classmethod
     def now(cls, engine: str, train: Dataset, recipe: Recipe, preset: str | None = None) -> Self:
         """Describe this moment, process and machine, and what training reads."""
-        digest, processor = hashlib.sha256(), _blas().get("architecture")  # as its libraries call it, if they do
+        digest = hashlib.sha256()
         for array in train.batch(0, recipe.batch, recipe.seed):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).tobytes())
-        if engine == "jax":
-            import jax
-
-            processor = str(jax.devices()[0].device_kind)
         return cls(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             engine=engine,
             versions=versions(engine),
             cores=cores(),
             blas=_blas().get("num_threads"),
-            platform=f"{platform.system()} {platform.machine()}",
-            processor=processor,
+            products=products(engine),
+            platform=system(),
+            processor=processor(engine),
             examples=len(train),
             first=digest.hexdigest(),
             preset=preset,
@@ -114,13 +114,37 @@ class Provenance:
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Build what `to_dict` described."""
         data = DataProvenance(**content["data"]) if "data" in content else None
-        blanks = {"blas": None, "processor": None}
+        blanks = {"blas": None, "products": None, "processor": None}
         return cls(**{**blanks, **content, "data": data, "changes": tuple(content.get("changes", ()))})
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything that is known, ready for JSON."""
         known = {**asdict(self), "changes": list(self.changes) or None}
         return {name: value for name, value in known.items() if value is not None}
+
+
+def system() -> str:
+    """Return the system and the family of processors that this process runs on."""
+    return f"{platform.system()} {platform.machine()}"
+
+
+def processor(engine: str) -> str | None:
+    """Return which processor computes: the device of JAX, or the core as NumPy's BLAS calls it, if it does."""
+    if engine != "jax":
+        return _blas().get("architecture")
+    import jax
+
+    return str(jax.devices()[0].device_kind)
+
+
+def products(engine: str) -> str | None:
+    """Return which library multiplies matrices, with its version; None for JAX, which brings its own."""
+    if engine == "jax":
+        return None
+    if engine == "cpu" and (intel := mkl()) is not None:
+        return f"mkl {intel.version}"
+    found = _blas()
+    return f"{found['internal_api']} {found.get('version')}" if found else None
 
 
 def versions(engine: str) -> dict[str, str]:

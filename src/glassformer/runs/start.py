@@ -268,6 +268,7 @@ def compare(run: TrainingRun, task: Task) -> tuple[Provenance, Changes]:
         "engine": (before.engine, now.engine),
         "platform": (before.platform, now.platform),
         "processor": (before.processor, now.processor),
+        "BLAS": (before.products, now.products),
     }
     for package, version in before.versions.items():
         pairs[package] = _relevant(package, version), _relevant(package, now.versions.get(package))

@@ -66,9 +66,10 @@ class PublishedTokenizer(Comparable):
         self.specials: dict[str, int] = {token.content: i for i, token in sorted(added.items()) if token.special}
         self.roles = {role: name for role, name in (roles or {}).items() if self._inner.token_to_id(name) is not None}
         self.chat_template = chat_template
-        if not self._inner.get_vocab():
+        ids = self._inner.get_vocab()
+        if not ids:
             raise ConfigError("the tokenizer has an empty vocabulary", hint="restore the file")
-        self.size = max(self._inner.get_vocab().values()) + 1
+        self.size = max(ids.values()) + 1
         self._holds_all = rewrites_earlier_text(self._steps)
         self._holds_bytes = any(step["type"] == "ByteFallback" for step in self._steps)
         self._byte_level = any(step["type"] == "ByteLevel" for step in self._steps)

@@ -7,6 +7,10 @@ its gradient for w′ is carried on to a and b.
 
     da = s · dw′ bᵀ       db = s · aᵀ dw′
 
+In a map y = x w′ the gradient is  dw′ = xᵀ dy,  as large as w. It is not made where a and b alone are trained:
+
+    da = s · xᵀ (dy bᵀ)       db = s · (x a)ᵀ dy
+
 b starts at zero, and the model with it as it was. Where the blocks are stacked, all three have the layers in front.
 """
 
@@ -20,11 +24,15 @@ from typing import Any, Self
 
 import numpy as np
 
+from .. import ops
 from ..arrays import Array, Tree, cast
 from ..errors import ConfigError, did_you_mean
-from ..layers import Spec
+from ..layers import Embedding, Frozen, Linear, Spec
 from ..models import Model
+from ..models.building import BLOCKS
+from ..ops.linear import flat
 from ..setting import check_range, check_types, from_settings
+from ..sources import SourceGuard
 from ..tree import flatten, named_leaves, rebuilt, tree_map, unflatten
 from .optimizer import single
 
@@ -105,8 +113,11 @@ class LoRA:
 
     def backward(self, adapters: Tree, grads: Tree) -> Tree:
         """Return the gradients of the adapters for those of the merged parameters."""
-        grads, found = flatten(grads), {}
+        grads, found = flatten(grads), dict[str, Array]()
         for name, (a, b) in pairs_of(adapters).items():
+            if f"{name}.a" in grads:  # made in the place of dw
+                found |= {part: grads[part] for part in (f"{name}.a", f"{name}.b")}
+                continue
             dw = grads[name]
             found[f"{name}.a"] = cast(self.scale * (dw @ b.swapaxes(-1, -2)), a.dtype)
             found[f"{name}.b"] = cast(self.scale * (a.swapaxes(-1, -2) @ dw), b.dtype)
@@ -141,9 +152,10 @@ class Parametrization:
     """
 
     base: Tree
+    lora: LoRA | None
 
     def __init__(self) -> None:
-        self.base = None
+        self.base = self.lora = None
 
     def over(self, base: Tree) -> Self:
         """Return the same over other arrays."""
@@ -152,6 +164,21 @@ class Parametrization:
     def effective(self, trained: Tree) -> Tree:
         """Return the parameters of the model."""
         return trained
+
+    def marked(self, model: Model, params: Tree, trained: Tree, freeze: tuple[str, ...] = ()) -> Tree:
+        """Return effective parameters for a backward pass that makes no gradient of a matrix that is not trained.
+
+        Nothing is marked where someone's own block, or another backward pass of a layer, might need all gradients.
+        """
+        if self.base is None and not freeze:
+            return params
+        if model.config.block not in BLOCKS or not _BACKWARD.is_current():
+            return params
+        marked = _marked(params, flatten(trainable(trained, freeze)), self.lora)
+        tokens, head = (marked.get(part, {}) for part in ("embedding", "head"))
+        if isinstance(tokens.get("tokens"), Frozen) and "head" in marked and "w" not in head:
+            marked["head"] = Frozen(head)  # which multiplies by the table of the embedding
+        return marked
 
     def pull_back(self, trained: Tree, grads: Tree) -> Tree:
         """Return the gradients of what is trained for those of the parameters."""
@@ -196,6 +223,38 @@ class Adapted(Parametrization):
         whole = {name: self.base[name] for name in self.parts}
         rest = {name: part for name, part in self.base.items() if name not in whole}
         return {**({} if self.lora is None else self.lora.init(rest, seed)), **whole}
+
+
+class AdaptedWeights(Frozen):
+    """Parameters of a map whose matrix is  w′ = w + s · a b,  of which a and b alone are trained."""
+
+    def __init__(self, params: Tree, a: Array, b: Array, scale: float) -> None:
+        super().__init__(params)
+        self.a, self.b, self.scale = a, b, scale
+
+    def gradient(self, x: Array, dy: Array) -> Tree:
+        """Return da and db, by products that are as narrow as they."""
+        x, dy = flat(x), flat(dy)
+        # dw′ = xᵀ dy,  da = s · dw′ bᵀ,  db = s · aᵀ dw′
+        da, db = x.T @ (dy @ self.b.T), (x @ self.a).T @ dy
+        return {"a": cast(self.scale * da, self.a.dtype), "b": cast(self.scale * db, self.b.dtype)}
+
+
+_BACKWARD = SourceGuard("frozen weights", (Linear.backward, Embedding.backward, ops.linear_backward))
+
+
+def _marked(part: Tree, trained: Mapping[str, Array], lora: LoRA | None, path: str = "") -> Tree:
+    if isinstance(part, list):
+        return [_marked(own, trained, lora, f"{path}{number}.") for number, own in enumerate(part)]
+    if not isinstance(part, dict):
+        return part
+    parts = {name: _marked(own, trained, lora, f"{path}{name}.") for name, own in part.items()}
+    for name in (f"{path}{matrix}" for matrix in ("w", "table") if matrix in part):
+        if lora is None or f"{name}.a" not in trained:
+            return parts if name in trained else Frozen(parts)
+        if name.endswith("w"):
+            return AdaptedWeights(parts, trained[f"{name}.a"], trained[f"{name}.b"], lora.scale)
+    return parts
 
 
 def trainable(tree: Tree, freeze: tuple[str, ...]) -> Tree:

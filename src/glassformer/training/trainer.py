@@ -90,11 +90,13 @@ class Trainer:
         """Return the loss of a batch, its gradients by dotted name, clipped, and their norm before that."""
         recipe = self.recipe
         key = ops.fold_key(ops.new_key(recipe.seed), state.step) if drops(self.model) else None
-        params = self.parametrization.effective(state.params)
+        parametrization, freeze = self.parametrization, recipe.freeze
+        params = parametrization.effective(state.params)
+        params = parametrization.marked(self.model, params, state.params, freeze)
 
         def part(rows: Batch, key: Array | None) -> tuple[Array, Tree]:
             loss, grads = self.loss_and_grads(params, rows, key)
-            return loss, trainable(self.parametrization.pull_back(state.params, grads), recipe.freeze)
+            return loss, trainable(parametrization.pull_back(state.params, grads), freeze)
 
         if recipe.accumulate == 1:
             loss, grads = part(batch, key)

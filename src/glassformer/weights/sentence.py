@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,14 @@ import numpy as np
 from .. import ops
 from ..arrays import Array
 from ..config import EncoderConfig, TransformerConfig
+from ..dispatch import current
 from ..errors import ConfigError, LengthError, WeightsError
 from ..files import explained
 from ..models import Batch, build
 from ..models.accounting import length_batches
 from ..reporting import report
 from ..setting import texts_of
+from ..sources import check_once
 from ..text import PublishedTokenizer
 from ..trained_model import Pooling, TrainedModel
 from ..tree import tree_map
@@ -27,6 +31,7 @@ NEW = ("pooled_norm", "classifier")
 _MODES = {"mean": "mean", "cls": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 
 
+@check_once
 def embed(loaded: TrainedModel, texts: str | Sequence[str]) -> Array:
     """Return one vector for each text, (N, D), or (D,) for one: its tokens' vectors, pooled as the model was trained.
 
@@ -44,11 +49,16 @@ def embed(loaded: TrainedModel, texts: str | Sequence[str]) -> Array:
             fact = f"the text {text[:40]!r} has {len(row):,} tokens but this model reads 1 to {loaded.config.context:,}"
             raise LengthError(fact, hint="split it into parts")
     vectors: Any = np.zeros((len(ids), loaded.config.width), dtype=loaded.params["embedding"]["tokens"]["table"].dtype)
-    done = 0
-    for rows in length_batches([len(row) for row in ids], loaded.config):
-        vectors[rows] = _pooled(loaded, [ids[i] for i in rows])
-        done += len(rows)
-        report(done, len(ids), "texts")
+    done, turn = [0], Lock()
+
+    def read(rows: list[int]) -> None:
+        found = _pooled(loaded, [ids[i] for i in rows])
+        with turn:
+            vectors[rows] = found
+            done[0] += len(rows)
+            report(done[0], len(ids), "texts")
+
+    current().each(partial(read, rows) for rows in length_batches([len(row) for row in ids], loaded.config))
     return vectors
 
 
@@ -129,9 +139,10 @@ def _mode(path: Path) -> str:
 
 def _pooled(loaded: TrainedModel, rows: list[Array]) -> Array:
     lengths = np.array([len(row) for row in rows])
-    mask = ops.padding_mask(lengths, int(lengths.max()))
-    tokens: Any = np.zeros(mask.shape, dtype=np.int64)
-    tokens[mask] = np.concatenate(rows)
+    real = ops.padding_mask(lengths, int(lengths.max()))
+    tokens: Any = np.zeros(real.shape, dtype=np.int64)
+    tokens[real] = np.concatenate(rows)
+    mask = None if real.all() else real
     pooling = Pooling() if loaded.pooling is None else loaded.pooling
     if loaded.is_classifier and loaded.pooling is None:
         _, saved = loaded.model.predict(loaded.params, Batch(tokens, mask=mask))

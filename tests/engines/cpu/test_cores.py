@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import threading
+import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -129,3 +131,17 @@ with at_most(2):
 def test_a_fork_has_threads_of_its_own():
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "0"
+
+
+def test_more_tasks_than_cores_are_all_done_in_order_and_no_more_at_a_time_than_there_are_cores(two_cores):
+    running, most = [], []
+
+    def task(number):
+        running.append(number)
+        most.append(len(running))
+        time.sleep(0.001 * (number % 3))
+        running.remove(number)
+        return number
+
+    assert each([partial(task, number) for number in range(12)]) == list(range(12))
+    assert max(most) <= 2

@@ -1,5 +1,9 @@
 """Products with matrices in blocks, and with floats that are read once: those of the ops, to float32's rounding."""
 
+import os
+import platform
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -88,35 +92,36 @@ def test_blocks_are_turned_into_their_values(form, rows, columns):
     w = quantize(normal(np.random.default_rng(rows), rows, columns), form)
     found = np.empty((4 * len(w.blocks), BLOCK * w.blocks.shape[1]), np.float32)
     unpack(CODES[form], w.address, w.blocks.shape[1], found)
-    # d (q − 8) + (8 d + m) is d q + m but for rounding.
     np.testing.assert_allclose(found[:rows, :columns], w.dequantize(), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("least", [False, True])
-@pytest.mark.parametrize("own", [False, True])
-def test_processors_with_and_without_dot_products_get_the_same_sums(rng, monkeypatch, own, least):
-    import numba
+def test_other_processors_get_the_same_products(rng, tmp_path):
+    # Neither has instructions for products of bytes.
+    older = "haswell" if platform.machine().lower() in ("x86_64", "amd64") else "cortex-a72"
+    x, table = normal(rng, 2, 100), normal(rng, 14, 100)
+    np.savez(tmp_path / "given.npz", x=x, table=table)
+    program = """
+import numpy as np
+from glassformer.engines.cpu.linear import multiply_few
+from glassformer.quantized import FORMS, quantize
+given = np.load("given.npz")
+np.savez("found.npz", **{form: multiply_few(given["x"], quantize(given["table"], form).T) for form in FORMS})
+"""
+    variables = {**os.environ, "NUMBA_CPU_NAME": older}
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=variables, check=True)
+    found = np.load(tmp_path / "found.npz")
+    for form in FORMS:
+        expected = x @ quantize(table, form).dequantize().T
+        assert np.abs(found[form] - expected).max() <= LIMIT * np.abs(expected).max()
 
-    from glassformer.engines.cpu import vectorized_rows
 
-    if not own:
-        monkeypatch.setattr(vectorized_rows, "_has_dot_products", lambda: False)
-        monkeypatch.setattr(vectorized_rows, "_has_mixed_products", lambda: False)
-
-    @numba.njit
-    def product(w, x, y):
-        vectorized_rows.store(y, vectorized_rows.as_floats(_sums(w, x)))
-
-    @numba.extending.register_jitable(inline="always")
-    def _sums(w, x):
-        b = vectorized_rows.bytes_at
-        return vectorized_rows.dot(vectorized_rows.no_integers(), b(w), b(w + 16), b(w + 32), b(w + 48), b(x))
-
-    most = -127 if least else 128
-    fours, x = (rng.integers(-128, most, size, dtype=np.int8) for size in ((4, 4, 4), (4, 4)))  # (place, row, byte)
-    y = np.empty(4, np.float32)
-    product(*(int(array.ctypes.data) for array in (fours, x, y)))
-    np.testing.assert_array_equal(y, np.einsum("prb,pb->r", fours.astype(int), x.astype(int)))
+@pytest.mark.parametrize("form", FORMS)
+@given(sign=st.sampled_from([1, -1]), low=st.booleans())
+def test_the_largest_bytes_and_digits_do_not_overflow(form, sign, low):
+    x = np.full((1, 320), sign * (1 - 2.0**-24 if low else 1), np.float32)
+    w = quantize(np.where(np.arange(320) % 32 < 31, 1, -1)[None].repeat(8, 0).astype(np.float32), form)
+    assert_equals_op(x, w.T)
+    assert_equals_op(-x, w.T)
 
 
 # --- floats, read once -----------------------------------------------------------------------------------------------

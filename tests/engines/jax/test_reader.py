@@ -11,6 +11,7 @@ from glassformer import registry
 from glassformer.config import POSITION_NAMES
 from glassformer.dispatch import use_engine
 from glassformer.engines.jax import programs as compiled
+from glassformer.engines.jax import reader as reader_module
 from glassformer.engines.jax.reader import JaxReader
 from glassformer.errors import ConfigError, GlassformerError
 from glassformer.generation import Sampling, beam_search, generate_steps
@@ -101,7 +102,9 @@ def test_several_blocks_chunks_and_bursts_change_nothing():
     assert on_jax(model, params, prompts[1:2], **settings) == (expected[0][1:2], expected[1][1:2])
 
 
-def test_more_tokens_than_one_burst():
+@pytest.mark.parametrize("ahead", [False, True])
+def test_more_tokens_than_one_burst(monkeypatch, ahead):
+    monkeypatch.setattr(reader_module, "runs_ahead", lambda: ahead)
     new = 2 * compiled.BURST + 7
     model, params = model_of(layers=1, context=new + 1, positions="alibi")
     settings = {"max_new_tokens": new, "sampling": Sampling(temperature=1.1), "seed": 2}
@@ -110,7 +113,9 @@ def test_more_tokens_than_one_burst():
     assert (ids, finish) == written(model, params, [[3], [1, 2]], **settings)
 
 
-def test_samples_are_those_of_numpy_for_the_same_seed():
+@pytest.mark.parametrize("ahead", [False, True])
+def test_samples_are_those_of_numpy_for_the_same_seed(monkeypatch, ahead):
+    monkeypatch.setattr(reader_module, "runs_ahead", lambda: ahead)
     model, params = model_of(layers=1)
     prompts = prompts_of(3, 5, 2)
     for sampling in (Sampling(temperature=1.2, top_k=12, top_p=0.95, min_p=0.01), Sampling()):

@@ -5,6 +5,7 @@ attention/                              ops and layer; which file serves which c
 block stack fused                       fused layers: a block, one token through all blocks; what they share
 cores trainer                           several cores at once; batches shared out to them, and steps in place
 compile kernel_cache vectorized_rows    what loops are made of
+products mkl                            matrix products by the address of a BLAS
 parts quantized_rows thread_pool        products at the speed of memory, as parts that any core may take
 """
 
@@ -47,6 +48,11 @@ class Cpu(Reference):
                 "compiling kernels for this machine: each takes about a second when first used, once"
             )
         return kernels_of(*(import_module(f"{__name__}.{home}") for home in HOMES))
+
+    def each(self, tasks: Any) -> list[Any]:
+        from .cores import each
+
+        return each([*tasks])
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
         from .trainer import InPlaceTrainer

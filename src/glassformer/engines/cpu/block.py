@@ -121,7 +121,7 @@ def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
     x = saved["attention_norm"].x
     plan = attention_layer.plan_of(fused.attention, x, saved["attention"].rotation, backward=True)
     record = plan and _read(fused, saved, x)
-    parameters = record and fused.parameters.gather(params, x.dtype)
+    parameters = record and fused.parameters.gather(params, x.dtype, frozen=False)
     if parameters is None or not is_array(dy, x.dtype, x.shape):
         return NotImplemented
     dx = np.empty(x.shape, x.dtype)

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -43,19 +44,34 @@ def at_most(number: int) -> Iterator[None]:
 def each(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
     """Run tasks at the same time, one per core, with one BLAS thread each; return their results in order.
 
-    Inside a task, and on one core, they run one after the other. The first task runs on the calling thread.
+    A core that is done takes the next task; the first is done on the calling thread. Inside a task, and on one core,
+    they run one after the other.
     """
-    if len(tasks) < 2 or cores() < 2:
+    workers = min(cores(), len(tasks))
+    if workers < 2:
         return [task() for task in tasks]
+    results, waiting = dict[int, Result](), deque(range(workers, len(tasks)))
+
+    def work(number: int) -> None:
+        while True:
+            results[number] = _alone(tasks[number])
+            try:
+                number = waiting.popleft()
+            except IndexError:
+                return
+
     with one_blas_thread():
         # Each in a copy of the context here: what NumPy warns about is a part of it.
-        rest = [_pool(cores()).submit(copy_context().run, _alone, task) for task in tasks[1:]]
+        rest = [_pool(cores()).submit(copy_context().run, work, number) for number in range(1, workers)]
         try:
-            first = _alone(tasks[0])
+            work(0)
         finally:
+            waiting.clear()  # after an error
             for future in rest:  # nothing may still be running when an error leaves here
                 future.exception()
-        return [first, *(future.result() for future in rest)]
+        for future in rest:
+            future.result()
+    return [results[number] for number in range(len(tasks))]
 
 
 def _alone(task: Callable[[], Result]) -> Result:

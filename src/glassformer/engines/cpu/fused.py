@@ -59,8 +59,11 @@ class Parameters:
                     owners.setdefault(place[:2], []).append((place.name, g, j))
         self.owners = sorted(owners.items(), key=lambda owner: order.index(owner[0][0]))
 
-    def gather(self, params: Tree, dtype: np.dtype) -> tuple[Arrays, ...] | None:
-        """Return the groups; None if a shape, a type or a layout is not what the loops rely on, or there are others."""
+    def gather(self, params: Tree, dtype: np.dtype, *, frozen: bool = True) -> tuple[Arrays, ...] | None:
+        """Return the groups; None if a shape, a type or a layout is not what the loops rely on, or there are others.
+
+        frozen   whether some may be frozen: loops compute all gradients
+        """
         found = []
         try:
             for part, layer, name, many, shape in self.places:
@@ -69,7 +72,7 @@ class Parameters:
                 # As `is_array` says; a call for each would take as long again.
                 if type(x) is not ndarray or x.shape != shape or x.dtype != dtype or not x.flags.c_contiguous:
                     return None
-                if len(own) != many:
+                if len(own) != many or not (frozen or type(own) is dict):
                     return None
                 found.append(x)
         except (KeyError, TypeError, IndexError):

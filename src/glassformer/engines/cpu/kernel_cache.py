@@ -122,7 +122,7 @@ class KernelCache(_Cache):
         rtsys.initialize(target_context)  # all that loading needs: `refresh`, for compiling, takes as long as the rest
         key = self._key(sig, target_context.codegen())
         found = self._read(key, target_context)
-        if found is None:
+        if found is None and key not in self._turns:  # after a compilation that failed, it is still this process's turn
             self._turns[key] = turn = Turn(folder / f"{self._file(key)}.lock" for folder in folders(self._folder))
             turn.wait()
             found = self._read(key, target_context)  # another process may have compiled it just now

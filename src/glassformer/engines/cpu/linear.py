@@ -18,6 +18,7 @@ from ...quantized import BLOCK, GROUP, Quantized
 from .compile import REAL, compiled, inlined, is_plain, rows
 from .cores import cores, each
 from .parts import ADD_ROWS, CODE, MULTIPLY, ROOM, ROWS, bytes_of_four, count_parts
+from .products import multiply_into
 from .quantized_rows import CODES, F16, F32, Q8_0, split, unpack
 from .thread_pool import JOB, KIND, on_all_cores, place, share_out
 
@@ -26,7 +27,7 @@ PART = 256  # rows of blocks that are turned into floats at a time, and multipli
 MOST_ROWS = 64  # of x: with more, turning blocks into floats and a matrix product are faster ...
 MOST_ROWS_OF = {F32: 3, F16: 16}  # ... or with more than these, for matrices stored so
 MOST_SUMS = 16  # parts into which the rows of a matrix are cut, each with sums of its own ...
-SUMMED = 1 << 18  # ... of at least so many bytes: the number of cores has no say in how numbers are added up
+SUMMED = 1 << 18  # ... of at least this many bytes: the order of additions must not depend on the number of cores
 
 
 @replaces(ops.linear)
@@ -36,7 +37,7 @@ def linear(x: Array, w: Array, b: Array | None = None) -> Any:
     few = multiply_few(rows(x), w) if w.size >= LARGE and x.dtype == np.float32 else NotImplemented
     if few is NotImplemented:
         y = np.empty((*x.shape[:-1], w.shape[1]), x.dtype)
-        np.matmul(rows(x), w, out=rows(y))
+        multiply_into(rows(x), w, rows(y))
     else:
         y = few.reshape(*x.shape[:-1], w.shape[1])
     if b is not None:
@@ -45,14 +46,15 @@ def linear(x: Array, w: Array, b: Array | None = None) -> Any:
 
 
 @replaces(ops.linear_backward)
-def linear_backward(dy: Array, saved: LinearSaved) -> Any:
+def linear_backward(dy: Array, saved: LinearSaved, *, frozen: bool = False) -> Any:
     x, w, b = saved
     if not _fits(x, w, b) or not _fits(dy, w, b) or (*x.shape, dy.shape[-1]) != (*dy.shape[:-1], *w.shape):
         return NotImplemented
-    dx, dw = np.empty(x.shape, x.dtype), np.empty(w.shape, x.dtype)
-    dout = rows(dy)
-    np.matmul(dout, w.T, out=rows(dx))
-    np.matmul(rows(x).T, dout, out=dw)
+    dx, dout = np.empty(x.shape, x.dtype), rows(dy)
+    multiply_into(dout, w.T, rows(dx))
+    dw = None if frozen else np.empty(w.shape, x.dtype)
+    if dw is not None:
+        multiply_into(rows(x).T, dout, dw)
     return dx, dw, None if b is None else dout.sum(axis=0)
 
 
@@ -85,7 +87,7 @@ def _multiply_many(x: Array, w: Quantized, y: Array, starts: range) -> None:
     """Write some of the columns of y = x w, a part from each start."""
     for start in starts:
         part = _floats(w, start, min(start + PART, w.rows))
-        y[:, start : start + PART] = x @ part.T
+        multiply_into(x, part.T, y[:, start : start + PART])
 
 
 def _floats(w: Quantized, start: int, stop: int) -> Array:

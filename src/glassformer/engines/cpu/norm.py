@@ -8,7 +8,7 @@ from ... import ops
 from ...arrays import Array
 from ...dispatch import replaces
 from ...ops.norm import LayerNormSaved, RMSNormSaved
-from .compile import compiled, is_plain, rows
+from .compile import compiled, inlined, is_plain, rows
 
 
 @replaces(ops.layer_norm)
@@ -57,6 +57,12 @@ def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> Any:
     return dx, dgamma
 
 
+@inlined
+def inverse_root(x, real):
+    """Return 1 / √x, which is 0 for infinity: the estimate that a processor may begin with would make it NaN."""
+    return real(0) if x == real(np.inf) else real(1) / np.sqrt(x)
+
+
 @compiled
 def normalize(x, gamma, beta, eps, y, means, rstds):
     """Fill in y = gamma · (x − mean) · rstd + beta and the statistics of each row; RMS norm has no mean and no beta."""
@@ -75,7 +81,7 @@ def normalize(x, gamma, beta, eps, y, means, rstds):
         for i in range(D):
             centered = row[i] - mean
             square += centered * centered
-        rstd = real(1) / np.sqrt(square / real(D) + real(eps))
+        rstd = inverse_root(square / real(D) + real(eps), real)
         rstds[n] = rstd
         for i in range(D):
             out[i] = (row[i] - mean) * rstd * gamma[i] + (real(0) if beta is None else beta[i])

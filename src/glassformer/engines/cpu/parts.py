@@ -17,7 +17,7 @@ from numba import carray
 from ...quantized import BLOCK
 from . import vectorized_rows as simd
 from .compile import bits_to_float, compiled, exp, inlined
-from .quantized_rows import F16, F32, PLANES, Q4_0, Q8_0, four_4bit, four_4bit_shifted, four_8bit, size_of
+from .quantized_rows import F16, F32, PLANES, Q4_0, Q4_1, Q8_0, four_4bit, four_8bit, size_of
 
 MULTIPLY, ADD_ROWS, MIX = range(3)
 LENGTH = 16  # numbers of a job at most
@@ -34,7 +34,7 @@ CODE, ADDRESS, ROWS, ROOM = range(4)
 
 @inlined
 def count_parts(size):
-    """Return into how many parts a job is cut that reads so many bytes."""
+    """Return the number of parts for a job that reads `size` bytes."""
     return max(1, min(size // SIZE, max(ENOUGH, size // LARGE)))
 
 
@@ -105,30 +105,27 @@ def _dot_four(w, x, count):
         simd.prefetch(ahead + 2 * row)
         simd.prefetch(ahead + 3 * row)
         factors = simd.sixteen_at(x)
-        a = simd.plus_products(a, simd.sixteen_at(w), factors)
-        b = simd.plus_products(b, simd.sixteen_at(w + row), factors)
-        c = simd.plus_products(c, simd.sixteen_at(w + 2 * row), factors)
-        d = simd.plus_products(d, simd.sixteen_at(w + 3 * row), factors)
+        a = simd.plus_product(a, simd.sixteen_at(w), factors)
+        b = simd.plus_product(b, simd.sixteen_at(w + row), factors)
+        c = simd.plus_product(c, simd.sixteen_at(w + 2 * row), factors)
+        d = simd.plus_product(d, simd.sixteen_at(w + 3 * row), factors)
         w += 64
         x += 64
-    return simd.total_of_sixteen(a), simd.total_of_sixteen(b), simd.total_of_sixteen(c), simd.total_of_sixteen(d)
+    return simd.total(a), simd.total(b), simd.total(c), simd.total(d)
 
 
 @inlined
 def _dot_floats(w, x, count):
     """Return Σ w x of two runs of memory, asking for what comes next in the first."""
-    a, b, c, d = simd.no_floats(), simd.no_floats(), simd.no_floats(), simd.no_floats()
+    sums = simd.no_sixteen()
     for _ in range(count // 16):
         simd.prefetch(w + 1024)
-        a = simd.plus_product(a, simd.floats_at(w), simd.floats_at(x))
-        b = simd.plus_product(b, simd.floats_at(w + 16), simd.floats_at(x + 16))
-        c = simd.plus_product(c, simd.floats_at(w + 32), simd.floats_at(x + 32))
-        d = simd.plus_product(d, simd.floats_at(w + 48), simd.floats_at(x + 48))
+        sums = simd.plus_product(sums, simd.sixteen_at(w), simd.sixteen_at(x))
         w += 64
         x += 64
     rest = count % 16
     last, factors = carray(simd.floats_pointer(w), (rest,)), carray(simd.floats_pointer(x), (rest,))
-    y = simd.total(a, b, c, d)
+    y = simd.total(sums)
     for i in range(rest):
         y += last[i] * factors[i]
     return y
@@ -154,10 +151,9 @@ def _block_rows(at, N, count, code, w, group, place, rows):
         scales = carray(simd.floats_pointer(at[3] + 4 * n * count), (count,))
         if code == Q8_0:
             four = four_8bit(w, x, scales, count)
-        elif code == Q4_0:
-            four = four_4bit(w, x, scales, count)
         else:
-            four = four_4bit_shifted(w, x, scales, carray(simd.floats_pointer(at[4] + 4 * n * count), (count,)), count)
+            totals = carray(simd.floats_pointer(at[4] + 4 * n * count), (count,))
+            four = four_4bit(Q4_1 if code == Q4_1 else Q4_0, w, x, scales, totals, count)
         simd.store(at[5] + 4 * (place + n * rows), four)
 
 
@@ -206,19 +202,12 @@ def _weigh(q, k, C, scale, weights):
 def _mix(weights, v, C, y):
     """Write Σ weights v, 16 channels at a time."""
     for first in range(0, 4 * (C - C % 16), 64):
-        a, b, c, d = simd.no_floats(), simd.no_floats(), simd.no_floats(), simd.no_floats()
+        sums = simd.no_sixteen()
         for s in range(weights.size):
-            at, weight = v + 4 * s * C + first, simd.spread(weights[s])
-            a = simd.plus_product(a, simd.floats_at(at), weight)
-            b = simd.plus_product(b, simd.floats_at(at + 16), weight)
-            c = simd.plus_product(c, simd.floats_at(at + 32), weight)
-            d = simd.plus_product(d, simd.floats_at(at + 48), weight)
-        simd.store(y + first, a)
-        simd.store(y + first + 16, b)
-        simd.store(y + first + 32, c)
-        simd.store(y + first + 48, d)
-    values, sums = carray(simd.floats_pointer(v), (weights.size, C)), carray(simd.floats_pointer(y), (C,))
+            sums = simd.plus_product(sums, simd.sixteen_at(v + 4 * s * C + first), simd.spread_sixteen(weights[s]))
+        simd.store_sixteen(y + first, sums)
+    values, mixed = carray(simd.floats_pointer(v), (weights.size, C)), carray(simd.floats_pointer(y), (C,))
     for channel in range(C - C % 16, C):
-        sums[channel] = 0
+        mixed[channel] = 0
         for s in range(weights.size):
-            sums[channel] += weights[s] * values[s, channel]
+            mixed[channel] += weights[s] * values[s, channel]

@@ -1,13 +1,13 @@
 """Products with blocks (see `quantized`), which are never turned into floating-point numbers.
 
 Processors multiply bytes several times as fast as floats, so x becomes bytes as well. Each 32 of its numbers are
-written as s · X with whole X of 24 bits, and each X as three signed digits to the base 256, its planes:
+written as s · X with whole X of 24 bits, and each X as three digits to the base 256, its planes:
 
     x = s X,   X = 65536 X₂ + 256 X₁ + X₀,   s = max |x| / (127 · 65536)
     Σ d q x = d s (65536 Σ q X₂ + 256 Σ q X₁ + Σ q X₀)
 
 All three sums are exact. What is lost is hardly more than float32 loses anyway: x is kept to 24 bits of the largest of
-the 32.
+the 32. Which digits have a sign depends on what the processor can multiply: see `ZEROS`.
 """
 
 import numpy as np
@@ -21,6 +21,7 @@ CODES = {"F16": F16, "Q8_0": Q8_0, "Q4_0": Q4_0, "Q4_1": Q4_1}
 PLANES = 3 * BLOCK  # bytes of 32 numbers of x
 _SIZE_8, _SIZE_4, _SIZE_4_SHIFTED = (GROUP * FORMS[name].size for name in ("Q8_0", "Q4_0", "Q4_1"))
 _LARGEST = 127 * 65536
+AHEAD = 2048  # bytes between what is multiplied and what memory is asked for
 
 
 @compiled
@@ -36,13 +37,12 @@ def split(x, planes, scales, sums):
         scale = bits_to_float(largest) / f(_LARGEST)
         inverse = f(1) / scale if scale > f(0) else f(0)
         for n in range(count):
-            # 128 is added to every digit, so that none is negative and each is one byte.
-            digits = i(np.rint(x[first + n] * inverse) + f(0x808080))
-            planes[k, 0, n] = np.int8((digits >> i(16)) - i(128))
-            planes[k, 1, n] = np.int8(((digits >> i(8)) & i(255)) - i(128))
-            planes[k, 2, n] = np.int8((digits & i(255)) - i(128))
+            digits = i(np.rint(x[first + n] * inverse) + f(simd.ZEROS))
+            planes[k, 0, n] = np.int8((digits >> i(16)) - i(simd.SIGNED))
+            planes[k, 1, n] = np.int8(((digits >> i(8)) & i(255)) - i(simd.SIGNED))
+            planes[k, 2, n] = np.int8((digits & i(255)) - i(simd.SIGNED))
         for n in range(count, BLOCK):
-            planes[k, 0, n] = planes[k, 1, n] = planes[k, 2, n] = np.int8(0)
+            planes[k, 0, n], planes[k, 1, n], planes[k, 2, n] = np.int8(128 - simd.SIGNED), np.int8(0), np.int8(0)
         scales[k] = scale + total * f(0)  # NaN where some x is not finite: bytes could not tell
         sums[k] = total
 
@@ -55,65 +55,46 @@ def size_of(code):
 
 @inlined
 def four_8bit(w, x, scales, count):
-    sums = simd.no_floats()
+    sums = simd.no_lanes()
     for k in range(count):
-        q = w + 8
-        digits = _digits(
-            simd.bytes_at(q), simd.bytes_at(q + 16), simd.bytes_at(q + 32), simd.bytes_at(q + 48),
-            simd.bytes_at(q + 64), simd.bytes_at(q + 80), simd.bytes_at(q + 96), simd.bytes_at(q + 112), x,
-        )  # fmt: skip
-        sums = simd.plus_product(sums, digits, simd.times(simd.halves_at(w), scales[k]))
+        simd.prefetch(w + AHEAD)
+        simd.prefetch(w + AHEAD + 64)
+        digits = _digits(simd.bytes_at(w + 8), simd.bytes_at(w + 72), x)
+        sums = simd.plus_product(sums, digits, simd.times(simd.halves_at(w), simd.spread_lanes(scales[k])))
         w += _SIZE_8
         x += PLANES
-    return sums
+    return simd.each_row(sums)
 
 
 @inlined
-def four_4bit(w, x, scales, count):
-    sums = simd.no_floats()
+def four_4bit(code, w, x, scales, totals, count):
+    """Return the products of x with four rows of Q4_0 or Q4_1:  Σ (d q + m) x = d Σ q x + m Σ x,  of Q4_0 m = −8 d."""
+    sums, rest = simd.no_lanes(), simd.no_lanes()
     for k in range(count):
-        scale = simd.times(simd.halves_at(w), scales[k] * np.float32(1 / 16))
-        sums = simd.plus_product(sums, _nibble_digits(w + 8, x), scale)
-        w += _SIZE_4
+        simd.prefetch(w + AHEAD)
+        d, total = simd.halves_at(w), totals[k] if code == Q4_1 else np.float32(-8) * totals[k]
+        m, pairs = (simd.halves_at(w + 8), w + 16) if code == Q4_1 else (d, w + 8)
+        pairs = simd.bytes_at(pairs)
+        digits = _digits(simd.lower_nibbles(pairs), simd.upper_nibbles(pairs), x)
+        sums = simd.plus_product(sums, digits, simd.times(d, simd.spread_lanes(scales[k])))
+        rest = simd.plus_product(rest, m, simd.spread_lanes(total))
+        w += size_of(code)
         x += PLANES
-    return sums
+    return simd.plus(simd.each_row(sums), simd.first_run(rest))
 
 
 @inlined
-def four_4bit_shifted(w, x, scales, totals, count):
-    """Return the products of x with four rows of Q4_1:  Σ (d q + m) x = d Σ (q − 8) x + (8 d + m) Σ x."""
-    sums = simd.no_floats()
-    for k in range(count):
-        d = simd.halves_at(w)
-        sums = simd.plus_product(sums, _nibble_digits(w + 16, x), simd.times(d, scales[k] * np.float32(1 / 16)))
-        sums = simd.plus_product(sums, d, simd.spread(np.float32(8) * totals[k]))
-        sums = simd.plus_product(sums, simd.halves_at(w + 8), simd.spread(totals[k]))
-        w += _SIZE_4_SHIFTED
-        x += PLANES
-    return sums
+def _digits(a, b, x):
+    """Return Σ q X for four rows of 32 bytes, of which a holds 16 of each row and b the others."""
+    high = _plane(simd.minus_zeros(a, b), a, b, x)
+    high = _plane(simd.shifted(high), a, b, x + BLOCK)
+    low = _plane(simd.no_sums(), a, b, x + 2 * BLOCK)
+    return simd.plus_product(simd.as_floats(low), simd.as_floats(high), simd.spread_lanes(np.float32(256)))
 
 
 @inlined
-def _nibble_digits(w, x):
-    """Return 16 Σ (q − 8) X for four rows of 32 nibbles."""
-    a, b, c, d = simd.bytes_at(w), simd.bytes_at(w + 16), simd.bytes_at(w + 32), simd.bytes_at(w + 48)
-    return _digits(
-        simd.lower_nibbles(a), simd.lower_nibbles(b), simd.lower_nibbles(c), simd.lower_nibbles(d),
-        simd.upper_nibbles(a), simd.upper_nibbles(b), simd.upper_nibbles(c), simd.upper_nibbles(d), x,
-    )  # fmt: skip
-
-
-@inlined
-def _digits(a, b, c, d, e, f, g, h, x):
-    """Return Σ q X for four rows of 32 bytes, four bytes of each row in each register."""
-    high = simd.joined(_plane(a, b, c, d, e, f, g, h, x), _plane(a, b, c, d, e, f, g, h, x + BLOCK))
-    low = _plane(a, b, c, d, e, f, g, h, x + 2 * BLOCK)
-    return simd.plus_product(simd.as_floats(low), simd.as_floats(high), simd.spread(np.float32(256)))
-
-
-@inlined
-def _plane(a, b, c, d, e, f, g, h, x):
-    return simd.dot(simd.dot(simd.no_integers(), a, b, c, d, simd.bytes_at(x)), e, f, g, h, simd.bytes_at(x + 16))
+def _plane(sums, a, b, x):
+    return simd.dot(simd.dot(sums, a, simd.digits_at(x)), b, simd.digits_at(x + 16))
 
 
 @compiled
@@ -126,23 +107,22 @@ def unpack(code, w, count, y):
             at = place + group * GROUP * row + 4 * BLOCK * k
             d = simd.halves_at(w)
             if code == Q8_0:
-                for i in range(8):
-                    _unpack_four(simd.bytes_at(w + 8 + 16 * i), d, simd.no_floats(), at + 16 * i, row)
+                _unpack_half(simd.bytes_at(w + 8), d, simd.no_lanes(), at, row)
+                _unpack_half(simd.bytes_at(w + 72), d, simd.no_lanes(), at + 64, row)
             else:
-                m, q = (simd.halves_at(w + 8), w + 16) if code == Q4_1 else (simd.no_floats(), w + 8)
-                m = simd.plus_product(m, d, simd.spread(np.float32(8 if code == Q4_1 else 0)))
-                d = simd.times(d, np.float32(1 / 16))
-                for i in range(4):
-                    pairs = simd.bytes_at(q + 16 * i)
-                    _unpack_four(simd.lower_nibbles(pairs), d, m, at + 16 * i, row)
-                    _unpack_four(simd.upper_nibbles(pairs), d, m, at + 64 + 16 * i, row)
+                m, q = (simd.halves_at(w + 8), w + 16) if code == Q4_1 else (simd.no_lanes(), w + 8)
+                m = simd.plus_product(m, d, simd.spread_lanes(np.float32(0 if code == Q4_1 else -8)))
+                pairs = simd.bytes_at(q)
+                _unpack_half(simd.lower_nibbles(pairs), d, m, at, row)
+                _unpack_half(simd.upper_nibbles(pairs), d, m, at + 64, row)
             w += size
 
 
 @inlined
-def _unpack_four(q, d, m, at, row):
-    """Write d q + m for four numbers of each of four rows."""
-    simd.store(at, simd.plus_product(simd.spread_lane(m, 0), simd.row_floats(q, 0), simd.spread_lane(d, 0)))
-    simd.store(at + row, simd.plus_product(simd.spread_lane(m, 1), simd.row_floats(q, 1), simd.spread_lane(d, 1)))
-    simd.store(at + 2 * row, simd.plus_product(simd.spread_lane(m, 2), simd.row_floats(q, 2), simd.spread_lane(d, 2)))
-    simd.store(at + 3 * row, simd.plus_product(simd.spread_lane(m, 3), simd.row_floats(q, 3), simd.spread_lane(d, 3)))
+def _unpack_half(q, d, m, at, row):
+    """Write d q + m for 16 numbers of each of four rows."""
+    f, s, store = simd.row_floats, simd.spread_row, simd.store_sixteen
+    store(at, simd.plus_product(s(m, 0), f(q, 0), s(d, 0)))
+    store(at + row, simd.plus_product(s(m, 1), f(q, 1), s(d, 1)))
+    store(at + 2 * row, simd.plus_product(s(m, 2), f(q, 2), s(d, 2)))
+    store(at + 3 * row, simd.plus_product(s(m, 3), f(q, 3), s(d, 3)))

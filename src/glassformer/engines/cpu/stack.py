@@ -27,6 +27,7 @@ from .block import NEVER_FUSED, are_known
 from .compile import call, compiled, is_array
 from .fused import linear_places, once_for_each
 from .linear import described, multiply, workspace
+from .norm import inverse_root
 from .parts import MIX, ROOM, SIZE
 from .thread_pool import JOB, KIND, on_all_cores, place, share_out
 from .vectorized_rows import bits_of_float, floats_pointer
@@ -248,7 +249,7 @@ def _normalize(x, gamma, beta, eps, rms, y):
         mean /= f(D)
     for i in range(D):
         square += (x[0, i] - mean) * (x[0, i] - mean)
-    factor = f(1) / np.sqrt(square / f(D) + f(eps))
+    factor = inverse_root(square / f(D) + f(eps), f)
     scales = carray(floats_pointer(gamma), (D,))
     for i in range(D):
         y[0, i] = (x[0, i] - mean) * factor * scales[i]
@@ -275,9 +276,9 @@ def _add_product(h, matrix, bias, x, work, board):
 @compiled
 def _widen(h, matrices, up_bias, gate_bias, sizes, inner, work, board):
     """Write act(h up), or act(h gate) · h up where there is a gate."""
-    y = np.empty(matrices[:, ROOM].sum(), np.float32)
-    multiply(h, matrices, y, work, board)
     start = matrices[0, ROOM] if len(matrices) == 2 else 0
+    y = np.empty(start + matrices[-1, ROOM], np.float32)  # no sum(): to load its code, Numba would import SciPy
+    multiply(h, matrices, y, work, board)
     up, gate = y[: sizes.hidden], y[start : start + sizes.hidden]
     _add_vector(up_bias, up)
     if len(matrices) == 2:

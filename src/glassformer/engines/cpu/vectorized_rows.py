@@ -1,16 +1,18 @@
 """Vector registers by hand, for products that compilers do not find by themselves, and memory by its address.
 
-    Bytes       16 numbers of 8 bits
-    Integers     4 numbers of 32 bits
+    Bytes       64 numbers of 8 bits: runs of four of each of four rows
+    Sixteen     16 numbers of float32
     Floats       4 numbers of float32
-    Sixteen     16 numbers of float32, in as many registers as they take
+    Digits      16 numbers of 8 bits, by which one instruction multiplies four runs of bytes, if the processor can
+    Sums        a number of 32 bits for each row and run that the processor multiplies at once
+    Lanes       the same of float32
 
-Numba has no such types. Here they are LLVM's own, which it turns into whatever the processor has. Nothing checks an
+Numba has no such types. Here they are LLVM's own, which it turns into as many registers as they take. Nothing checks an
 address: it must be of an array that the caller keeps alive.
 """
 
 import platform
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import numba
@@ -21,9 +23,30 @@ from numba.extending import intrinsic, models, register_model
 from .compile import instruction
 
 _INT, _FLOAT = ir.IntType(32), ir.FloatType()
-_BYTES, _INTS, _FLOATS = ir.VectorType(ir.IntType(8), 16), ir.VectorType(_INT, 4), ir.VectorType(_FLOAT, 4)
-_SIXTEEN = ir.VectorType(_FLOAT, 16)
+_FLOATS, _SIXTEEN = ir.VectorType(_FLOAT, 4), ir.VectorType(_FLOAT, 16)
 _REORDER = ("reassoc", "contract")
+
+
+@cache
+def _mixed_products() -> dict[int, str]:
+    """Return the instruction that adds up products of unsigned and signed bytes, by the runs that it multiplies."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return {}
+    if numba.config.CPU_NAME or numba.config.CPU_FEATURES is not None:  # compiled for another processor than this one
+        return {}
+    has = binding.get_host_cpu_features()
+    if has.get("avx512vnni"):
+        return {4: "llvm.x86.avx512.vpdpbusd.512"}
+    return {2: "llvm.x86.avx512.vpdpbusd.256"} if has.get("avxvnni") else {}
+
+
+RUNS = max(_mixed_products(), default=1)
+ZEROS, SIGNED = (0x800000, 0) if _mixed_products() else (0x808080, 128)
+"""What is added to a number to read its digits off, and subtracted from each digit again.
+
+For products of signed bytes all three digits are from −128 to 127. Where a processor multiplies bytes without sign by
+signed ones, all are from 0 to 255, and 128 too many in the highest place: `minus_zeros` makes up for that.
+"""
 
 
 class Register(types.Type):
@@ -38,13 +61,22 @@ class _RegisterModel(models.PrimitiveModel):
         super().__init__(manager, register, register.vector)
 
 
-BYTES, INTEGERS, FLOATS = Register("Bytes", _BYTES), Register("Integers", _INTS), Register("Floats", _FLOATS)
-SIXTEEN = Register("Sixteen", _SIXTEEN)
+BYTES, DIGITS = (Register(name, ir.VectorType(ir.IntType(8), n)) for name, n in (("Bytes", 64), ("Digits", 16)))
+FLOATS, SIXTEEN = Register("Floats", _FLOATS), Register("Sixteen", _SIXTEEN)
+SUMS, LANES = (Register(name, ir.VectorType(n, 4 * RUNS)) for name, n in (("Sums", _INT), ("Lanes", _FLOAT)))
 
 
-def _spread(builder, x):
-    undefined = ir.Constant(_FLOATS, ir.Undefined)
-    return builder.shuffle_vector(builder.insert_element(undefined, x, _INT(0)), undefined, ir.Constant(_INTS, [0] * 4))
+def _pick(builder, x, *lanes):
+    """Return some numbers of a register."""
+    return builder.shuffle_vector(x, x, ir.Constant(ir.VectorType(_INT, len(lanes)), lanes))
+
+
+def _spread(register):
+    def spread(builder, x):
+        first = builder.insert_element(ir.Constant(register.vector, ir.Undefined), x, _INT(0))
+        return _pick(builder, first, *[0] * register.vector.count)
+
+    return instruction(register, types.float32)(spread)
 
 
 def _total(builder, x):
@@ -52,11 +84,11 @@ def _total(builder, x):
     return builder.fadd(builder.fadd(lanes[0], lanes[1]), builder.fadd(lanes[2], lanes[3]))
 
 
-def _each(byte):
-    return ir.Constant(_BYTES, [byte - 256 if byte > 127 else byte] * 16)
+def _each(byte, count=64):
+    return ir.Constant(ir.VectorType(ir.IntType(8), count), [byte - 256 if byte > 127 else byte] * count)
 
 
-spread = instruction(FLOATS, types.float32)(_spread)
+spread, spread_sixteen, spread_lanes = _spread(FLOATS), _spread(SIXTEEN), _spread(LANES)
 total_of_one = instruction(types.float32, FLOATS)(_total)
 
 
@@ -64,7 +96,7 @@ def _zeros(register: Register) -> Any:
     return instruction(register)(lambda builder: ir.Constant(register.vector, [0] * register.vector.count))
 
 
-no_integers, no_floats, no_sixteen = _zeros(INTEGERS), _zeros(FLOATS), _zeros(SIXTEEN)
+no_floats, no_sixteen, no_lanes, no_sums = map(_zeros, (FLOATS, SIXTEEN, LANES, SUMS))
 
 
 def _load(register: Register, align: int) -> Any:
@@ -74,7 +106,17 @@ def _load(register: Register, align: int) -> Any:
     return instruction(register, types.intp)(load)
 
 
-bytes_at, floats_at, sixteen_at = _load(BYTES, 1), _load(FLOATS, 4), _load(SIXTEEN, 4)
+bytes_at, digits_at, floats_at, sixteen_at = _load(BYTES, 1), _load(DIGITS, 1), _load(FLOATS, 4), _load(SIXTEEN, 4)
+
+
+def _store(register: Register) -> Any:
+    def store(builder, address, x):
+        builder.store(x, builder.inttoptr(address, register.vector.as_pointer()), align=4)
+
+    return instruction(types.none, types.intp, register)(store)
+
+
+store, store_sixteen = _store(FLOATS), _store(SIXTEEN)
 
 
 def _pointer(number: Any, llvm: Any) -> Any:
@@ -88,16 +130,11 @@ floats_pointer, shorts_pointer = _pointer(types.float32, _FLOAT), _pointer(types
 integers_pointer = _pointer(types.int64, ir.IntType(64))
 
 
-@instruction(FLOATS, types.intp)
+@instruction(LANES, types.intp)
 def halves_at(builder, address):
-    """Load four float16 numbers as float32."""
+    """Load four float16 numbers, one for each row, as float32 for each run."""
     halves = builder.inttoptr(address, ir.VectorType(ir.HalfType(), 4).as_pointer())
-    return builder.fpext(builder.load(halves, align=1), _FLOATS)
-
-
-@instruction(types.none, types.intp, FLOATS)
-def store(builder, address, x):
-    builder.store(x, builder.inttoptr(address, _FLOATS.as_pointer()), align=4)
+    return _pick(builder, builder.fpext(builder.load(halves, align=1), _FLOATS), *[0, 1, 2, 3] * RUNS)
 
 
 @instruction(types.none, types.intp)
@@ -115,72 +152,88 @@ def bits_of_float(builder, x):
     return builder.bitcast(x, _INT)
 
 
-@instruction(INTEGERS, INTEGERS, BYTES, BYTES, BYTES, BYTES, BYTES)
-def dot(builder, sums, a, b, c, d, x):
-    """Add products of signed bytes to four sums: to the r-th Σ aᵣ x₀…₃ + Σ bᵣ x₄…₇ + Σ cᵣ x₈…₁₁ + Σ dᵣ x₁₂…₁₅.
-
-    Each of a, b, c and d holds four bytes of each of four rows.
-    """
-    words = builder.bitcast(x, _INTS)
-    shift = ir.Constant(_INTS, [0] * 4)
-    for place, four in enumerate((a, b, c, d)):
-        word = builder.shuffle_vector(words, words, ir.Constant(_INTS, [place] * 4))
-        if _has_mixed_products():
-            # Σ a x = Σ (a + 128) x − 128 Σ x. Flipping the highest bit adds 128, where a byte is read without sign.
-            sums = _add_mixed(builder, sums, builder.xor(four, _each(0x80)), word)
-            shift = _add_mixed(builder, shift, _each(0x80), word)
-        else:
-            sums = _add_products(builder, sums, four, builder.bitcast(word, _BYTES))
-    return builder.sub(sums, shift) if _has_mixed_products() else sums
+@instruction(SUMS, SUMS, BYTES, DIGITS)
+def dot(builder, sums, w, x):
+    """Add products of bytes w (4, four rows, 4) and digits x (4, 4) to the sums of each row."""
+    words, wide = builder.bitcast(x, ir.VectorType(_INT, 4)), 16 * RUNS
+    for first in range(0, 4, RUNS):
+        own = _pick(builder, w, *range(16 * first, 16 * first + wide))
+        word = _pick(builder, words, *[run for run in range(first, first + RUNS) for _ in range(4)])
+        add = _add_mixed if _mixed_products() else _add_products
+        sums = add(builder, sums, builder.bitcast(word, own.type), own)
+    return sums
 
 
-@instruction(INTEGERS, INTEGERS, INTEGERS)
-def joined(builder, high, low):
-    return builder.add(builder.shl(high, ir.Constant(_INTS, [8] * 4)), low)
+@instruction(SUMS, BYTES, BYTES)
+def minus_zeros(builder, a, b):
+    """Return −128 (Σ a + Σ b) for each row where digits have no sign, else zeros."""
+    sums = none = ir.Constant(SUMS.vector, [0] * SUMS.vector.count)
+    for first in range(0, 0 if SIGNED else 4, RUNS):
+        for w in (a, b):
+            own = _pick(builder, w, *range(16 * first, 16 * (first + RUNS)))
+            sums = _add_mixed(builder, sums, _each(128, 16 * RUNS), own)
+    return builder.sub(none, sums)
 
 
-@instruction(FLOATS, INTEGERS)
+@instruction(SUMS, SUMS)
+def shifted(builder, sums):
+    """Return 256 times the sums."""
+    return builder.shl(sums, ir.Constant(SUMS.vector, [8] * SUMS.vector.count))
+
+
+@instruction(LANES, SUMS)
 def as_floats(builder, x):
-    return builder.sitofp(x, _FLOATS)
+    return builder.sitofp(x, LANES.vector)
 
 
-@instruction(FLOATS, FLOATS, types.float32)
-def times(builder, x, factor):
-    return builder.fmul(x, _spread(builder, factor), flags=_REORDER)
+@instruction(FLOATS, LANES)
+def each_row(builder, x):
+    """Add up what the runs of each row gave."""
+    parts = [_pick(builder, x, *range(first, first + 4)) for first in range(0, 4 * RUNS, 4)]
+    return reduce(builder.fadd, parts)
 
 
-def _plus_product(builder, sums, a, b):
-    return builder.fadd(sums, builder.fmul(a, b, flags=_REORDER), flags=_REORDER)
+@instruction(FLOATS, LANES)
+def first_run(builder, x):
+    """Return one number for each row, where all runs hold the same."""
+    return _pick(builder, x, 0, 1, 2, 3)
 
 
-plus_product = instruction(FLOATS, FLOATS, FLOATS, FLOATS)(_plus_product)
-plus_products = instruction(SIXTEEN, SIXTEEN, SIXTEEN, SIXTEEN)(_plus_product)
+@intrinsic
+def times(typing, x, y):
+    return x(x, y), lambda context, builder, signature, values: builder.fmul(*values, flags=_REORDER)
 
 
-@instruction(types.float32, FLOATS, FLOATS, FLOATS, FLOATS)
-def total(builder, a, b, c, d):
-    return _total(builder, builder.fadd(builder.fadd(a, b), builder.fadd(c, d)))
+@intrinsic
+def plus(typing, x, y):
+    return x(x, y), lambda context, builder, signature, values: builder.fadd(*values, flags=_REORDER)
+
+
+@intrinsic
+def plus_product(typing, sums, a, b):
+    """Return sums + a b, for registers of one kind."""
+
+    def generate(context, builder, signature, values):
+        return builder.fadd(values[0], builder.fmul(*values[1:], flags=_REORDER), flags=_REORDER)
+
+    return sums(sums, a, b), generate
 
 
 @instruction(types.float32, SIXTEEN)
-def total_of_sixteen(builder, x):
-    """Return the sum of all 16 numbers, added up as `total` does."""
-    fours = [ir.Constant(_INTS, [*range(first, first + 4)]) for first in (0, 4, 8, 12)]
-    a, b, c, d = (builder.shuffle_vector(x, x, four) for four in fours)
+def total(builder, x):
+    """Return the sum of all 16 numbers."""
+    a, b, c, d = (_pick(builder, x, *range(first, first + 4)) for first in (0, 4, 8, 12))
     return _total(builder, builder.fadd(builder.fadd(a, b), builder.fadd(c, d)))
 
 
 @instruction(BYTES, BYTES)
 def lower_nibbles(builder, pairs):
-    """Return 16 (q − 8) for the q in the lower half of each byte."""
-    # Flipping the highest bit of q and reading the result as a signed number subtracts 8.
-    return builder.shl(builder.xor(pairs, _each(0x88)), _each(4))
+    return builder.and_(pairs, _each(15))
 
 
 @instruction(BYTES, BYTES)
 def upper_nibbles(builder, pairs):
-    """Return 16 (q − 8) for the q in the upper half of each byte."""
-    return builder.and_(builder.xor(pairs, _each(0x88)), _each(0xF0))
+    return builder.lshr(pairs, _each(4))
 
 
 @instruction(types.float32, types.int16)
@@ -216,55 +269,37 @@ def _of_constant(result: Register, register: Register, write: Any) -> Any:
 
 
 def _row_floats(builder, four, row):
-    """Convert the four signed bytes of one of four rows to float32."""
-    own = builder.shuffle_vector(four, four, ir.Constant(_INTS, [4 * row + place for place in range(4)]))
-    return builder.sitofp(builder.sext(own, _INTS), _FLOATS)
+    """Convert the 16 signed bytes of one of four rows to float32."""
+    own = _pick(builder, four, *[16 * run + 4 * row + place for run in range(4) for place in range(4)])
+    return builder.sitofp(builder.sext(own, ir.VectorType(_INT, 16)), _SIXTEEN)
 
 
-def _spread_lane(builder, x, lane):
-    """Put one of four numbers into all four lanes."""
-    return builder.shuffle_vector(x, x, ir.Constant(_INTS, [lane] * 4))
+def _spread_row(builder, x, row):
+    """Put the number of one of four rows into 16 lanes."""
+    return _pick(builder, x, *[row] * 16)
 
 
-row_floats, spread_lane = _of_constant(FLOATS, BYTES, _row_floats), _of_constant(FLOATS, FLOATS, _spread_lane)
+row_floats, spread_row = _of_constant(SIXTEEN, BYTES, _row_floats), _of_constant(SIXTEEN, LANES, _spread_row)
 
 
 def _add_products(builder, sums, a, b):
     """Add to each of four sums the products of four neighbors of 16 signed bytes."""
     if _has_dot_products():
-        signature = ir.FunctionType(_INTS, [_INTS, _BYTES, _BYTES])
+        signature = ir.FunctionType(sums.type, [sums.type, a.type, b.type])
         add = builder.module.declare_intrinsic("llvm.aarch64.neon.sdot.v4i32.v16i8", fnty=signature)
-        return builder.call(add, [sums, a, b])
+        return builder.call(add, [sums, b, a])
     products = builder.mul(*(builder.sext(x, ir.VectorType(_INT, 16)) for x in (a, b)))
     for count in (8, 4):
-        even, odd = ([ir.Constant(_INT, 2 * i + first) for i in range(count)] for first in (0, 1))
-        picks = ir.VectorType(_INT, count)
-        products = builder.add(
-            builder.shuffle_vector(products, products, ir.Constant(picks, even)),
-            builder.shuffle_vector(products, products, ir.Constant(picks, odd)),
-        )
+        even, odd = (_pick(builder, products, *range(first, 2 * count, 2)) for first in (0, 1))
+        products = builder.add(even, odd)
     return builder.add(sums, products)
 
 
-def _add_mixed(builder, sums, a, words):
-    """Add to each of four sums the products of four neighbors: bytes without sign, and signed ones in words."""
-    signature = ir.FunctionType(_INTS, [_INTS, _INTS, _INTS])
-    add = builder.module.declare_intrinsic(_MIXED, fnty=signature)
-    return builder.call(add, [sums, builder.bitcast(a, _INTS), words])
-
-
-_MIXED = "llvm.x86.avx512.vpdpbusd.128"
-
-
-@cache
-def _has_mixed_products() -> bool:
-    """Tell whether this processor adds up products of unsigned and signed bytes in one instruction."""
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return False
-    if numba.config.CPU_NAME or numba.config.CPU_FEATURES is not None:  # compiled for another processor than this one
-        return False
-    has = binding.get_host_cpu_features()
-    return bool(has.get("avxvnni") or (has.get("avx512vnni") and has.get("avx512vl")))
+def _add_mixed(builder, sums, x, w):
+    """Add to each of the sums the products of four neighbors: bytes x without sign, and signed ones w."""
+    signature = ir.FunctionType(sums.type, [sums.type] * 3)
+    add = builder.module.declare_intrinsic(_mixed_products()[RUNS], fnty=signature)
+    return builder.call(add, [sums, builder.bitcast(x, sums.type), builder.bitcast(w, sums.type)])
 
 
 @cache

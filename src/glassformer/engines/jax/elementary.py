@@ -39,16 +39,16 @@ def linear(x: Array, w: Array, b: Array | None = None) -> tuple[Array, LinearSav
 
 
 @replaces(ops.linear_backward, ops.linear)
-def linear_backward(dy: Array, saved: LinearSaved) -> tuple[Array, Array, Array | None]:
+def linear_backward(dy: Array, saved: LinearSaved, *, frozen: bool = False) -> tuple[Array, Array, Array | None]:
     """Multiply in the type of x; the gradients of w and b are summed in float32 and have the types of w and b."""
     if not is_half(saved.x):
         return NotImplemented
     check_learnable(saved.w)
     dy = cast(dy, saved.x.dtype)  # that of logits comes wide
     rows = flat(dy)
-    dw = matmul_wide(flat(saved.x).T, rows)
+    dw = None if frozen else cast(matmul_wide(flat(saved.x).T, rows), saved.w.dtype)
     db = None if saved.b is None else cast(widen(rows).sum(axis=0), saved.b.dtype)
-    return dy @ cast(saved.w, dy.dtype).T, cast(dw, saved.w.dtype), db
+    return dy @ cast(saved.w, dy.dtype).T, dw, db
 
 
 def matmul_wide(a: Array, b: Array) -> Array:

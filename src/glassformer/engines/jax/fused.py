@@ -45,7 +45,7 @@ def on_one_gpu() -> bool:
 
 
 @cache
-def _pallas() -> tuple[Any, Any]:
+def pallas_and_triton() -> tuple[Any, Any]:
     """Import Pallas and its Triton part, which takes a quarter of a second: only where a kernel runs."""
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
@@ -53,19 +53,19 @@ def _pallas() -> tuple[Any, Any]:
     return pallas, triton
 
 
-def _run(kernel: Any, name: str, shapes: Any, grid: Any, *, warps: int, stages: int = 1, **specs: Any) -> Any:
+def launched(kernel: Any, name: str, shapes: Any, grid: Any, *, warps: int, stages: int = 1, **specs: Any) -> Any:
     """Return a function that runs a kernel: a grid of programs, each in `warps` groups of 32 threads."""
-    pallas, triton = _pallas()
+    pallas, triton = pallas_and_triton()
     params = triton.CompilerParams(num_warps=warps, num_stages=stages)
     return pallas.pallas_call(kernel, out_shape=shapes, grid=grid, compiler_params=params, name=name, **specs)
 
 
-def _read(ref: Any, *places: Any, inside: Array, other: float = 0.0) -> Array:
-    return _pallas()[1].load(ref.at[places], mask=inside, other=other).astype(jnp.float32)
+def load(ref: Any, *places: Any, inside: Array, other: float = 0.0) -> Array:
+    return pallas_and_triton()[1].load(ref.at[places], mask=inside, other=other).astype(jnp.float32)
 
 
-def _write(ref: Any, *places: Any, inside: Array, value: Array) -> None:
-    _pallas()[1].store(ref.at[places], value.astype(ref.dtype), mask=inside)
+def store(ref: Any, *places: Any, inside: Array, value: Array) -> None:
+    pallas_and_triton()[1].store(ref.at[places], value.astype(ref.dtype), mask=inside)
 
 
 # --- GELU ------------------------------------------------------------------------------------------------------------
@@ -94,10 +94,10 @@ def _elementwise(function: Callable[..., Array], *arrays: Array) -> Array:
         *reads, write = refs
         write[...] = function(*(ref[...].astype(np.float32) for ref in reads)).astype(dtype)
 
-    part = _pallas()[0].BlockSpec((_RUN,), lambda number: (number,))
+    part = pallas_and_triton()[0].BlockSpec((_RUN,), lambda number: (number,))
     rows = [x.reshape(-1) for x in arrays]
     shapes, grid = jax.ShapeDtypeStruct(rows[-1].shape, dtype), (rows[-1].size // _RUN,)
-    run = _run(kernel, "gelu_tanh", shapes, grid, warps=4, in_specs=[part] * len(rows), out_specs=part)
+    run = launched(kernel, "gelu_tanh", shapes, grid, warps=4, in_specs=[part] * len(rows), out_specs=part)
     return run(*rows).reshape(shape)
 
 
@@ -148,24 +148,24 @@ def can_fuse_norm(x: Array, gamma: Array, beta: Array | None = None) -> bool:
 
 def norm_fused(x: Array, gamma: Array, beta: Array | None, *, eps: float, centered: bool) -> tuple[Array, Array, Array]:
     """Return y, the means and one over the standard deviations (the root mean squares, if not `centered`)."""
-    pallas, _ = _pallas()
+    pallas, _ = pallas_and_triton()
     rows, width = flat(x).shape
     block = pallas.next_power_of_2(width)
 
     def kernel(x_ref: Any, gamma_ref: Any, beta_ref: Any, y_ref: Any, mean_ref: Any, rstd_ref: Any) -> None:
         row, places = pallas.program_id(0), jnp.arange(block, dtype=np.int32)
         inside = places < width
-        wide = _read(x_ref, row, places, inside=inside)
+        wide = load(x_ref, row, places, inside=inside)
         mean = jnp.sum(wide) / width if centered else jnp.float32(0)
         part = jnp.where(inside, wide - mean, 0.0)
         rstd = 1 / jnp.sqrt(jnp.sum(part * part) / width + eps)
-        y = part * rstd * _read(gamma_ref, places, inside=inside) + _read(beta_ref, places, inside=inside)
-        _write(y_ref, row, places, inside=inside, value=y)
+        y = part * rstd * load(gamma_ref, places, inside=inside) + load(beta_ref, places, inside=inside)
+        store(y_ref, row, places, inside=inside, value=y)
         mean_ref[row], rstd_ref[row] = mean, rstd
 
     statistics = jax.ShapeDtypeStruct((rows,), np.float32)
     shapes = jax.ShapeDtypeStruct((rows, width), x.dtype), statistics, statistics
-    run = _run(kernel, "norm", shapes, (rows,), warps=_warps(block))
+    run = launched(kernel, "norm", shapes, (rows,), warps=_warps(block))
     y, mean, rstd = run(flat(x), gamma, jnp.zeros_like(gamma) if beta is None else beta)
     leading = (*x.shape[:-1], 1)
     return y.reshape(x.shape), mean.reshape(leading), rstd.reshape(leading)
@@ -176,11 +176,11 @@ def norm_fused_backward(
 ) -> tuple[Array, Array, Array]:
     """Return dx and, in float32, the gradients of gamma and beta; without means, of a norm that is not centered."""
     rows, width = flat(x).shape
-    block = _pallas()[0].next_power_of_2(width)
+    block = pallas_and_triton()[0].next_power_of_2(width)
     parts = jax.ShapeDtypeStruct((rows // _ROWS, width), np.float32)
     kernel = partial(_norm_backward_kernel, width=width, block=block, centered=mean is not None)
     shapes = jax.ShapeDtypeStruct((rows, width), x.dtype), parts, parts
-    run = _run(kernel, "norm_backward", shapes, (rows // _ROWS,), warps=_warps(block), stages=2)
+    run = launched(kernel, "norm_backward", shapes, (rows // _ROWS,), warps=_warps(block), stages=2)
     dx, dgamma, dbeta = run(flat(dy), flat(x), (rstd if mean is None else mean).reshape(-1), rstd.reshape(-1), gamma)
     return dx.reshape(x.shape), dgamma.sum(axis=0), dbeta.sum(axis=0)
 
@@ -188,24 +188,24 @@ def norm_fused_backward(
 def _norm_backward_kernel(*refs: Any, width: int, block: int, centered: bool) -> None:
     """Compute dx of some vectors, and what they add to the gradients of gamma and beta."""
     dy_ref, x_ref, mean_ref, rstd_ref, gamma_ref, dx_ref, dgamma_ref, dbeta_ref = refs
-    program, places = _pallas()[0].program_id(0), jnp.arange(block, dtype=np.int32)
+    program, places = pallas_and_triton()[0].program_id(0), jnp.arange(block, dtype=np.int32)
     inside = places < width
-    gamma = _read(gamma_ref, places, inside=inside)
+    gamma = load(gamma_ref, places, inside=inside)
 
     def step(number: Any, sums: Any) -> Any:
         row = program * _ROWS + number
-        dy, wide = _read(dy_ref, row, places, inside=inside), _read(x_ref, row, places, inside=inside)
+        dy, wide = load(dy_ref, row, places, inside=inside), load(x_ref, row, places, inside=inside)
         x_hat = (wide - mean_ref[row]) * rstd_ref[row] if centered else wide * rstd_ref[row]
         x_hat = jnp.where(inside, x_hat, 0.0)
         g = dy * gamma
         away = jnp.sum(g) / width if centered else jnp.float32(0)
         dx = (g - away - x_hat * (jnp.sum(g * x_hat) / width)) * rstd_ref[row]
-        _write(dx_ref, row, places, inside=inside, value=dx)
+        store(dx_ref, row, places, inside=inside, value=dx)
         return sums[0] + dy * x_hat, sums[1] + dy
 
     dgamma, dbeta = jax.lax.fori_loop(0, _ROWS, step, (jnp.zeros(block, np.float32), jnp.zeros(block, np.float32)))
-    _write(dgamma_ref, program, places, inside=inside, value=dgamma)
-    _write(dbeta_ref, program, places, inside=inside, value=dbeta)
+    store(dgamma_ref, program, places, inside=inside, value=dgamma)
+    store(dbeta_ref, program, places, inside=inside, value=dbeta)
 
 
 def _warps(block: int) -> int:
@@ -275,7 +275,7 @@ def can_fuse_loss(logits: Array, class_weights: Array | None, smoothing: float) 
 
 def _log_sums(x: Array) -> Array:
     """Return log Σ exp of every row of x (N, V)."""
-    pallas, _ = _pallas()
+    pallas, _ = pallas_and_triton()
     rows, width = x.shape
 
     def kernel(x_ref: Any, out_ref: Any) -> None:
@@ -284,7 +284,7 @@ def _log_sums(x: Array) -> Array:
         def step(number: Any, sums: Any) -> Any:
             largest, total = sums
             places = number * _COLUMNS + jnp.arange(_COLUMNS, dtype=np.int32)
-            part = _read(x_ref, row, places, inside=places < width, other=-np.inf)
+            part = load(x_ref, row, places, inside=places < width, other=-np.inf)
             larger = jnp.maximum(largest, part)
             return larger, total * jnp.exp(largest - larger) + jnp.exp(part - larger)
 
@@ -294,12 +294,12 @@ def _log_sums(x: Array) -> Array:
         top = jnp.max(largest)
         out_ref[row] = top + jnp.log(jnp.sum(total * jnp.exp(largest - top)))
 
-    return _run(kernel, "log_sums", jax.ShapeDtypeStruct((rows,), np.float32), (rows,), warps=8, stages=2)(x)
+    return launched(kernel, "log_sums", jax.ShapeDtypeStruct((rows,), np.float32), (rows,), warps=8, stages=2)(x)
 
 
 def _dlogits(x: Array, targets: Array, log_sum: Array, unit: Array) -> Array:
     """Return unit · (exp(x − log_sum) − onehot(targets)), zero for rows with a negative target."""
-    pallas, _ = _pallas()
+    pallas, _ = pallas_and_triton()
     rows, width = x.shape
 
     def kernel(x_ref: Any, targets_ref: Any, log_sum_ref: Any, unit_ref: Any, out_ref: Any) -> None:
@@ -308,9 +308,9 @@ def _dlogits(x: Array, targets: Array, log_sum: Array, unit: Array) -> Array:
         factor = jnp.where(target < 0, 0.0, unit_ref[0])
         places = run * _COLUMNS + jnp.arange(_COLUMNS, dtype=np.int32)
         inside = places < width
-        part = _read(x_ref, row, places, inside=inside, other=-np.inf)
+        part = load(x_ref, row, places, inside=inside, other=-np.inf)
         dx = factor * (jnp.exp(part - shift) - jnp.where(places == target, 1.0, 0.0))
-        _write(out_ref, row, places, inside=inside, value=dx)
+        store(out_ref, row, places, inside=inside, value=dx)
 
     shape, grid = jax.ShapeDtypeStruct(x.shape, x.dtype), (rows, pallas.cdiv(width, _COLUMNS))
-    return _run(kernel, "loss_gradients", shape, grid, warps=8)(x, targets, log_sum, unit)
+    return launched(kernel, "loss_gradients", shape, grid, warps=8)(x, targets, log_sum, unit)

@@ -1,5 +1,6 @@
 """The programs of generation under JAX: each is compiled once for each size of batch, prompt and cache.
 
+    new_state  make room for keys and values
     remember   read the sources, once
     prefill    read a part of the prompts
     step       read one more token of each sequence; return the logits of what follows
@@ -16,7 +17,8 @@ in the same order, so that a seed gives the same answers on every engine, up to 
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,13 +31,16 @@ from ...arrays import Array, Tree, cast, half_type, namespace, widen
 from ...dispatch import replaces, use_engine
 from ...generation.sampling import Sampling, choose, only_known
 from ...generation.writer import Sequences
+from ...layers import Attention
 from ...layers.cache import BlockCache, Cache, KeyValues
 from ...models import EncoderDecoder
 from ...models.model import WritingModel
 from ...ops import Pattern
 from ...sources import version
 
-BURST = 32  # tokens of each sequence that `write` writes at most before the host sees them
+BURST = 128  # tokens of each sequence that `write` writes at most before the host sees them
+
+AT_ONCE = 8  # tokens between two looks of the host at whether to go on, for each of which a GPU waits
 
 LIKELIEST, DRAWN, FILTERED = WAYS = ("likeliest", "drawn", "filtered")
 """How the next token is chosen: the likeliest; drawn from all; drawn from those that top-k, top-p and min-p leave."""
@@ -122,6 +127,20 @@ class FixedCache(Cache):
         """Do nothing: the padding is known."""
 
 
+_source: ContextVar[Any] = ContextVar("source", default=None)
+
+
+@contextlib.contextmanager
+def source_checked() -> Iterator[None]:
+    """Look once at whether the source has changed, for all programs that are called inside a `with` block."""
+    with use_engine("jax"):  # as where programs are called: what an engine needs is watched once it is in use
+        token = _source.set(version())
+    try:
+        yield
+    finally:
+        _source.reset(token)
+
+
 class Program:
     """A function that JAX compiles, and compiles anew when the source that it traces has changed."""
 
@@ -135,7 +154,7 @@ class Program:
 
     def current(self) -> Any:
         """Return the compiled function for the source as it is now."""
-        now = version()
+        now = _source.get() or version()
         made, compiled = self.made
         if now != made:
             # JAX remembers what it traced for a function: another one is traced anew.
@@ -145,17 +164,15 @@ class Program:
         return compiled
 
 
+@partial(Program, static_argnames=("attention", "layers", "dtype", "capacity"))
 def new_state(
-    model: WritingModel, params: Tree, padding: Array, capacity: int, remembered: Remembered = (None, None)
+    attention: Attention, layers: int, dtype: Any, padding: Array, capacity: int, remembered: Remembered
 ) -> State:
-    """Return buffers for `capacity` tokens of each sequence, nothing read yet; `remembered` is of `remember`."""
-    stack, _ = model.decoder_stack(params)
-    attention = stack.block.attention
+    """Return buffers of `layers` blocks for `capacity` tokens of each sequence, nothing read yet."""
     shape = (len(padding), attention.key_heads, capacity, attention.channels)
-    dtype = _computed(model, params)
-    keys, values = ([jnp.zeros(shape, dtype) for _ in range(stack.layers)] for _ in range(2))
+    keys, values = ([jnp.zeros(shape, dtype) for _ in range(layers)] for _ in range(2))
     memory, mask = remembered
-    return State(keys, values, memory, mask, jnp.asarray(padding, jnp.int32), jnp.zeros((), jnp.int32))
+    return State(keys, values, memory, mask, padding.astype(jnp.int32), jnp.zeros((), jnp.int32))
 
 
 @partial(Program, static_argnames="model")
@@ -223,30 +240,40 @@ class Written(NamedTuple):
     broken: Array  # () whether some logits were not finite numbers
 
 
-@partial(Program, static_argnames=("model", "way"), donate_argnames="state")
+@partial(Program, static_argnames=("model", "way", "at_once"), donate_argnames="state")
 def write(
-    model: WritingModel, way: str, params: Tree, state: State, tokens: Array, orders: Orders
+    model: WritingModel, way: str, params: Tree, state: State, tokens: Array, orders: Orders, *, at_once: int = 1
 ) -> tuple[Written, State]:
-    """Read a token of each sequence, (B,), choose the next by a `way` of WAYS, read that, and so on."""
+    """Read a token of each sequence, (B,), choose the next by a `way` of WAYS, read that, and so on.
+
+    at_once   how many are read before a look at whether to go on: after the last one, some are read in vain
+    """
     _traces["write", state.sizes] += 1
 
     def going(now: Any) -> Array:
         number, _, _, ended = now
         return (number < orders.count) & ~jnp.all(ended)
 
-    def further(now: Any) -> Any:
+    def further(_: Any, now: Any) -> Any:
+        """Write one more token, if there is one to write: what is read in vain is not counted as seen."""
         number, state, written, ended = now
+        goes_on, seen = going(now), state.seen
         logits, state = _read(model, params, state, written.last[:, None])
+        state = state._replace(seen=jnp.where(goes_on, state.seen, seen))
         logits = only_known(logits, orders.known)
-        broken = written.broken | jnp.any(~ended & ~jnp.isfinite(jnp.max(logits, axis=-1)))
+        active = goes_on & ~ended
+        broken = written.broken | jnp.any(active & ~jnp.isfinite(jnp.max(logits, axis=-1)))
         tokens = chosen(logits, orders.uniforms[:, number], orders.drawing, way)
-        ids = written.ids.at[:, number].set(jnp.where(ended, -1, tokens))
-        ended = ended | jnp.any(tokens[:, None] == orders.stop_ids, axis=-1) | (number + 1 >= orders.limits)
-        return number + 1, state, Written(ids, tokens, broken), ended
+        ids = written.ids.at[:, number].set(jnp.where(active, tokens, -1))
+        last = jnp.where(goes_on, tokens, written.last)
+        ended = ended | (
+            goes_on & (jnp.any(tokens[:, None] == orders.stop_ids, axis=-1) | (number + 1 >= orders.limits))
+        )
+        return number + goes_on, state, Written(ids, last, broken), ended
 
     nothing = Written(jnp.full(orders.uniforms.shape, -1, jnp.int32), tokens, jnp.zeros((), bool))
     start = (jnp.zeros((), jnp.int32), state, nothing, orders.ended)
-    _, state, written, _ = jax.lax.while_loop(going, further, start)
+    _, state, written, _ = jax.lax.while_loop(going, lambda now: jax.lax.fori_loop(0, at_once, further, now), start)
     return written, state
 
 
@@ -269,11 +296,11 @@ def _read(model: WritingModel, params: Tree, state: State, tokens: Array) -> tup
 
 def _digits(model: WritingModel, params: Tree) -> Any:
     """Let products of float32 numbers have all their digits: JAX takes fewer on some devices unless asked."""
-    full = _computed(model, params) == np.float32
+    full = computed_type(model, params) == np.float32
     return jax.default_matmul_precision("highest") if full else contextlib.nullcontext()
 
 
-def _computed(model: WritingModel, params: Tree) -> Any:
+def computed_type(model: WritingModel, params: Tree) -> Any:
     """Return the type of what a model computes from parameters."""
     table = params["embedding"]["tokens"]["table"]
     return table.dtype if model.execution.half is None else half_type(table, model.execution.half)

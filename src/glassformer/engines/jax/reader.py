@@ -4,8 +4,10 @@ Sizes are rounded up to powers of two: padding fills the batch, the prompts from
 than another compilation.
 """
 
+import time
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -20,9 +22,11 @@ from ...quantized import Quantized
 from ...setting import check_known
 from ...tree import tree_map
 from . import programs as compiled
-from .programs import BURST, Orders, Remembered, chosen, drawing_of
+from .programs import AT_ONCE, BURST, Orders, Remembered, State, chosen, drawing_of
 
 LEAST = 16  # the smallest prompt and the smallest cache
+FIRST_BURST = 32  # tokens that are written before the first are shown ...
+SMOOTH = 0.1  # ... and later twice as many as before, if those took fewer seconds than this
 STOPS = 8  # stop ids come in multiples of it
 DEVICE_STORAGES = ("float32", "bfloat16", "float16")  # the model computes in the type of its weights
 
@@ -46,10 +50,17 @@ def placed(params: Tree, weights: str | None = None) -> Tree:
         check_device_storage(weights)
 
     def place(leaf: Any) -> Any:
+        if weights is None and isinstance(leaf, jax.Array):
+            return leaf
         x = jnp.asarray(leaf.dequantize() if isinstance(leaf, Quantized) else leaf)
         return x if weights is None or is_integer(x) else x.astype(weights)
 
     return tree_map(place, params)
+
+
+def runs_ahead() -> bool:
+    """Tell whether the device computes while the host already asks for more, so that each look at a result costs."""
+    return jax.default_backend() != "cpu"
 
 
 def rounded(size: int, least: int = 1) -> int:
@@ -71,7 +82,7 @@ class JaxReader:
         assert isinstance(model, Decoder | EncoderDecoder)
         self.model, self.params = model, placed(params)
         self.vocab = model.config.vocab
-        rows = rounded(len(prompts))
+        rows, self.burst = rounded(len(prompts)), FIRST_BURST
         self.places = np.arange(len(prompts))  # the row of each sequence
         self.next = np.zeros(rows, np.int32)  # what each row reads next
         self.next[self.places] = [prompt[-1] for prompt in prompts]
@@ -80,16 +91,24 @@ class JaxReader:
         size = min(rounded(length, LEAST), model.config.context) if length else 0
         size = size if size <= chunk else -(-length // chunk) * chunk
         tokens, mask = stack([prompt[:-1] for prompt in prompts], rows=rows, size=size, left=True)
-        capacity = rounded(size + room, LEAST)
+        with compiled.source_checked():
+            self.state = self._begin(tokens, mask, sources, rounded(size + room, LEAST), chunk)
+        self._logits: Array | None = None
+
+    def _begin(self, tokens: Array, mask: Array, sources: Rows | None, capacity: int, chunk: int) -> State:
+        """Return what is remembered of sources and of prompts (R, P) with their mask."""
+        model = self.model
         remembered: Remembered = (None, None)
         if sources is not None:  # padded on the right; rows without one read nothing but padding
             assert isinstance(model, EncoderDecoder)
             longest = min(rounded(max(map(len, sources)), LEAST), model.config.context)
-            remembered = compiled.remember(model, self.params, *stack(sources, rows=rows, size=longest))
-        self.state = compiled.new_state(model, self.params, (~mask).sum(axis=1), capacity, remembered)
-        for start in range(0, size, chunk):
-            self.state = compiled.prefill(model, self.params, self.state, tokens[:, start : start + chunk])
-        self._logits: Array | None = None
+            remembered = compiled.remember(model, self.params, *stack(sources, rows=len(tokens), size=longest))
+        own, dtype = model.decoder_stack(self.params)[0], compiled.computed_type(model, self.params)
+        padding = (~mask).sum(axis=1)
+        state = compiled.new_state(own.block.attention, own.layers, dtype, padding, capacity, remembered)
+        for start in range(0, tokens.shape[1], chunk):
+            state = compiled.prefill(model, self.params, state, tokens[:, start : start + chunk])
+        return state
 
     @property
     def logits(self) -> Array:
@@ -116,7 +135,9 @@ class JaxReader:
         self.places = np.arange(len(chosen))
 
     def write(self, count: int | None, writing: WriteOrder) -> Array:
-        """Write up to `count` tokens (None: BURST) of each sequence on the device; see `Reader`.
+        """Write up to `count` tokens of each sequence on the device; see `Reader`.
+
+        Without a count, there are more of them each time, up to BURST, as long as they take less than SMOOTH seconds.
 
         The device chooses tokens as `choose` was written: if that has changed, the host is to choose them.
         """
@@ -124,7 +145,7 @@ class JaxReader:
         if not chosen.kernel.is_current():  # type: ignore[attr-defined]
             return NotImplemented
         way, drawing = drawing_of(sampling, self.vocab)
-        rows, count = len(self.next), min(count or BURST, BURST)
+        rows, count = len(self.next), min(count or self.burst, BURST, int(np.max(limits)))
         ended, left = np.ones(rows, bool), np.zeros(rows, np.int32)
         ended[self.places], left[self.places] = False, limits
         uniforms = np.zeros((rows, BURST))
@@ -136,9 +157,15 @@ class JaxReader:
         orders = Orders(ended, left, np.int32(count), stops, np.int32(known), uniforms, drawing)
         if self._logits is not None:  # the last tokens were read to look at these: they are read again, in their place
             self.state = self.state._replace(seen=self.state.seen - 1)
-        written, self.state = compiled.write(self.model, way, self.params, self.state, self.next, orders)
-        ids = np.asarray(written.ids)[self.places]
+        at_once = AT_ONCE if count >= AT_ONCE and runs_ahead() else 1
+        began = time.perf_counter()
+        given = self.params, self.state, self.next, orders
+        written, self.state = compiled.write(self.model, way, *given, at_once=at_once)
+        written = jax.device_get(written)
+        if time.perf_counter() - began < SMOOTH:
+            self.burst = min(2 * self.burst, BURST)
         check_finite(np.where(written.broken, np.nan, 0.0))
+        ids = written.ids[self.places]
         self.next, self._logits = np.array(written.last), None
         return ids[:, (ids >= 0).any(axis=0)].T
 

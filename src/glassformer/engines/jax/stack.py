@@ -18,8 +18,17 @@ from jax.lax import optimization_barrier
 
 from ...arrays import Array, Tree
 from ...dispatch import replaces
-from ...layers.layer import InputGrads
+from ...layers.layer import Frozen, InputGrads
 from ...layers.stack import RematInputs, Stack
+from ...training.lora import AdaptedWeights
+
+_register = jax.tree_util.register_pytree_node
+_register(Frozen, lambda own: ((dict(own),), None), lambda _, parts: Frozen(*parts))
+_register(
+    AdaptedWeights,
+    lambda own: ((dict(own), own.a, own.b), own.scale),
+    lambda scale, parts: AdaptedWeights(parts[0], parts[1], parts[2], scale),
+)
 
 
 @replaces(Stack.run_blocks, Stack.run_blocks_backward)

@@ -182,6 +182,7 @@ class JaxTrainer(Trainer):
         settings: dict[str, Any] = {**self.recipe.loss_settings(), "dloss": scale}
         parts = self.recipe.accumulate
         params = self.placement.outside_blocks(self.placement.working, self._effective(trees["params"], base))
+        params = self.parametrization.marked(self.model, params, trees["params"], self.recipe.freeze)
 
         def gradients(part: Batch, key: Array | None) -> tuple[Array, Tree]:
             loss, grads = self.model.loss_and_grads(params, part, key=key, **settings)

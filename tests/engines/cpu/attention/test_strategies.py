@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from engines.cpu.kernel_cases import normal
 from glassformer import ops
 from glassformer.engines.cpu.attention.strategies import BACKWARD, FORWARD, PRODUCTS, VECTORS, head_plan
+from glassformer.engines.cpu.products import gemm_address
 from glassformer.ops import CAUSAL, FULL, Pattern
 
 PATTERNS = [FULL, CAUSAL, Pattern(causal=True, window=3), Pattern(window=2), Pattern(causal=True, prefix=2)]
@@ -18,7 +19,7 @@ NOT_WRITTEN = np.float32(7)  # what stands in memory before
 def attend_by(strategy, q, k, v, dy, pattern, scale):
     """Weights, mixtures and gradients of heads (B, T, H, C)."""
     B, T, H, _ = q.shape
-    how = head_plan(pattern, T, T, q.dtype, scale)
+    how = head_plan(pattern, T, T, gemm_address(q.dtype), scale)
     weights, y = np.full((B, H, T, T), NOT_WRITTEN), np.full(q.shape, NOT_WRITTEN)
     FORWARD[STRATEGIES[strategy]](how, (q, k, v, weights), y)
     dq, dk, dv = np.full(q.shape, NOT_WRITTEN), np.zeros_like(k), np.zeros_like(v)

@@ -20,6 +20,7 @@ from ....ops.mask import FULL, Pattern
 from ..compile import REAL, is_array
 from ..cores import each
 from ..dropout import dropout, is_key
+from ..products import gemm_address
 from ..softmax import softmax_backward_in_place, softmax_biased_in_place, softmax_in_place
 from .strategies import BACKWARD, FORWARD, PRODUCTS, has_products, head_plan, shares, spans, strategy_for
 
@@ -91,7 +92,7 @@ def attention_backward(
 def _by_heads(pattern: Pattern, scale: float, heads: tuple[Array, ...], y: Array, dheads: Any = ()) -> None:
     """Fill in weights and mixtures y, given heads (q, k, v, weights), or, given dy in the place of y, dheads."""
     q, k, v, weights = heads
-    plan = head_plan(pattern, *weights.shape[-2:], q.dtype, scale)
+    plan = head_plan(pattern, *weights.shape[-2:], gemm_address(q.dtype), scale)
     strategy = strategy_for(q.dtype, k.shape[-2], q.shape[-1])
 
     def part(rows: slice) -> None:

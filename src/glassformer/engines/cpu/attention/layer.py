@@ -24,10 +24,11 @@ from ....layers import Attention, AttentionRecord, InputGrads, Linear
 from ....ops.attention import AttentionSaved
 from ....ops.linear import LinearSaved
 from ....ops.position import RotarySaved
-from ..compile import REAL, address_of, are_arrays, call, compiled, gemm, is_array, rows
+from ..compile import REAL, address_of, are_arrays, call, compiled, is_array, rows
 from ..cores import cores
 from ..fused import Parameters, empty_like, linear_places, once_for_each
 from ..position import PAIRINGS, turn
+from ..products import gemm, gemm_address
 from .strategies import HeadPlan, are_worth_sharing, has_products, head_plan, strategy_address, strategy_for
 
 Rotation = tuple[Array, Array] | None
@@ -41,8 +42,9 @@ class FusedAttention(NamedTuple):
 
     layer: Attention
     parameters: Parameters
-    plan: Callable[[int, int, np.dtype, bool], Any]
-    """By B, T, type and direction: what stands first in a plan, and whether heads had better be shared out."""
+    plan: Callable[[int, int, np.dtype, bool, bool], Any]
+    """By B, T, type, direction and whether there is one core: what stands first in a plan, and whether heads had better
+    be shared out."""
 
 
 @once_for_each
@@ -56,13 +58,15 @@ def fused_attention(layer: Attention) -> FusedAttention | None:
     scale = 1 / math.sqrt(layer.channels) if layer.scale is None else float(layer.scale)
 
     @lru_cache(maxsize=64)
-    def plan(B: int, T: int, dtype: np.dtype, backward: bool) -> Any:
+    def plan(B: int, T: int, dtype: np.dtype, backward: bool, alone: bool) -> Any:
         if not B or not T or not has_products(dtype):
             return None
-        heads, strategy = head_plan(layer.pattern, T, T, dtype, scale), strategy_for(dtype, T, layer.channels)
+        # Of a feed-forward layer four times as wide, which takes the same address.
+        gemm = gemm_address(dtype, 8 * B * T * layer.width**2, alone=alone)
+        heads, strategy = head_plan(layer.pattern, T, T, gemm, scale), strategy_for(dtype, T, layer.channels)
         # A plain tuple is handed over in half the time of a named one.
         given = tuple(heads), strategy_address(strategy, heads, dtype, backward=backward)
-        return given, are_worth_sharing(B, B * layer.heads * T * T)
+        return given, not alone and are_worth_sharing(B, B * layer.heads * T * T)
 
     return FusedAttention(layer, Parameters(places, (0, 0), PARTS), plan)
 
@@ -97,7 +101,7 @@ def attention_backward(self: Attention, params: Tree, saved: AttentionRecord, dy
     record = plan and read(saved)
     if record is None or not are_arrays((*record, dy), x.dtype, (*record_shapes(fused, *x.shape[:2]), x.shape)):
         return NotImplemented
-    if (parameters := fused.parameters.gather(params, x.dtype)) is None:
+    if (parameters := fused.parameters.gather(params, x.dtype, frozen=False)) is None:
         return NotImplemented
     dx = np.empty(x.shape, x.dtype)
     dparams = empty_like(parameters)
@@ -111,8 +115,8 @@ def plan_of(fused: FusedAttention, x: Array, rotation: Rotation, *, backward: bo
     if type(x) is not np.ndarray or x.ndim != 3 or not x.flags.c_contiguous:
         return None
     (B, T, D), dtype = x.shape, x.dtype
-    planned = plan(B, T, dtype, backward)
-    if layer.width != D or planned is None or (planned[1] and cores() > 1):
+    planned = plan(B, T, dtype, backward, cores() == 1)
+    if layer.width != D or planned is None or planned[1]:
         return None
     if rotation is None:
         return *planned[0], NO_TURN, NO_ROTATION[dtype]

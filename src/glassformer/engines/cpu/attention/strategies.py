@@ -19,8 +19,9 @@ from numba import from_dtype, typeof, types
 from ....arrays import Array
 from ....errors import ShapeError
 from ....ops.mask import Pattern
-from ..compile import REAL, address_of, compiled, exp, gemm, gemm_address, maximum
+from ..compile import REAL, address_of, compiled, exp, maximum
 from ..cores import cores
+from ..products import gemm, gemm_address
 from ..softmax import softmax_row, softmax_row_backward
 from ..vectorized_rows import floats_at, no_floats, plus_product, spread, store, total_of_one
 
@@ -42,8 +43,8 @@ class HeadPlan(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def head_plan(pattern: Pattern, T: int, S: int, dtype: np.dtype, scale: float) -> HeadPlan:
-    return HeadPlan(gemm_address(dtype), *spans(pattern, T, S), SHORT_RUN if S <= SHORT else RUN, scale)
+def head_plan(pattern: Pattern, T: int, S: int, gemm: int, scale: float) -> HeadPlan:
+    return HeadPlan(gemm, *spans(pattern, T, S), SHORT_RUN if S <= SHORT else RUN, scale)
 
 
 @lru_cache(maxsize=256)
@@ -90,7 +91,7 @@ def are_worth_sharing(batch: int, pairs: int) -> bool:
 
 
 def shares(batch: int, pairs: int) -> list[slice]:
-    """Cut a batch with so many pairs of a query and a key into one part for each core, where that is worthwhile."""
+    """Cut a batch into one part for each core, where it has enough pairs of a query and a key."""
     parts = min(cores(), batch, pairs // WORTHWHILE) if are_worth_sharing(batch, pairs) else 1
     return [slice(batch * n // parts, batch * (n + 1) // parts) for n in range(parts)]
 

@@ -22,9 +22,10 @@ from ....ops.attention_strided import beyond, can_split, neighborhood
 from ....ops.attention_tiled import TiledSaved
 from ....ops.dropout import check_rate
 from ....ops.mask import FULL, Pattern
-from ..compile import REAL, gemm_address
+from ..compile import REAL
 from ..cores import cores, each
 from ..dropout import is_key
+from ..products import gemm_address
 from .strategies import WORTHWHILE, checked_spans
 from .tiles import Grads, Problem, attend_tiles, attend_tiles_backward, pairs_of
 

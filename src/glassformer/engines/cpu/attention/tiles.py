@@ -11,8 +11,9 @@ from ....arrays import Array
 from ....ops.attention_strided import Others
 from ....ops.attention_tiled import TiledSaved
 from ....ops.mask import Pattern
-from ..compile import compiled, exp, gemm, inlined, maximum
+from ..compile import compiled, exp, inlined, maximum
 from ..dropout import GOLDEN, mix
+from ..products import gemm
 
 
 class Pairs(NamedTuple):

@@ -1,0 +1,110 @@
+"""Matrix products by the address of a BLAS: that of NumPy, or Intel's where it is installed (`mkl`).
+
+A kernel that makes many small products would spend its time on the way in and out of Python. The address of `gemm` is
+passed to it as a number, which unlike a pointer can stand in a compiled kernel that is kept on disk. Where NumPy was
+built with a BLAS of another name or with short integers, and Intel's is not there, the address is 0 and kernels do
+without.
+"""
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from threadpoolctl import ThreadpoolController
+
+from ...arrays import Array
+from .cores import cores
+from .mkl import mkl
+
+LARGE = 1e8  # FLOPs of a product that several threads are better for, where cores are idle
+SMALL = 1e6  # FLOPs of a product that NumPy calls sooner
+
+_ROWS, _AS_IS, _TRANSPOSED = 101, 111, 112  # of cblas.h
+
+
+def gemm_address(dtype: np.dtype, flops: float = 0, *, alone: bool = False) -> int:
+    """Return the address of the product for matrices of this type, 0 if none is known.
+
+    flops    of the largest product that is wanted
+    alone    whether there is one core to use
+    """
+    intel = _address_in_mkl(dtype) if flops < LARGE or alone else 0
+    return intel or _address_in_numpy(dtype)
+
+
+@cache
+def _address_in_mkl(dtype: np.dtype) -> int:
+    found = mkl()
+    return 0 if found is None else found.address({"f": "cblas_sgemm_64", "d": "cblas_dgemm_64"}.get(dtype.char, ""))
+
+
+@cache
+def _address_in_numpy(dtype: np.dtype) -> int:
+    name = {"f": "scipy_cblas_sgemm64_", "d": "scipy_cblas_dgemm64_"}.get(dtype.char)
+    for library in ThreadpoolController().lib_controllers:
+        if name is not None and library.internal_api == "openblas":
+            function = getattr(ctypes.CDLL(library.filepath), name, None)
+            if function is not None:
+                return ctypes.cast(function, ctypes.c_void_p).value or 0
+    return 0
+
+
+def multiply_into(a: Array, b: Array, out: Array) -> None:
+    """Write a b into out: matrices of one real type, whose rows may lie apart; a and b may be transposed."""
+    (M, K), N = a.shape, b.shape[1]
+    flops, sides = 2.0 * M * N * K, (_side(a), _side(b), _side(out))
+    address = gemm_address(a.dtype, flops, alone=cores() == 1) if flops >= SMALL else 0
+    if not address or None in sides or sides[2][0] != _AS_IS:
+        np.matmul(a, b, out=out)
+        return
+    (turned_a, lda), (turned_b, ldb), (_, ldc) = sides
+    call, real = _callable(address, a.dtype)
+    places = [x.__array_interface__["data"][0] for x in (a, b, out)]
+    call(_ROWS, turned_a, turned_b, M, N, K, real(1), places[0], lda, places[1], ldb, real(0), places[2], ldc)
+
+
+def _side(x: Array) -> Any:
+    """Return whether a matrix is transposed in memory, and how far its rows are apart; None if neither way fits."""
+    if any(stride % x.itemsize for stride in x.strides):
+        return None
+    (rows, columns), (down, right) = x.shape, (stride // x.itemsize for stride in x.strides)
+    if right == 1 and down >= columns:
+        return _AS_IS, down
+    return (_TRANSPOSED, right) if down == 1 and right >= rows else None
+
+
+@cache
+def _callable(address: int, dtype: np.dtype) -> tuple[Callable[..., None], Any]:
+    real = ctypes.c_float if dtype.char == "f" else ctypes.c_double
+    flag, number, matrix = ctypes.c_int, ctypes.c_int64, (ctypes.c_void_p, ctypes.c_int64)
+    arguments = flag, flag, flag, number, number, number, real, *matrix, *matrix, real, *matrix
+    return ctypes.CFUNCTYPE(None, *arguments)(address), real
+
+
+@intrinsic
+def gemm(typing, address, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc):
+    """Turn C (m, n), at the address c with rows ldc apart, into A B + beta · C; A and B, perhaps transposed, too."""
+    words = (types.int64,) * 3
+    matrix = (types.intp, types.int64)
+    sides = (types.boolean, types.boolean)
+    signature = types.void(types.int64, *sides, *words, *matrix, *matrix, beta, *matrix)
+    return signature, _call_gemm
+
+
+def _call_gemm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    address, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc = arguments
+    number, int32 = beta.type, ir.IntType(32)
+
+    def side(flag: Any) -> Any:
+        flag = builder.trunc(flag, ir.IntType(1)) if flag.type.width > 1 else flag
+        return builder.select(flag, int32(_TRANSPOSED), int32(_AS_IS))
+
+    call = [int32(_ROWS), side(transpose_a), side(transpose_b), m, n, k, number(1.0), a, lda, b, ldb, beta, c, ldc]
+    function = ir.FunctionType(ir.VoidType(), [value.type for value in call])
+    builder.call(builder.inttoptr(address, function.as_pointer()), call)
+    return context.get_dummy_value()
