@@ -42,6 +42,8 @@ MISTAKES = [
     ("cross_entropy", "return -np.sum", "return np.sum", "wrong sign"),
     ("adam", "v_hat = v / (1 - 0.999**step)", "v_hat = v", "missing term"),
     ("adam", "dw**2", "dw", "wrong factor"),
+    ("adam", "(np.sqrt(v_hat) + 1e-8)", "np.sqrt(v_hat + 1e-8)", "wrong factor"),
+    ("adam", " + 1e-8", "", "missing term"),
     ("training_loop", "w = w - lr * dw", "w -= lr * dw", "wrote to input"),
     ("training_loop", "w = w - lr * dw", "w = w + lr * dw", "wrong sign"),
     ("kv_cache", " / np.sqrt(q.shape[-1])", "", "wrong factor"),

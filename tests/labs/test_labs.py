@@ -125,7 +125,7 @@ def test_a_change_of_a_solution_never_runs_without_end():
     [
         ("attention_backward", "sqrt(q.shape[-1])", "sqrt(k.shape[1])", "all of dq is divided by √S instead of √C"),
         ("attention_backward", "/ np.sqrt(q.shape[-1])", "", "all of dq is not divided by √C"),
-        ("softmax_backward", "(dy, y)", "(dy)", "softmax_backward takes (dy, y); yours does not take 2 arguments"),
+        ("softmax_backward", "(dy, y)", "(dy)", "softmax_backward is called with (dy, y), which yours does not take"),
         ("layer_norm", "gamma * centered", "centered", "your y: [[[-3., 2.]]]\n  right y: [[[-4., 0.]]]"),
     ],
 )  # fmt: skip
@@ -139,6 +139,33 @@ def test_an_example_shows_a_difference_that_four_digits_hide():
 
     mine, right = re.findall(r"(?:your|right) y: (.*)", repr(check(layer_norm)))
     assert mine != right
+
+
+@pytest.fixture
+def handed_in(tmp_path):
+    """Write a lab's solution with another text in one place, and check it; return the verdict and the line changed."""
+
+    def write(name, old, new):
+        text = get_lab(name).solution
+        assert text.count(old) == 1
+        path = tmp_path / f"{name}.py"
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        return check_file(path), text[: text.index(old)].count("\n") + 1
+
+    return write
+
+
+def test_the_first_line_whose_value_is_none_of_ours_is_repaired(handed_in):
+    verdict, line = handed_in("adam", "m_hat = m / (1 - 0.9**step)", "m_hat = m / (1 - 0.999**step)")
+    finding = verdict.findings[0]
+    assert (finding.kind, finding.line) == ("wrong factor", line)
+    assert finding.evidence == "it becomes right with `0.9` in place of `0.999`"
+
+
+def test_where_nothing_explains_it_the_suspect_line_is_shown(handed_in):
+    verdict, line = handed_in("adam", "m_hat = m / (1 - 0.9**step)", "m_hat = np.cos(m) * np.sin(v) / step")
+    assert verdict.kind == "unknown"
+    assert f"line {line} is the first that computes a value which is none of ours" in repr(verdict)
 
 
 def test_a_transpose_of_three_axes_is_explained():

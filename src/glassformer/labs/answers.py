@@ -76,7 +76,7 @@ def broken(exercise: Exercise, outcome: Outcome, example: Example, right: Found)
         return Finding("wrong result", f"{error}; return {', '.join(exercise.returns)}")
     if set(found) != set(right):
         lost, more = sorted(set(right) - set(found)), sorted(set(found) - set(right))
-        words = f"lacks {', '.join(lost)}" if lost else f"has {', '.join(more)}, which nobody asked for"
+        words = f"lacks {', '.join(lost)}" if lost else f"has {', '.join(more)}, which the lab does not ask for"
         return Finding("wrong result", f"the result {words}")
     for name, wanted in right.items():
         if finding := misfit(name, found[name], wanted, example):
@@ -102,7 +102,7 @@ def failure(exercise: Exercise, outcome: Outcome, given: str) -> Finding:
     error, words, names = outcome.error, outcome.words, signature(exercise)
     when = " while the file was loaded" if outcome.is_loading else f". It was given {given}"
     if error == "TypeError" and not outcome.line and re.search(r"\(\) (takes|missing) .*argument", words):
-        words = f"{exercise.name} takes ({', '.join(names)}); yours does not take {len(names)} arguments"
+        words = f"{exercise.name} is called with ({', '.join(names)}), which yours does not take"
         return Finding("wrong arguments", words)
     known = {
         "NotImplementedError": ("empty", f"{exercise.name} is still to be written"),
@@ -173,4 +173,6 @@ def shapes_of(exercise: Exercise, args: Any) -> str:
 def differs(exercise: Exercise, name: str, example: Example, found: Found, right: Found) -> bool:
     """Tell whether a result is not the right one, by more than rounding."""
     allowed = exercise.allowed if example.dtype == np.float64 else SINGLE_ALLOWED
-    return not is_close(found[name], right[name], scale_of(exercise, example.args, name, right[name]), allowed)
+    if name not in example.scales:
+        example.scales[name] = scale_of(exercise, example.args, name, right[name])
+    return not is_close(found[name], right[name], example.scales[name], allowed)

@@ -16,7 +16,9 @@ import numpy as np
 
 from ..errors import ConfigError, DataError, did_you_mean
 from .answers import Finding, Found, broken, differs, reference
-from .diagnosis import Case, answered, by_repair, diagnose
+from .case import Case, answered
+from .changes import by_repair
+from .diagnosis import diagnose
 from .draw import SQUARES, Draw, Example, Maker, examples, small_examples, square_examples
 from .lab import ORDER, Exercise, Lab, get_lab, signature
 from .sandbox import SECONDS, Local, Sandbox
@@ -70,11 +72,11 @@ class Verdict:
         return self.ok
 
     def __repr__(self) -> str:
-        first = self.findings[0] if self.findings else None
+        first = self.findings[0] if self.findings else Finding("unknown", "")
         lines = [f"{name} is right." for name in self.parts if name != self.name]
         if self.ok:
             lines.append(f"{self.name} is right: {self.tried} random inputs, in float64 and float32.")
-        elif first is None:
+        elif self.kind == "unknown":
             lines.append(f"{self.name} is not right yet: more than one thing differs; compare term by term.")
         elif first.kind == "empty":
             lines.append(f"{first.words}: replace the line that raises NotImplementedError, then check again.")

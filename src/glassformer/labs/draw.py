@@ -69,6 +69,8 @@ class Example:
         self.sizes = draw.sizes
         self.lowest = draw.lowest
         self.dtype = np.dtype(dtype)
+        self.scales: dict[str, float] = {}
+        """The largest number that each result is computed from, once it is known."""
 
 
 def examples(maker: Maker, count: int, *, seed: int = 0, dtype: Any = np.float64) -> list[Example]:

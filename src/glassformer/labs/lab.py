@@ -86,7 +86,7 @@ class Lab:
     head: str
     """The imports of its file, and what it gives."""
     address: str
-    """What its file says of where it comes from: the name, or the path of a lab of one's own."""
+    """Where its file says it comes from: the name of a lab, or the path of the reader's own."""
 
     @property
     def start(self) -> str:

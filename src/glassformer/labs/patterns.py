@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ def rows() -> list[tuple[str, Any, list[Any]]]:
     return [(kind, parsed(left), [parsed(one) for one in right.split(" | ")]) for kind, left, right in parts]
 
 
+@functools.cache
 def parsed(text: str) -> Any:
     node = ast.parse(text.strip()).body[0]
     return node.value if isinstance(node, ast.Expr) else node
@@ -43,14 +45,35 @@ def match(pattern: Any, node: Any, found: dict[str, Any]) -> bool:
     return all(match(value, getattr(node, name), found) for name, value in ast.iter_fields(pattern) if name != "ctx")
 
 
-class Filled(ast.NodeTransformer):
+def rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a copy of a node; what `change` returns for a part stands in its place."""
+    if isinstance(node, list):
+        return [rebuilt(one, change) for one in node]
+    if not isinstance(node, ast.AST):
+        return node
+    new = change(node)
+    return type(node)(**{k: rebuilt(x, change) for k, x in vars(node).items()}) if new is node else new
+
+
+def filled(text: str | ast.AST, found: dict[str, Any]) -> Any:
     """Write what capital letters stand for."""
+    form = parsed(text) if isinstance(text, str) else text
+    return rebuilt(form, lambda node: found.get(node.id, node) if isinstance(node, ast.Name) else node)
 
-    def __init__(self, found: dict[str, Any]) -> None:
-        self.found = found
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return self.found.get(node.id, node)
+def renamed(node: Any, names: dict[str, str]) -> Any:
+    """Take variables, and texts that name entries, for others."""
+
+    def change(part: Any) -> Any:
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+            return ast.Name(names.get(part.id, part.id), part.ctx)
+        return ast.Constant(names.get(part.value, part.value)) if is_text(part) else part
+
+    return rebuilt(node, change)
+
+
+def is_text(node: Any) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def called(node: Any) -> str:

@@ -83,7 +83,7 @@ class Sandbox(contextlib.ExitStack):
             yield self._answers({**request, "file": self.file, "sources": [text, *ours]}, seconds)
 
     def _answers(self, request: dict[str, Any], seconds: float) -> list[Outcome]:
-        """Return what the process answers, in at most so many seconds."""
+        """Return what the process answers within `seconds`."""
         process, has_expired = self._started(), threading.Event()
         timer = threading.Timer(seconds, _kill, (process, has_expired))
         timer.start()
@@ -125,7 +125,7 @@ class Sandbox(contextlib.ExitStack):
         folder = os.path.realpath(self.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         path = [place for place in sys.path if place and place != os.getcwd()]
         places = {*path, sys.prefix, sys.base_prefix, sys.exec_prefix, *LIBRARIES}
-        limits = {**LIMITS, "CPU": 10 + int(20 * self.seconds)}  # should nobody be left to end it
+        limits = {**LIMITS, "CPU": 10 + int(20 * self.seconds)}  # in case the parent dies and cannot end it
         readable = sorted(map(os.path.realpath, places))
         setup = {"folder": folder, "readable": readable, "hidden": str(PACKAGE), "limits": limits}
         self._process = subprocess.Popen(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array
-from .answers import Finding, is_close
+from .answers import Finding
 from .draw import Example
 from .lab import Exercise
 
@@ -22,6 +22,8 @@ ROUND = 1e-4
 """Coefficients are read as a simple number if they are this near to one."""
 SIMPLE = {0.0: "0", 1.0: "1", -1.0: "−1", 0.5: "½", 2.0: "2", -0.5: "−½", -2.0: "−2", 3.0: "3", 0.25: "¼", 4.0: "4"}
 POWERS = {0.5: "√{}", 1: "{}", 2: "{}²", -0.5: "1/√{}", -1: "1/{}", -2: "1/{}²"}
+
+EMPTY = np.zeros(0)
 
 Pairs = list[tuple[Example, dict[str, Array], dict[str, Array]]]
 """Of several examples: the arguments, the learner's results and the right ones."""
@@ -37,13 +39,11 @@ def error_of(pair: Any, name: str) -> float:
     return float(error[np.isfinite(error)].max(initial=0.0))
 
 
-def explains(value: Array, pair: Any, name: str) -> bool:
-    """Tell whether a changed solution gives the learner's result, and not merely one that is nearly as good."""
-    _, found, right = pair
-    if value.dtype.kind in "biu" and right[name].dtype.kind in "biu":
-        return value.shape == found[name].shape and bool(np.array_equal(value, found[name]))
-    size = float(np.abs(right[name][np.isfinite(right[name])]).max(initial=0.0)) or 1.0
-    return is_close(found[name], value, 1.0, max(EXPLAINED * error_of(pair, name), 1e-9 * size))
+def unexplained(pair: Any, name: str) -> float:
+    """Return how far a changed solution may be from the learner's result: one nearly as good explains nothing."""
+    right = pair[2][name]
+    size = float(np.abs(right[np.isfinite(right)]).max(initial=0.0)) or 1.0
+    return max(EXPLAINED * error_of(pair, name), 1e-9 * size)
 
 
 def fitted(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
@@ -55,16 +55,15 @@ def fitted(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
         return None
     terms = _terms_of(exercise, pairs, name)
     whole = _solve(terms, pairs, name)
-    each = (
-        [] if whole is not None else [(_solve(terms, [pair], name, at), pair[0].sizes) for at, pair in enumerate(pairs)]
-    )
-    usable = [(one, sizes) for one, sizes in each if one is not None]
-    if whole is not None:
+    if whole is not None and len(whole):
         texts: list[str | None] = [_number(float(c)) for c in whole]
-    elif len(usable) > 2:
-        texts = [_monomial([one[at] for one, _ in usable], [sizes for _, sizes in usable]) for at in range(len(terms))]
+        usable = []
     else:
-        return None
+        each = [(_solve(terms, [pair], name, at), pair[0].sizes) for at, pair in enumerate(pairs)]
+        usable = [(one, sizes) for one, sizes in each if one is not None and len(one)]
+        if any(one is None for one, _ in each) or len(usable) < 3:
+            return None
+        texts = [_monomial([one[at] for one, _ in usable], [sizes for _, sizes in usable]) for at in range(len(terms))]
     if None in texts and len(usable) == len(pairs) and all(np.ptp(one) < ROUND for one, _ in usable):
         factors = ", ".join(_number(float(one[0])) for one, _ in usable)
         return Finding("wrong factor", f"all of {name} has a factor that differs from input to input: {factors}")
@@ -77,6 +76,8 @@ def fitted(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
 
 def is_plain(finding: Finding) -> bool:
     """Tell whether the coefficients of a fit are simple ones, or follow the sizes, and are no accident."""
+    if "in another order" in finding.words:  # which many mistakes bring about
+        return False
     return "instead of 1" not in finding.words or any(f"factor {text} " in finding.words for text in SIMPLE.values())
 
 
@@ -93,17 +94,21 @@ def _terms_of(exercise: Exercise, pairs: Pairs, name: str) -> Terms:
 
 
 def _solve(terms: Terms, pairs: Pairs, name: str, at: int | None = None) -> Array | None:
-    """Return the coefficients of the terms if they give the answer exactly and no others do."""
+    """Return the coefficients of the terms if they give the answer exactly; none where several would."""
     chosen = slice(None) if at is None else slice(at, at + 1)
     columns = np.stack([np.concatenate([v.ravel() for v in values[chosen]]) for values in terms.values()], axis=-1)
     answer = np.concatenate([found[name].ravel() for _, found, _ in pairs]).astype(np.float64)
     size = np.abs(columns).max(axis=0, initial=0.0)
-    if len(answer) <= len(terms) or not size.all() or not np.isfinite(columns).all() or not np.isfinite(answer).all():
+    if len(answer) <= len(terms) or not size.all():
+        return EMPTY
+    if not np.isfinite(columns).all() or not np.isfinite(answer).all():
         return None
     solution, _, rank, _ = np.linalg.lstsq(columns / size, answer, rcond=1e-9)
+    if rank < len(terms):
+        return EMPTY
     left = np.abs(columns / size @ solution - answer).max()
     error = max(error_of(pair, name) for pair in pairs) or np.inf
-    if rank < len(terms) or left > min(EXACT * max(np.abs(answer).max(), 1e-3), EXPLAINED * error):
+    if left > min(EXACT * max(np.abs(answer).max(), 1e-3), EXPLAINED * error):
         return None
     return np.asarray(solution / size)
 

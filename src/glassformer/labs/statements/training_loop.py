@@ -89,7 +89,7 @@ MISTAKES = {
     "wrong sign: when a step goes up instead of down": lambda *args: _loop(*args, sign=1),
     "missing function: when the gradient is not clipped": lambda *args: _loop(*args, clip="none"),
     "missing function: when every entry is clipped by itself": lambda *args: _loop(*args, clip="entries"),
-    "missing function: when the gradient is divided by its norm even if that is below 1": lambda *args: _loop(
+    "wrong factor: when the gradient is divided by its norm even if that is below 1": lambda *args: _loop(
         *args, clip="always"
     ),
     "off by one: when losses are measured after the update": lambda *args: _loop(*args, early=True),
