@@ -30,7 +30,7 @@ def test_a_study_of_ones_own_has_a_table_and_a_page(desk, monkeypatch):
     assert "y is lowest at x=1 (1.50 ± 0.50; mean of 2 seeds)" in result.out
     page = (desk / "studies" / "powers" / "index.html").read_text()
     assert "Which is &lt;largest&gt;?" in page
-    assert page.count("data:image/svg+xml") == 2, "light and dark"
+    assert page.count("data:image/svg+xml") == 4, "light and dark, wide and narrow"
     assert 'href="powers/index.html"' in (desk / "studies" / "index.html").read_text()
     again = command("study", "own.py", "--json")
     assert "6 runs of 6 kept" in again.err

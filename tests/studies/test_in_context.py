@@ -39,7 +39,7 @@ def test_the_finding_compares_the_best_depth():
     rows.append({"layers": 3, "points": 3, "prompts": 10, "seed": 0, "diverged": True})
     first, second, third = in_context.finding(rows)
     assert "2 blocks predicts nearly as well as" in first
-    assert "1.50 times as large (1.40 to 1.60; seeds: 2)" in first
+    assert "1.50 (1.40 to 1.60) times as large (seeds: 2)" in first
     assert "after 1 examples" in second
     assert "0.0700 with 1, 0.0030 with 2" in third
     assert "diverged" in in_context.finding(rows.where(layers=3))[0]

@@ -15,8 +15,8 @@ from glassformer.studies.superposition import loss_and_grads
 
 TINY = {
     "positions": {
-        "operation": "reverse", "scheme": "coupled", "longest": 2, "tested": 5, "width": 8, "batch": 4, "lr": 0.01,
-        "steps": 2,
+        "operation": "reverse", "scheme": "coupled", "longest": 2, "tested": 5, "width": 8,
+        "batch": 4, "lr": 0.01, "steps": 2,
     },
     "induction": {"layers": 2, "steps": 2, "looks": 1},
     "grokking": {

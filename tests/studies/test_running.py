@@ -12,6 +12,7 @@ from glassformer import studies
 from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.studies import Study, read_study, run_study, trained
 from glassformer.studies import running as running_module
+from glassformer.web.studies import study_page
 
 TRAINING = {"task": "majority", "steps": 4, "train": 64, "held_out": 16, "eval_every": 4}
 TIMES = ("seconds", "train_seconds")
@@ -79,6 +80,16 @@ def test_kept_rows_are_reused_for_the_same_version_seed_and_engine_only(tmp_path
         assert len(calls) == runs
 
 
+def test_runs_keep_the_machine_that_they_were_made_on(tmp_path, monkeypatch):
+    how = {"out": tmp_path, "figures": False, "show": False}
+    for place in ("elsewhere", "here"):
+        monkeypatch.setattr(running_module, "machine", lambda place=place: {"system": place, "cores": 2})
+        result = run_study(small(), seeds=2 if place == "elsewhere" else 3, **how)
+    assert [one["system"] for one in result.machines] == ["elsewhere", "here"]
+    assert read_study(tmp_path).machines == result.machines
+    assert "elsewhere, 2 cores; and on here, 2 cores." in study_page(result, tmp_path)
+
+
 def counted(calls, point, seed):
     calls.append(seed)
     return squares(point, seed)
@@ -92,6 +103,24 @@ def test_a_damaged_row_is_reported_and_run_again(tmp_path, capsys):
     changed.write_text(changed.read_text().replace("0.", "7."))
     assert bits(run_study(small(), **how).rows) == bits(right)
     assert capsys.readouterr().err.count("is damaged") == 2
+
+
+def test_runs_of_one_shape_share_what_jax_compiled(tmp_path, monkeypatch, jax):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    name = "jax_compilation_cache_dir"
+    before, seen = getattr(jax.config, name), []
+    with gf.use_engine("jax"):
+        gf.study({"x": [1]}, lambda point, seed: seen.append(getattr(jax.config, name)) or 1, seeds=1, show=False)
+    assert seen == [before or str(tmp_path / "glassformer" / "jax")]
+    assert getattr(jax.config, name) == before
+    gf.study({"x": [1]}, lambda point, seed: seen.append(getattr(jax.config, name)) or 1, seeds=1, show=False)
+    assert seen[1] == before, "another engine compiles nothing with JAX"
+
+
+def test_a_spread_is_written_where_there_is_one():
+    rows = studies.Rows([{"loss": 0.25, "seed": 0}, {"loss": 0.75, "seed": 1}])
+    assert f"{rows.mean('loss')[()]:.0%}" == "50% (25% to 75%)"
+    assert f"{rows.where(seed=0).mean('loss')[()]:.2f}" == "0.25"
 
 
 def test_bad_settings_are_refused_before_the_first_run(tmp_path):

@@ -100,8 +100,8 @@ def test_the_finding_tells_help_from_harm_and_from_chance():
     rows[-1] = {name: rows[-1][name] for name in ("trick", "seed", "steps")} | {"diverged": True, "step_ms": np.nan}
     found = tricks.finding(rows)
     assert "with 1 of 3 seeds" in found[0]
-    assert "All but Muon take 0.67 of the steps" in found[1]
-    assert "help: Muon 0.50 of the steps" in found[2]
+    assert "All but Muon take 0.67 (0.66 to 0.67) of the steps" in found[1]
+    assert "help: Muon 0.50 (0.49 to 0.51) of the steps" in found[2]
     assert "harm: untied head more steps than" in found[3]
     assert "change less than seeds do: ReLU²" in found[4]
     assert "unknown spread" in tricks.finding(rows.where(seed=0))[2]

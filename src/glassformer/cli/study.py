@@ -69,7 +69,7 @@ def listed(out: Path | None, *, json: bool) -> None:
         print_json([dict(zip(("name", "question", "minutes", "here"), row, strict=True)) for row in rows])
         return
     print_table(("study", "question", ">minutes", "here"), rows)
-    log("`glassformer study NAME` runs one, on two cores in so many minutes; --quick in about one")
+    log("`glassformer study NAME` runs one and takes the minutes above on two cores; --quick takes about one")
 
 
 def _takes(one: Study, folder: Path) -> tuple[float, str]:

@@ -83,6 +83,9 @@ DARK = Theme(
 THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
 
 _CURRENT: ContextVar[Theme] = ContextVar("theme", default=LIGHT)
+_STACKED: ContextVar[bool] = ContextVar("stacked", default=False)
+COLUMN = 4.2
+"""Inches that a figure is wide whose panels are stacked: its letters can be read on a telephone."""
 
 
 def colors() -> Theme:
@@ -201,6 +204,32 @@ def panels(figure: Figure, count: int, columns: int) -> list[Axes]:
     return list(grid[:count])
 
 
+def row(
+    count: int, width: float, height: float, *, columns: int | None = None, narrow: int = 1
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels of a size in inches side by side; inside `stacked`, `narrow` in each line."""
+    columns = narrow if _STACKED.get() else columns or count
+    lines = math.ceil(count / columns)
+    figure = new_figure(COLUMN if _STACKED.get() else width * columns, height * lines)
+    return figure, panels(figure, count, columns)
+
+
+def starts_line(ax: Axes) -> bool:
+    """Tell whether nothing stands to the left of a panel, which then needs labels of its own."""
+    place = ax.get_subplotspec()
+    return place is None or place.is_first_col()
+
+
+@contextlib.contextmanager
+def stacked() -> Iterator[None]:
+    """Draw the figures that are made inside for narrow pages."""
+    token = _STACKED.set(True)
+    try:
+        yield
+    finally:
+        _STACKED.reset(token)
+
+
 def titled(figure: Figure, title: str, words: str) -> Figure:
     """Give a figure its title, and the description that `save` writes into its file."""
     figure.suptitle(textwrap.fill(title, max(20, int(8 * figure.get_figwidth()))))
@@ -216,6 +245,11 @@ def band(ax: Axes, x: Any, curves: Any, color: str, label: str = "", **line: Any
     curves = np.asarray(curves, dtype=np.float64)
     ax.plot(x, curves.mean(axis=0), color=color, label=label, **line)
     ax.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=color, alpha=0.2, lw=0)
+
+
+def interval(ax: Axes, x: float, y: float, low: float, high: float, color: str, label: str | None = None) -> None:
+    """Draw a mean x at a height y as a point, with a bar from the lowest value to the highest."""
+    ax.errorbar(x, y, xerr=[[x - low], [high - x]], fmt="o", color=color, capsize=3, label=label)
 
 
 def bare(ax: Axes, xlabel: str = "", ylabel: str = "") -> None:
@@ -269,7 +303,7 @@ def fitting_size(text: str, points: float, largest: float) -> float:
 
 
 def token_ticks(axis: Any, labels: Sequence[str], *, room: float) -> None:
-    """Write labels at 0, 1, … along an axis of `room` inches, upright where they are too wide to lie.
+    """Write labels at 0, 1, … along an axis of `room` inches, words upright where one of them is too wide to lie.
 
     Where even lines of small type do not fit, every second, third, … label is written.
     """
@@ -278,8 +312,9 @@ def token_ticks(axis: Any, labels: Sequence[str], *, room: float) -> None:
     step = max(1, math.ceil(1.2 * size / place))
     axis.set_ticks(range(0, len(labels), step), labels[::step], fontsize=size)
     axis.set_tick_params(length=0 if step == 1 else 2.5, pad=2)
+    widest = LETTER * size * max(map(len, labels[::step]), default=0)
+    crowded = axis.axis_name == "x" and widest > 0.9 * place * step
     for text, label in zip(axis.get_ticklabels(), labels[::step], strict=False):
-        crowded = axis.axis_name == "x" and LETTER * size * len(label) > 0.9 * place * step
         text.set_rotation(90 if crowded and len(label) > 1 else 0)
 
 
@@ -303,7 +338,8 @@ def log_scale(ax: Axes) -> None:
     ax.set_yscale("log")
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
     ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+    plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if 1e4 <= value < 1e7 else f"{value:,.4g}")
+    ax.yaxis.set_major_formatter(plain)
 
 
 @styled

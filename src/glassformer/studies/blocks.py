@@ -1,7 +1,7 @@
 """What a classifier needs: one block or two, the mean or a CLS vector, one head or four; and what its heads look at."""
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +11,7 @@ from ..progress import plural
 from ..tree import count
 from .measures import trained
 from .report import over_seeds
-from .study import Point, Rows, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .study import Figures, Point, Rows, Study
 
 SPECIAL = 0.15
 """A head is special that gives this much more attention to a kind of token than a head that looks at all alike."""
@@ -44,7 +41,7 @@ def measure(point: Point, seed: int) -> dict[str, Any]:
     for number, block in enumerate(saved["blocks"]):
         weights = np.asarray(block["attention"].weights)[..., has_cls:]  # (B, H, T, S) on the tokens
         weights = weights / weights.sum(axis=-1, keepdims=True)
-        read = weights[:, :, :1] if has_cls and number == point["layers"] - 1 else weights  # nobody reads other rows
+        read = weights[:, :, :1] if has_cls and number == point["layers"] - 1 else weights  # others are not read
         for head in range(point["heads"]):
             equal.append(float(np.mean(np.sum(weights[:, head, has_cls:] * same, axis=-1)) - same.mean()))
             liked = [np.mean(np.sum(read[:, head] * (every == kind)[:, None], axis=-1)) for kind in range(len(TOKENS))]
@@ -79,32 +76,32 @@ def finding(rows: Rows) -> list[str]:
 
 
 def _named(layers: int, pooling: str, heads: int) -> str:
-    return f"{layers} block{'s' * (layers > 1)} with {pooling} and {heads} head{'s' * (heads > 1)}"
+    return f"{plural(layers, 'block')} with {pooling} and {plural(heads, 'head')}"
 
 
-def figures(rows: Rows) -> dict[str, "Figure"]:
+def figures(rows: Rows) -> Figures:
     """Draw the accuracy of each classifier, and every head by what it looks at."""
     from ..plots import style
 
-    figure = style.new_figure(8.4, 3.4)
-    left, right = style.panels(figure, 2, 2)
+    figure, (left, right) = style.row(2, 4.2, 3.4)
     for train, tint in zip(rows.values("train"), (style.colors().orange, style.colors().green), strict=False):
         found = rows.where(train=train).mean("accuracy", by=("layers", "pooling", "heads"))
         for place, one in enumerate(found.values()):
-            bars = [[one.mean - one.low], [one.high - one.mean]]
-            label = f"{train:,} sequences" if not place else None
-            left.errorbar(one.mean, -place, xerr=bars, fmt="o", color=tint, capsize=3, label=label)
-        left.set_yticks([-place for place in range(len(found))], [_named(*key) for key in found])
+            label = f"{train:,}" if not place else None
+            style.interval(left, one.mean, -place, one.low, one.high, tint, label)
+        labels = [f"{plural(layers, 'block')}, {pooling}, {plural(heads, 'head')}" for layers, pooling, heads in found]
+        left.set_yticks([-place for place in range(len(found))], labels)
     left.set_xlabel("right, of all inputs")
-    left.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+    left.legend(title="sequences", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
     for pooling, tint in (("mean", style.colors().blue), ("cls", style.colors().vermilion)):
         own = rows.where(pooling=pooling)
         points = [np.concatenate([row[name] for row in own]) for name in ("equal", "favorite")]
         right.plot(*points, "o", color=tint, alpha=0.6, label=pooling)
     right.set(xlabel="attention to equal tokens", ylabel="attention to one kind of token")
+    right.locator_params(axis="x", nbins=5)
     right.legend(title="pooling")
-    words = "accuracy with its range over seeds; each dot on the right is a head, above a head that looks at all alike"
-    return {"blocks": style.titled(figure, "A classifier: blocks, pooling, heads", words)}
+    words = "accuracy with its range over seeds; and each head, a dot, above a head that looks at all alike"
+    return {"blocks": style.titled(figure, "Blocks, pooling and heads", words)}
 
 
 STUDY = Study(

@@ -1,5 +1,6 @@
 """What length, width, depth and heads cost: predicted from the formulas, and measured."""
 
+import itertools
 import time
 import tracemalloc
 from typing import Any
@@ -13,7 +14,7 @@ from ..models import Batch, build
 from ..models.accounting import costs
 from ..progress import plural
 from .measures import on_accelerator
-from .study import Point, Rows, Study
+from .study import Figures, Point, Rows, Study
 
 WAYS, CHANNELS, WINDOW = ("dense", "tiled", "windowed"), 32, 64
 BASE: Point = {"length": 128, "width": 128, "layers": 2, "heads": 4}
@@ -91,11 +92,8 @@ def _power(rows: Rows, x: str, y: str) -> str:
 
 def finding(rows: Rows) -> list[str]:
     """Say with which power of each size time and memory grow, beside what the formulas say."""
-    says = {
-        (way, name): _power(rows.where(axis="length", way=way), "length", name)
-        for way in WAYS
-        for name in ("time", "memory")
-    }
+    alone = {way: rows.where(axis="length", way=way) for way in WAYS}
+    says = {(way, name): _power(alone[way], "length", name) for way in WAYS for name in ("time", "memory")}
     return [
         f"The time of attention over n tokens grows as {says['dense', 'time']} and its memory as "
         f"{says['dense', 'memory']}; by the formulas, both grow as n². (Up to {max(rows.values('length')):,} tokens, "
@@ -113,7 +111,7 @@ def finding(rows: Rows) -> list[str]:
     ]
 
 
-def figures(rows: Rows) -> dict[str, Any]:
+def figures(rows: Rows) -> Figures:
     """Draw attention by length, and a training step along each size, measured beside predicted."""
     from ..plots import style
 
@@ -126,25 +124,22 @@ def figures(rows: Rows) -> dict[str, Any]:
         ax.set_xticks(list(found), [f"{value:,}" for value in found], fontsize=7)
         ax.minorticks_off()
 
-    length, model, says = style.new_figure(9.0, 3.6), style.new_figure(9.0, 5.6), finding(rows)
-    for ax, (name, unit) in zip(length.subplots(1, 2), (("time", "seconds"), ("memory", "MB")), strict=True):
+    (length, both), (model, six) = style.row(2, 4.5, 3.6), style.row(6, 3.0, 2.8, columns=3)
+    for ax, (name, unit) in zip(both, (("time", "seconds"), ("memory", "MB")), strict=True):
         for way, color in zip(WAYS, style.colors().series, strict=False):
             draw(ax, "length", rows.where(axis="length", way=way), name, "o-", color, way)
         ax.set_ylabel(unit)
-    for line, pair in zip(model.subplots(2, 3), (("time", "flops"), ("memory", "bytes")), strict=True):
-        for ax, axis in zip(line, AXES, strict=True):
-            for name, mark, color in zip(pair, ("o-", "--"), style.colors().series, strict=False):
-                draw(ax, axis, rows.where(axis=axis), name, mark, color, "measured" if mark == "o-" else "by formula")
-            ax.set_ylabel(f"{pair[0]}, times the smallest")
-            ax.set_ylim(0.9, max(1.6, ax.get_ylim()[1]))
+    for ax, (pair, axis) in zip(six, itertools.product((("time", "flops"), ("memory", "bytes")), AXES), strict=True):
+        for name, mark, color in zip(pair, ("o-", "--"), style.colors().series, strict=False):
+            draw(ax, axis, rows.where(axis=axis), name, mark, color, "measured" if mark == "o-" else "by formula")
+        ax.set_ylabel(f"{pair[0]}, times the smallest")
+        ax.set_ylim(0.9, max(1.6, ax.get_ylim()[1]))
     for figure in (length, model):
         figure.axes[0].legend()
-    straight = "Both axes are logarithmic, so that the slope of a line is the exponent."
+    straight = "both axes are logarithmic, so that the slope of a line is the exponent"
     return {
-        "length": style.titled(length, "Attention alone, forward and backward", f"{straight} {says[1]}"),
-        "sizes": style.titled(
-            model, "A training step", f"{straight} Lines that lie on each other: the formula is right"
-        ),
+        "length": style.titled(length, "Attention alone, forward and backward", straight),
+        "sizes": style.titled(model, "A training step", f"{straight}; where lines meet, the formula is right"),
     }
 
 
@@ -153,11 +148,6 @@ STUDY = Study(
     question="What do length, width, depth and heads cost?",
     published="Vaswani et al. 2017 (Attention Is All You Need, table 1): self-attention takes time in proportion to "
     "n² · d for n tokens of width d. Dao et al. 2022 (FlashAttention): in tiles, its memory is in proportion to n.",
-    grid=grid,
-    measure=measure,
-    finding=finding,
-    figures=figures,
+    grid=grid, measure=measure, finding=finding, figures=figures, check=check, minutes=1,
     columns=("axis", "way", "length", "width", "layers", "heads", "time", "memory", "flops", "bytes"),
-    check=check,
-    minutes=1,
-)
+)  # fmt: skip

@@ -1,6 +1,6 @@
 """Grokking: from memory to an algorithm, in addition modulo a prime."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -9,10 +9,7 @@ from ..interpret import fourier
 from ..models import Batch
 from ..training import History
 from .measures import check_training, session_of
-from .study import Rows, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .study import Figures, Rows, Study
 
 KEY = 0.04  # a frequency with this share of the embedding is a key frequency
 KNOWN = 0.99  # share of right answers from which a part of the table counts as known
@@ -89,25 +86,24 @@ def finding(rows: Rows) -> list[str]:
         own = rows.where(norm=norm)
         share, keys = (own.mean(name)[()] for name in ("explained", "embedding_share"))
         heart, rest = (own.mean(name)[()] for name in ("memorized_at", "grokked_at"))
-        at = [f"from step {one.mean:,.0f} on ({one.low:,.0f} to {one.high:,.0f})" if one.runs else
-              f"not within {own[0]['steps']:,} steps" for one in (heart, rest)]  # fmt: skip
+        late = f"not within {own[0]['steps']:,} steps"
+        at = [f"from step {one:,.0f} on" if one.runs else late for one in (heart, rest)]
         right, listed = own.mean("test_accuracy")[()], "; ".join(", ".join(map(str, row["frequencies"])) for row in own)
         said += [
             f"With {'no norm' if norm == 'none' else 'layer norm'} it knows the training part {at[0]} and the rest of "
             f"the table {at[1]}: {rest.runs} of {len(own)} seeds grok, and in the end {right.mean:.1%} of the rest is "
             "right.",
             f"The key frequencies ({listed}) hold {keys.mean:.0%} of the embedding; cos(w(a + b − c)) at these "
-            f"explains {share.mean:.1%} of the logits' variance ({share.low:.1%} to {share.high:.1%}).",
+            f"explains {share:.1%} of the logits' variance.",
         ]
     return said
 
 
-def figures(rows: Rows) -> dict[str, "Figure"]:
+def figures(rows: Rows) -> Figures:
     """Draw the curves of every seed, and the frequencies of the first."""
     from ..plots import style
 
-    color, figure = style.colors(), style.new_figure(8, 3.2)
-    left, right = style.panels(figure, 2, 2)
+    color, (figure, (left, right)) = style.colors(), style.row(2, 4.0, 3.2)
     for row in rows:
         left.plot(row["step"], row["train"], color=color.blue)
         left.plot(row["step"], row["test"], color=color.vermilion)
@@ -115,7 +111,7 @@ def figures(rows: Rows) -> dict[str, "Figure"]:
     right.bar(range(1, len(shares) + 1), shares, color=color.green)
     left.set(xlabel="step", ylabel="answers right", xscale="log", title="training part (blue), the rest (red)")
     right.set(xlabel="frequency", ylabel="share of the embedding", title=f"cosines explain {rows[0]['explained']:.0%}")
-    words = "left, accuracy by step, curves for each seed; right, the Fourier components of the embedding for one seed"
+    words = "accuracy by step, curves for each seed; the Fourier components of the embedding for one seed"
     return {"grokking": style.titled(figure, "From memory to an algorithm", words)}
 
 

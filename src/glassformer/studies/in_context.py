@@ -1,6 +1,6 @@
 """Learning in context: a line through the points of the prompt, as least squares finds it?"""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,10 +10,7 @@ from ..errors import TrainingError
 from ..ops import softmax
 from ..progress import plural
 from .measures import trained
-from .study import Rows, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .study import Figures, Rows, Study
 
 FRESH = 1_000_003
 """Added to the seed of the training, for prompts that it never saw."""
@@ -80,7 +77,7 @@ def finding(rows: Rows) -> list[str]:
     depths = ", ".join(f"{one.mean:.4f} with {layers}" for layers, one in by_depth.items())
     return [
         f"After {count} examples, a model of {own[0]['layers']} blocks predicts {word} least squares: its squared "
-        f"error is {ratio.mean:.2f} times as large ({ratio.low:.2f} to {ratio.high:.2f}; seeds: {ratio.runs}).",
+        f"error is {ratio:.2f} times as large (seeds: {ratio.runs}).",
         f"It is better than least squares after {', '.join(ahead) or 'no number of'} examples; at the end its error is "
         f"{mean['model'][-1] / mean['ridge'][-1]:.2f} times that of ridge regression, which is told how lines are "
         f"drawn, and {mean['model'][-1] / mean['average'][-1]:.3f} times that of the average of the examples.",
@@ -88,12 +85,12 @@ def finding(rows: Rows) -> list[str]:
     ]
 
 
-def figures(rows: Rows) -> dict[str, "Figure"]:
+def figures(rows: Rows) -> Figures:
     """Draw the error by the number of examples: the models, and the formulas on the same prompts."""
     from ..plots import style
 
-    figure, theme, runs = style.new_figure(6.4, 3.8), style.colors(), Rows(row for row in rows if not row["diverged"])
-    ax, count = figure.subplots(), range(rows[0]["points"] + 1)
+    (figure, (ax,)), theme, count = style.row(1, 6.4, 4.4), style.colors(), range(rows[0]["points"] + 1)
+    runs = Rows(row for row in rows if not row["diverged"])
     for color, layers in zip(theme.series, runs.values("layers"), strict=False):
         style.band(
             ax, count, [row["model"] for row in runs.where(layers=layers)], color, f"model, {plural(layers, 'block')}"
@@ -102,7 +99,7 @@ def figures(rows: Rows) -> dict[str, "Figure"]:
         ax.plot(count, np.mean([row[name] for row in runs], axis=0), line, color=theme.ink, label=title)
     style.log_scale(ax)
     ax.set(xlabel="examples in the prompt", ylabel="mean squared error")
-    ax.legend()
+    figure.legend(loc="outside lower center", ncols=2)
     words = f"mean squared error on {rows[0]['prompts']:,} fresh prompts, with the range of the seeds"
     return {"error": style.titled(figure, "Learning in context", words)}
 

@@ -1,6 +1,6 @@
 """Induction: how a model of two layers learns to continue what repeats itself."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +11,7 @@ from ..interpret import ablate_heads, detect_heads, watch
 from ..models import Batch
 from ..ops.loss import IGNORE
 from .measures import session_on
-from .study import Rows, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .study import Figures, Rows, Study
 
 SYMBOLS, LENGTH, HEADS = 32, 32, 4
 KINDS = {"previous": ("previous token", 0), "induction": ("induction", -1)}  # by the detectors' names, and the layer
@@ -82,8 +79,7 @@ def finding(rows: Rows) -> list[str]:
     two, gain = rows.where(layers=2), rows.mean("gain", by="layers")
 
     def of(name: str, digits: int = 2) -> str:
-        one = two.mean(name)[()]
-        return f"{one.mean:,.{digits}f} ({one.low:,.{digits}f} to {one.high:,.{digits}f})"
+        return f"{two.mean(name)[()]:,.{digits}f}"
 
     proved = all(row[f"without_{kind}"] > 2 * row["without_another"] for row in two for kind in KINDS)
     verdict = "the heads that were found do the copying" if proved else "others matter nearly as much in some run"
@@ -98,12 +94,11 @@ def finding(rows: Rows) -> list[str]:
     ]
 
 
-def figures(rows: Rows) -> dict[str, "Figure"]:
+def figures(rows: Rows) -> Figures:
     """Draw losses and scores by step, for every seed."""
     from ..plots import style
 
-    color, figure = style.colors(), style.new_figure(8, 3.2)
-    left, right = style.panels(figure, 2, 2)
+    color, (figure, (left, right)) = style.colors(), style.row(2, 4.0, 3.2)
     for row in rows:
         look = "-" if row["layers"] == 2 else ":"
         left.plot(row["step"], np.subtract(row["repeated_loss"], row["new_loss"]), look, color=color.blue)
@@ -112,7 +107,7 @@ def figures(rows: Rows) -> dict[str, "Figure"]:
         right.plot(row["step"], row["induction"], color=color.vermilion)
     left.set(xlabel="step", ylabel="loss, repeated − new symbols", title="two layers (solid), one layer (dotted)")
     right.set(xlabel="step", ylabel="attention", ylim=(0, 1), title="previous token (green), induction (red)")
-    words = "left, how much easier repeated symbols are; right, the strongest head of each kind; a curve for each seed"
+    words = "how much easier repeated symbols are, and the strongest head of each kind; a curve for each seed"
     return {"bump": style.titled(figure, "Copying arises together with induction heads", words)}
 
 

@@ -1,15 +1,12 @@
 """Norms before or after the sum: which of them trains, at which depth, with how long a warm-up."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..progress import plural
 from .measures import session_of, training
-from .study import Point, Rows, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .study import Figures, Point, Rows, Study
 
 SIZES = {"task": "text", "context": 32, "width": 32, "heads": 2, "batch": 8, "eval_tokens": 8192}
 NOTHING_LEARNED = 0.9
@@ -75,14 +72,13 @@ def _told(rows: Rows, place: str, warmup: int) -> str:
     return f"{', '.join(bad)} blocks" if bad else f"none of {sum(one.runs for one in found.values())} runs"
 
 
-def figures(rows: Rows) -> dict[str, "Figure"]:
+def figures(rows: Rows) -> Figures:
     """Draw the loss by depth, one panel for each warm-up; and gradients at the first step, block by block."""
     from ..plots import style
 
     warmups, looks = rows.values("warmup"), dict(zip(rows.values("lr"), ("-", "--", ":"), strict=False))
     tints = {"pre": style.colors().blue, "post": style.colors().vermilion}
-    figure = style.new_figure(3.2 * (len(warmups) + 1), 3.2)
-    *axes, last = style.panels(figure, len(warmups) + 1, len(warmups) + 1)
+    figure, (*axes, last) = style.row(len(warmups) + 1, 3.2, 3.2)
     for ax, n in zip(axes, warmups, strict=True):
         for (place, lr), look in ((key, looks[key[1]]) for key in rows.mean("loss", by=("norm_position", "lr"))):
             found = rows.where(warmup=n, norm_position=place, lr=lr).mean("loss", by="layers")
@@ -97,7 +93,8 @@ def figures(rows: Rows) -> dict[str, "Figure"]:
     for place, tint in tints.items():
         deep = rows.where(norm_position=place, layers=max(rows.values("layers")))
         last.plot(np.median([row["gradients"] for row in deep], axis=0), color=tint, marker="o", label=place)
-    last.set(title="before the first step", xlabel="block", ylabel="gradient of its last matrix", yscale="log")
+    style.log_scale(last)
+    last.set(title="before the first step", xlabel="block", ylabel="gradient of its last matrix")
     words = "held-out loss by depth, mean and range over seeds; the line is the entropy of single characters"
     return {"norms": style.titled(figure, "Norm before or after the sum", words)}
 

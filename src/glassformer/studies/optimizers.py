@@ -1,17 +1,14 @@
 """Optimizers at their best rates: how many steps does each take to the same loss on a text?"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .. import registry
 from ..training.optimizers import Muon, register_optimizer
 from .measures import loss_curve, steps_to
-from .study import Rows, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .study import Figures, Rows, Study, summary
 
 RATES = {"sgd": 0.1, "adam": 4e-3, "adamw": 4e-3, "lion": 1.2e-3, "muon_text": 2e-2}  # times 1/4, 1/2, 1, 2 and 4
 OWN: dict[str, dict[str, float]] = {
@@ -70,7 +67,7 @@ def finding(rows: Rows) -> list[str]:
     target, tests = compared(rows)
     taken = {name: steps_to(runs, target) for name, runs in tests.items()}
     told = {
-        name: f"{one.mean():.0f} steps ({one.min():.0f} to {one.max():.0f}; seeds: {len(one)})"
+        name: f"{summary(one):.0f} steps"
         if np.isfinite(one).all()
         else f"more steps than it had with {np.isinf(one).sum()} of {len(one)} seeds"
         for name, one in taken.items()
@@ -81,8 +78,8 @@ def finding(rows: Rows) -> list[str]:
     edges = [TITLES[name] for name, runs in tests.items() if runs[0]["lr"] in (min(rates[name]), max(rates[name]))]
     lines = [f"{TITLES[name]} at rate {runs[0]['lr']:g}, {told[name]}" for name, runs in tests.items()]
     return [
-        f"Muon reaches a held-out loss of {target:.3f} in {told['muon_text']} and Adam in {told['adam']}: "
-        f"Muon needs {share:.2f} of Adam's steps, {verdict}.",
+        f"Muon reaches a held-out loss of {target:.3f} in {told['muon_text']} and Adam in {told['adam']} "
+        f"(seeds: {len(taken['adam'])}): Muon needs {share:.2f} of Adam's steps, {verdict}.",
         f"At the best rates, which seed 0 chose: {'; '.join(lines)}.",
         f"The best rate of {', '.join(edges) or 'no optimizer'} is at the edge of its grid.",
         "Muon had one search more than the others: the rate of embeddings and norms, 0.15 of its own, was chosen by "
@@ -90,12 +87,11 @@ def finding(rows: Rows) -> list[str]:
     ]
 
 
-def figures(rows: Rows) -> dict[str, "Figure"]:
+def figures(rows: Rows) -> Figures:
     """Draw the losses at the best rates, with all test seeds, and the last loss by rate."""
     from ..plots import style
 
-    figure, (target, tests) = style.new_figure(9.0, 3.8), compared(rows)
-    left, right = style.panels(figure, 2, 2)
+    (figure, (left, right)), (target, tests) = style.row(2, 4.5, 3.8), compared(rows)
     for color, (name, runs) in zip(style.colors().series, tests.items(), strict=False):
         curves = [row for row in runs if not row["diverged"]]
         if curves:

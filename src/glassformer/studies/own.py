@@ -58,7 +58,8 @@ def study(
         own, version, function = "own", digest_of(measure), measure
     made = Study(name=own, question="", grid=points, measure=function, seeds=seeds, version=version)
     checked = made.points() if isinstance(measure, str) else points_of(points)
-    return run_points(made, checked, made.seeds_of(seeds, quick=False), None if out is None else Path(out), show=show)
+    folder = None if out is None else Path(out)
+    return run_points(made, checked, made.seeds_of(seeds, quick=False), folder, show=show)[0]
 
 
 def _word(name: str) -> Measure:

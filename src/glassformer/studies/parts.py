@@ -1,7 +1,7 @@
 """What each part of a Transformer is worth: the same training with one part removed at a time."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,7 @@ from ..trained_model import TrainedModel
 from ..tree import count
 from .measures import session_of, trained
 from .report import over_seeds
-from .study import Point, Rows, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .study import Figures, Point, Rows, Study
 
 FULL, MASK = "nothing", "causal mask"
 REMOVED: dict[str, dict[str, Any]] = {
@@ -114,23 +111,23 @@ def finding(rows: Rows) -> list[str]:
     return [*said, "Every model was trained with the recipe of the full one; none was tuned for what it lacks."]
 
 
-def figures(rows: Rows) -> dict[str, "Figure"]:
+def figures(rows: Rows) -> Figures:
     """Draw the loss without each part, one panel for each task."""
     from ..plots import style
 
     tasks = rows.values("task")
-    figure = style.new_figure(3.6 * len(tasks), 3.4)
-    for ax, task in zip(style.panels(figure, len(tasks), len(tasks)), tasks, strict=True):
+    figure, axes = style.row(len(tasks), 3.6, 3.4)
+    for ax, task in zip(axes, tasks, strict=True):
         found = rows.where(task=task).mean("loss", by="part")
         for place, part in enumerate(REMOVED):
             if one := found.get(part):
-                bars = [[one.mean - one.low], [one.high - one.mean]]
-                ax.errorbar(one.mean, -place, xerr=bars, fmt="o", color=style.colors().blue, capsize=3)
+                style.interval(ax, one.mean, -place, one.low, one.high, style.colors().blue)
         if MASK in found:
             seen = rows.where(task=task, part=MASK).mean("training_loss")[()].mean
             ax.plot(seen, 1 - len(REMOVED), "o", color=style.colors().vermilion, fillstyle="none")
         ax.axvline(found[FULL].mean, color=style.colors().edge, linewidth=1)
-        ax.set_yticks([-place for place in range(len(REMOVED))], REMOVED if task == tasks[0] else [""] * len(REMOVED))
+        shown = REMOVED if style.starts_line(ax) else [""] * len(REMOVED)
+        ax.set_yticks([-place for place in range(len(REMOVED))], shown)
         ax.set(xlabel="held-out loss", title=task, ylim=(0.5 - len(REMOVED), 0.5))
     words = (
         "mean and range over seeds of the held-out loss, read from left to right; the line is the model with all"

@@ -1,19 +1,19 @@
 """Positions: which scheme goes on beyond the length that it was trained on?"""
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ..data.array_task import array_task
+from ..runs.session import Session
 from .coupling import START, register_coupled, sequences
 from .measures import on_accelerator, session_on
-from .study import Rows, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .study import Figures, Rows, Study
 
 SCHEMES = ("coupled", "rotary", "alibi", "relative", "sinusoidal", "learned", "none")
 STEPS = {"copy": 500, "reverse": 500, "addition": 1000}
+MODEL, RECIPE = ("width", "layers", "norm", "gated"), ("steps", "batch", "lr", "weight_decay")
 RIGHT = 0.95  # share of exactly right answers up to which a length counts as reached
 
 
@@ -23,33 +23,47 @@ def _grid(quick: bool) -> list[dict[str, Any]]:
         small |= {"longest": 5, "tested": 15, "width": 32, "steps": 200}
         return [{"operation": "copy", "scheme": scheme, **small} for scheme in ("coupled", "rotary", "learned", "none")]
     if on_accelerator():
-        large = {"longest": 30, "tested": 100, "width": 256, "batch": 512, "lr": 1e-3, "steps": 6000}
-        return [{"operation": "addition", "scheme": scheme, **large} for scheme in ("coupled", "rotary", "learned")]
+        # As published: one wide layer, in which vectors of many places can be told apart; others get a second one.
+        large = {"longest": 30, "tested": 100, "width": 256, "norm": "rms", "gated": True, "batch": 256, "lr": 1e-3,
+                 "weight_decay": 0.0, "steps": 4000}  # fmt: skip
+        layers = {"coupled": 1, "rotary": 2}
+        return [{"operation": "addition", "scheme": scheme, "layers": n, **large} for scheme, n in layers.items()]
     return [{"operation": operation, "scheme": scheme, **small, "steps": steps}
             for operation, steps in STEPS.items() for scheme in SCHEMES]  # fmt: skip
 
 
-def measure(point: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Train on sequences of 1 to `longest` letters; return the share of right answers to longer ones."""
+def start(point: dict[str, Any], seed: int) -> tuple[Session, list[int]]:
+    """Begin the training of a point on sequences of 1 to `longest` letters; return it with the lengths of its tests."""
     operation, scheme, longest, tested = (point[name] for name in ("operation", "scheme", "longest", "tested"))
     rng = np.random.default_rng(seed)
     # Vectors at both ends are used less often in training; a test starts behind those at the beginning.
     starts = [(0, tested + longest), (longest, longest + 1)] if scheme == "coupled" else [(0, 1)] * 2
+    lengths = sorted({min(round(longest * times), tested) for times in (0.5, 1, 1.2, 1.5, 2, 2.5, 3)} | {tested})
     drawn = rng.integers(1, longest + 1, size=100 * point["batch"] * max(1, longest // 10) * 3)
     train = sequences(operation, drawn, rng, starts[0])
-    lengths = sorted({min(round(longest * times), tested) for times in (0.5, 1, 1.2, 1.5, 2, 2.5, 3)} | {tested})
-    tests = [sequences(operation, np.full(200, length), rng, starts[1]) for length in lengths]
-    model = {"positions": scheme, "vocab": START + tested + longest, "context": 3 * tested + 6, "width": point["width"],
-             "heads": 4, "head_width": max(32, point["width"] // 4), "layers": 2, "tied_head": False}  # fmt: skip
+    # Tests of all lengths are padded to the longest, so that JAX compiles one program for them.
+    asked = np.repeat(lengths, 200)
+    tests = sequences(operation, asked, rng, starts[1])
+    task = replace(array_task(train, validation=tests), groups=tuple(map(str, asked)))
     register_coupled()
-    if scheme == "coupled" and operation == "reverse":
-        model["positions"] = "coupled_mirrored"
-    recipe = {"steps": point["steps"], "batch": point["batch"], "lr": point["lr"], "warmup": 100, "weight_decay": 0.1}
-    session = session_on(array_task(train, validation=tests[1]), seed, model, {**recipe, "eval_every": 10**6})
-    for _ in session.steps():
-        pass
-    found = [session.trainer.evaluate(session.state.params, test, metric="sequence") for test in tests]
-    right = [float(one.accuracy or 0) for one in found]
+    backward = scheme == "coupled" and operation == "reverse"
+    model = {"positions": "coupled_mirrored" if backward else scheme, "vocab": START + tested + longest,
+             "context": 3 * tested + 6, "layers": 2, "heads": 4, "head_width": max(32, point["width"] // 4),
+             "tied_head": False, **{name: point[name] for name in MODEL if name in point}}  # fmt: skip
+    recipe = {"weight_decay": 0.1, **{name: point[name] for name in RECIPE if name in point}}
+    return session_on(task, seed, model, {**recipe, "warmup": 100, "eval_every": 10**6}), lengths
+
+
+def measure(point: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Train; return the share of right answers by length."""
+    session, lengths = start(point, seed)
+    *_, last = session.steps()
+    return scores(point["longest"], lengths, last.evaluation)
+
+
+def scores(longest: int, lengths: list[int], found: Any) -> dict[str, Any]:
+    """Return the shares of right answers in an evaluation of all lengths."""
+    right = list(found.groups.values())
     reached = [length for n, length in enumerate(lengths) if min(right[: n + 1]) >= RIGHT]
     return {"trained": right[lengths.index(longest)], "twice": right[lengths.index(2 * longest)], "farthest": right[-1],
             "reach": max(reached, default=0), "lengths": lengths, "right": right}  # fmt: skip
@@ -62,29 +76,28 @@ def finding(rows: Rows) -> list[str]:
     for operation in rows.values("operation"):
         own = rows.where(operation=operation)
         far, reach = own.mean("farthest", by="scheme"), own.mean("reach", by="scheme")
-        best, *others = sorted(far, key=lambda name: (-far[name].mean, -reach[name].mean))
-        shown = [
-            f"{name} {far[name].mean:.0%} ({far[name].low:.0%} to {far[name].high:.0%})" for name in (best, *others)
-        ]
-        known = [name for name, one in own.mean("trained", by="scheme").items() if one.mean < RIGHT]
+        best, *others = sorted(far, key=lambda scheme: (-far[scheme].mean, -reach[scheme].mean))
+        others_far = any(far[scheme].mean for scheme in others)
+        next_best = f"the next best, {others[0]} {far[others[0]]:.0%}" if others_far else "all other positions none"
+        known = [scheme for scheme, one in own.mean("trained", by="scheme").items() if one.mean < RIGHT]
+        name = operation.capitalize()
         said += [
-            f"{operation}, trained on up to {longest} symbols and tested on {tested}: {best} positions answer "
-            f"{far[best].mean:.0%} right ({far[best].low:.0%} to {far[best].high:.0%}, {seeds} seeds), "
-            f"{'the next best, ' + shown[1] if others else 'no other was tried'}.",
-            f"{operation}: {RIGHT:.0%} are right up to "
-            + ", ".join(f"{reach[name].mean:.0f} symbols with {name}" for name in (best, *others))
-            + (f"; at {longest} symbols already, {', '.join(known)} did not reach this." if known else "."),
+            f"{name}, trained on up to {longest} symbols and tested on {tested}: {best} positions answer "
+            f"{far[best]:.0%} right, {next_best} (seeds: {seeds}).",
+            f"{name}: {RIGHT:.0%} are right up to "
+            + ", ".join(f"{one.mean:.0f} symbols with {scheme}" for scheme, one in reach.items() if one.mean)
+            + (f"; at {longest} symbols, less is right with {', '.join(known)}." if known else "."),
         ]
     return said[::2] + said[1::2]
 
 
-def figures(rows: Rows) -> dict[str, "Figure"]:
+def figures(rows: Rows) -> Figures:
     """Draw the share of right answers by length, a panel for each operation."""
     from ..plots import style
 
     names = rows.values("operation")
-    figure = style.new_figure(3.6 * len(names) + 1, 3.2)
-    for ax, operation in zip(style.panels(figure, len(names), len(names)), names, strict=True):
+    figure, axes = style.row(len(names), 3.8, 3.2)
+    for ax, operation in zip(axes, names, strict=True):
         for scheme, color in zip(SCHEMES, style.colors().series, strict=False):
             own = [row for row in rows.where(operation=operation) if row["scheme"] == scheme]
             if own:

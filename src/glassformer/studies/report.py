@@ -1,28 +1,29 @@
 """What a study leaves: its rows and findings in `study.json`, a table over seeds, and figures."""
 
+import contextlib
+import itertools
 import json
 import math
-import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import dispatch
 from ..engines.cpu.cores import cores
 from ..errors import DataError
 from ..files import explained, write_new
 from ..progress import plural
-from ..runs.provenance import versions
-from .study import TAKEN, Rows, Study, Summary, plain, written
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ..runs.provenance import processor, products, system, versions
+from .catalog import find_study
+from .study import TAKEN, Figures, Rows, Study, Summary, plain, written
 
 FILE = "study.json"
 RESULTS = Path(__file__).parent / "results"
-"""Full runs of the studies, on two cores of a Sapphire Rapids Xeon each."""
+"""The runs of all studies in full: format, settings, engine, machines and rows."""
 FORMAT = 1
+FORMS = ("", "-narrow")
+"""Figures for wide pages, with panels side by side, and for narrow ones, with panels one below the other."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class StudyResult:
     settings   the columns of the rows that are settings of a point
     columns    of the table, and `table` its cells: over seeds, the mean ± half of the range
     figures    the words that stand below each figure, by its name; empty where none were drawn
-    machine    where it ran
+    machines   where its runs were made, with which versions
     folder     where its files are
     """
 
@@ -48,7 +49,7 @@ class StudyResult:
     table: list[list[str]]
     quick: bool = False
     engine: str = ""
-    machine: dict[str, Any] = field(default_factory=dict)
+    machines: list[dict[str, Any]] = field(default_factory=list)
     figures: dict[str, str] = field(default_factory=dict)
     folder: Path = field(default=Path(), compare=False)
 
@@ -90,6 +91,8 @@ def read_study(folder: str | Path) -> StudyResult:
             raise DataError(f"{path} is of another version of Glassformer", hint="run the study again: runs are kept")
         rows = Rows({name: math.nan if value is None and name not in content["settings"] else value
                      for name, value in row.items()} for row in content.pop("rows"))  # fmt: skip
+        if path == shipped:  # which holds what was measured; what it means is computed
+            return StudyResult.of(find_study(path.stem), rows, **content)
         return StudyResult(rows=rows, folder=Path(folder), **content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, DataError):
@@ -103,18 +106,11 @@ def plain_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Say where a study ran: numbers agree to the last bit only on the same kind of machine."""
-    engine = dispatch.current()
-    found: dict[str, Any] = {
-        "system": f"{platform.system()} {platform.machine()}",
-        "cores": cores(),
-        **versions(engine.name),
-    }
-    if engine.library == "jax":
-        import jax
-
-        found["device"] = str(jax.devices()[0].device_kind)
-    return found
+    """Say where runs are made: numbers agree to the last bit only on the same kind of machine."""
+    engine = dispatch.current().name
+    found = {"system": system(), "processor": processor(engine), "cores": cores(), "BLAS": products(engine)}
+    found |= versions(engine)
+    return {name: value for name, value in found.items() if value is not None}
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -196,7 +192,7 @@ def plain_finding(rows: Rows, settings: Sequence[str]) -> str:
     return f"{names[0]} is lowest {at(low)} and highest {at(high)}."
 
 
-def plain_figures(rows: Rows, settings: Sequence[str]) -> dict[str, "Figure"]:
+def plain_figures(rows: Rows, settings: Sequence[str]) -> Figures:
     """Draw each number that was measured, the mean and the range over seeds, at every point."""
     from ..plots import style
 
@@ -204,8 +200,8 @@ def plain_figures(rows: Rows, settings: Sequence[str]) -> dict[str, "Figure"]:
     names = varied(rows, numbers_of(rows, settings))[:4]
     if not names:
         return {}
-    figure = style.new_figure(max(4.0, 3.4 * len(names)), 3.2)
-    for ax, name in zip(style.panels(figure, len(names), len(names)), names, strict=True):
+    figure, axes = style.row(len(names), max(3.4, 4.0 / len(names)), 3.2)
+    for ax, name in zip(axes, names, strict=True):
         found = rows.mean(name, by=tuple(points))
         labels = [", ".join(map(str, key)) for key in found]
         means = [one.mean for one in found.values()]
@@ -218,18 +214,23 @@ def plain_figures(rows: Rows, settings: Sequence[str]) -> dict[str, "Figure"]:
 
 
 def draw(study: Study, result: StudyResult, folder: Path) -> dict[str, str]:
-    """Save the figures for light and dark pages; return the words of each."""
+    """Save the figures for light and dark, wide and narrow pages; return the words of each."""
     from ..plots import style
 
-    def drawn() -> dict[str, "Figure"]:
+    def drawn() -> Figures:
         if study.figures is not None:
             return study.figures(result.rows)
         return plain_figures(result.rows, result.settings)
 
     words: dict[str, str] = {}
-    for theme in style.THEMES:
-        with style.themed(theme):
+    for theme, form in itertools.product(style.THEMES, FORMS):
+        with style.themed(theme), style.stacked() if form else contextlib.nullcontext():
             for name, figure in style.styled(drawn)().items():
-                style.save(figure, folder / f"{name}{'-dark' if theme == 'dark' else ''}.svg")
+                style.save(figure, figure_path(folder, name, theme == "dark", form))
                 words[name] = str(figure.get_label()) or result.findings[0]
     return words
+
+
+def figure_path(folder: Path, name: str, dark: bool, form: str) -> Path:
+    """Return the file of a figure: NAME.svg, NAME-dark.svg, NAME-narrow.svg, NAME-narrow-dark.svg."""
+    return folder / f"{name}{form}{'-dark' if dark else ''}.svg"

@@ -22,12 +22,20 @@ from ..files import explained, write_new
 from ..progress import log, plural
 from ..reporting import report, reported_to
 from ..training.interruption import heeding_termination
+from ..weights.registry import cache_folder
 from .catalog import find_study
 from .report import StudyResult, machine
 from .study import TAKEN, Point, Rows, Study, plain, written
 
 FOLDER = Path("studies")
 ROWS = "rows"
+
+
+class Kept(NamedTuple):
+    """The results of a run, and the machine that they were made on; empty where no machine was noted."""
+
+    results: dict[str, Any]
+    machine: dict[str, Any]
 
 
 class Run(NamedTuple):
@@ -44,8 +52,8 @@ class Run(NamedTuple):
         text = json.dumps(self._asdict(), sort_keys=True)
         return folder / ROWS / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
-    def read(self, folder: Path | None) -> dict[str, Any] | None:
-        """Return its results, if they are kept; a damaged file is reported, and the run is done again."""
+    def read(self, folder: Path | None) -> Kept | None:
+        """Return its results and its machine, if they are kept; a damaged file is reported, and runs again."""
         path = None if folder is None else self.path(folder)
         if path is None or not path.exists():
             return None
@@ -53,7 +61,7 @@ class Run(NamedTuple):
             content = json.loads(path.read_text(encoding="utf-8"))
             results = content["results"]
             if content["run"] == self._asdict() and content["digest"] == _digest(results):
-                return dict(results)
+                return Kept(dict(results), dict(content.get("machine", {})))
             reason = "its content is not what was written"
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = f"{type(error).__name__}: {error}"
@@ -61,9 +69,9 @@ class Run(NamedTuple):
         path.unlink(missing_ok=True)
         return None
 
-    def write(self, folder: Path, results: dict[str, Any]) -> None:
-        """Keep its results."""
-        content = {"run": self._asdict(), "results": results, "digest": _digest(results)}
+    def write(self, folder: Path, kept: Kept) -> None:
+        """Keep its results and the machine that they were made on."""
+        content = {"run": self._asdict(), **kept._asdict(), "digest": _digest(kept.results)}
         write_new(self.path(folder), json.dumps(content, indent=1).encode())
 
     def row(self, results: dict[str, Any]) -> dict[str, Any]:
@@ -115,42 +123,48 @@ def run_study(
     if source is not None and found.rows_from is None:
         raise ConfigError(f"the study {found.name} reads no file", hint="leave the file out: it runs by itself")
     folder = Path(out) if out is not None else FOLDER / f"{found.name}{'-quick' if quick else ''}"
+    machines: list[dict[str, Any]] = []
     with dispatch.use_engine(engine) if engine is not None else contextlib.nullcontext():
         if source is not None and found.rows_from is not None:
             rows, settings = found.rows_from(Path(source)), None
         else:
             points = found.points(quick=quick)
             settings = list(dict.fromkeys(name for point in points for name in point))
-            rows = run_points(found, points, found.seeds_of(seeds, quick=quick), folder, show=show)
-        about = {"quick": quick, "engine": dispatch.current().name, "machine": machine()}
+            rows, machines = run_points(found, points, found.seeds_of(seeds, quick=quick), folder, show=show)
+        about = {"quick": quick, "engine": dispatch.current().name, "machines": machines}
     result = StudyResult.of(found, rows, settings, **about)
     return result.write(folder, found if figures else None)
 
 
-def run_points(study: Study, points: list[Point], seeds: range, folder: Path | None, *, show: bool) -> Rows:
-    """Return the rows of all points and seeds: kept ones as they are, and the others as they are measured now."""
-    engine = dispatch.current().name
+def run_points(
+    study: Study, points: list[Point], seeds: range, folder: Path | None, *, show: bool
+) -> tuple[Rows, list[dict[str, Any]]]:
+    """Return the rows of all points and seeds, kept or measured now, and the machines that they were made on."""
+    engine, here = dispatch.current().name, machine()
     runs = [Run(study.name, study.version, point, seed, engine) for point in points for seed in seeds]
     if folder is not None:
         with explained(folder, hint="choose a folder that can be written to"):
             (folder / ROWS).mkdir(parents=True, exist_ok=True)
-    results = {place: kept for place, run in enumerate(runs) if (kept := run.read(folder)) is not None}
-    if show and results:
-        log(f"{plural(len(results), 'run')} of {len(runs):,} kept in {folder}")
-    text = f"study {study.name}"
-    with _progress(text, show=show and len(results) < len(runs)), heeding_termination():
+    done = {place: kept for place, run in enumerate(runs) if (kept := run.read(folder)) is not None}
+    if show and done:
+        log(f"{plural(len(done), 'run')} of {len(runs):,} kept in {folder}")
+    progress = _progress(f"study {study.name}", show=show and len(done) < len(runs))
+    with progress, _compiled_once(), heeding_termination():
         for place, run in enumerate(runs):
-            if place in results:
+            if place in done:
                 continue
-            report(len(results), len(runs), f"runs, now {written(run.point):.60}, seed {run.seed}")
-            try:
-                results[place] = run.read(folder) or _measured(study, run)  # another process may have been faster
+            report(len(done), len(runs), f"runs, now {written(run.point):.60}, seed {run.seed}")
+            try:  # another process may have been faster
+                done[place] = run.read(folder) or Kept(_measured(study, run), here)
             except KeyboardInterrupt:
-                log(_stopped(len(results), len(runs), folder))
+                log(_stopped(len(done), len(runs), folder))
                 raise
             if folder is not None:
-                run.write(folder, results[place])
-    return _filled([run.row(results[place]) for place, run in enumerate(runs)], points)
+                run.write(folder, done[place])
+    every = [done[place] for place in range(len(runs))]
+    machines = {json.dumps(one.machine, sort_keys=True): one.machine for one in every}
+    rows = [run.row(one.results) for run, one in zip(runs, every, strict=True)]
+    return _filled(rows, points), list(machines.values())
 
 
 def _stopped(done: int, total: int, folder: Path | None) -> str:
@@ -191,6 +205,23 @@ def _filled(rows: list[dict[str, Any]], points: list[Point]) -> Rows:
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "seconds"]
     blank = {name: None if name in settings else math.nan for name in [*names, "seconds"]}
     return Rows({**blank, **row} for row in rows)
+
+
+@contextlib.contextmanager
+def _compiled_once() -> Iterator[None]:
+    """Let runs of one shape share what JAX compiled for the first: on a GPU, a program takes up to a minute."""
+    if dispatch.current().library != "jax":
+        yield
+        return
+    import jax
+
+    name = "jax_compilation_cache_dir"
+    before = getattr(jax.config, name)
+    jax.config.update(name, before or str(cache_folder() / "jax"))
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
 
 
 @contextlib.contextmanager

@@ -1,23 +1,25 @@
-"""How to split a budget of arithmetic between parameters and tokens: a sweep on text, or a file of one's own.
+"""How to split a budget of arithmetic between parameters and tokens: a sweep on text, or the reader's own measurements.
 
 At each budget C = 6 · N · D a parabola in log N is fitted to the losses; its lowest point is the best size N. The
 exponents of N ∝ C^a and D ∝ C^b are slopes over the budgets, their intervals those of a bootstrap over runs.
 """
 
+import functools
 import itertools
 import json
 import math
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import DataError
-from ..files import explained
+from ..files import explained, write_new
 from ..progress import plural
 from .measures import check_training, on_accelerator, training
-from .study import Point, Rows, Study
+from .study import Figures, Point, Rows, Study
 
 HINT = 'it is a list of objects: [{"parameters": 1e6, "tokens": 2e7, "loss": 3.1}, …]; compute may stand for tokens'
 RESAMPLES = 1000
@@ -44,8 +46,18 @@ def grid(quick: bool) -> list[Point]:
 
 def _settings(point: Point) -> dict[str, Any]:
     """Return what a point trains: Python's help pages, or on an accelerator the source of its library, byte by byte."""
-    large = {"data": sysconfig.get_paths()["stdlib"], "tokenizer": "bytes"} if on_accelerator() else {}
+    large = {"data": str(_library()), "tokenizer": "bytes"} if on_accelerator() else {}
     return {"task": "text", **large, **{name: value for name, value in point.items() if name != "budget"}}
+
+
+@functools.cache
+def _library() -> Path:
+    """Write the modules of Python's own library into one file; packages that were installed may lie beside them."""
+    home = Path(sysconfig.get_paths()["stdlib"])
+    modules = [path for path in sorted(home.rglob("*.py")) if "-packages" not in str(path.relative_to(home))]
+    text = "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in modules)
+    target = Path(tempfile.gettempdir()) / f"python-{sysconfig.get_python_version()}-library.txt"
+    return write_new(target, text.encode())
 
 
 def measure(point: Point, seed: int) -> dict[str, Any]:
@@ -132,12 +144,11 @@ def finding(rows: Rows) -> list[str]:
     ]
 
 
-def figures(rows: Rows) -> dict[str, Any]:
+def figures(rows: Rows) -> Figures:
     """Draw the loss over the size at each budget, and the best sizes over the budgets."""
     from ..plots import style
 
-    figure, best, says = style.new_figure(9.0, 3.8), best_sizes(rows), finding(rows)
-    left, right = figure.subplots(1, 2)
+    (figure, (left, right)), best = style.row(2, 4.5, 3.8), best_sizes(rows)
     for budget, color in zip(rows.values("budget"), style.colors().series * 9, strict=False):
         part = sorted((row["parameters"], row["loss"]) for row in rows.where(budget=budget))
         left.semilogx(*zip(*part, strict=True), "o", color=color, ms=4, label=f"{budget:.1e} FLOPs")
@@ -150,10 +161,12 @@ def figures(rows: Rows) -> dict[str, Any]:
     if len(best) > 1:
         a, b = np.polyfit(np.log(list(best)), np.log(list(best.values())), 1)
         right.loglog(list(best), [math.exp(b) * budget**a for budget in best], color=style.colors().gray)
+    style.log_scale(right)
     left.set(xlabel="parameters", ylabel="loss")
     right.set(xlabel="budget in FLOPs", ylabel="best number of parameters")
     left.legend(fontsize=7)
-    return {"budgets": style.titled(figure, "The best size at each budget", says[0])}
+    words = "loss by size, with a parabola for each budget that has a lowest point; and this point by budget"
+    return {"budgets": style.titled(figure, "The best size at each budget", words)}
 
 
 STUDY = Study(
@@ -162,12 +175,7 @@ STUDY = Study(
     published="Hoffmann et al. 2022 (Training Compute-Optimal Large Language Models): parameters and tokens both grow "
     "as about C^0.5. Kaplan et al. 2020 (Scaling Laws for Neural Language Models): parameters as C^0.73, tokens as "
     "C^0.27.",
-    grid=grid,
-    measure=measure,
-    finding=finding,
-    figures=figures,
+    grid=grid, measure=measure, finding=finding, figures=figures, rows_from=rows_from, minutes=6,
     columns=("budget", "width", "parameters", "tokens", "loss"),
     check=lambda point: check_training(**_settings(point)),
-    rows_from=rows_from,
-    minutes=6,
-)
+)  # fmt: skip

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,10 +17,9 @@ from ..errors import ConfigError, GlassformerError
 from ..setting import check_count, check_known
 from .measures import check_training
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 Point = dict[str, Any]
+Figures = dict[str, Any]
+"""Figures of Matplotlib by name; nothing else of the package needs it."""
 Grid = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """All combinations of a dict's lists, or the points themselves."""
 TAKEN = ("seed", "diverged")
@@ -28,12 +27,29 @@ TAKEN = ("seed", "diverged")
 
 
 class Summary(NamedTuple):
-    """A result over seeds: its mean, its lowest and highest value, and how many runs have it."""
+    """A result over seeds: its mean, its lowest and highest value, and how many runs have it.
+
+    >>> from glassformer.studies import Summary
+    >>> f"{Summary(0.5, 0.25, 0.75, runs=3):.0%}"
+    '50% (25% to 75%)'
+    """
 
     mean: float
     low: float
     high: float
     runs: int
+
+    def __format__(self, spec: str) -> str:
+        mean, low, high = (format(value, spec) for value in self[:3])
+        return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def summary(values: Iterable[float]) -> Summary:
+    """Return what some values have in common; all NaN where there are none."""
+    found = [float(value) for value in values]
+    if not found:
+        return Summary(math.nan, math.nan, math.nan, 0)
+    return Summary(float(np.mean(found)), min(found), max(found), len(found))
 
 
 class Rows(list[dict[str, Any]]):
@@ -75,7 +91,7 @@ class Rows(list[dict[str, Any]]):
             found, value = groups.setdefault(key, []), row.get(name)
             if value is not None and math.isfinite(value):
                 found.append(float(value))
-        return {key: _summary(found) for key, found in groups.items()}
+        return {key: summary(found) for key, found in groups.items()}
 
     def _check(self, names: Iterable[str]) -> None:
         for name in names:
@@ -84,12 +100,6 @@ class Rows(list[dict[str, Any]]):
 
 def _key(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _summary(found: list[float]) -> Summary:
-    if not found:
-        return Summary(math.nan, math.nan, math.nan, 0)
-    return Summary(float(np.mean(found)), min(found), max(found), len(found))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +131,7 @@ class Study:
     measure: Callable[[Point, int], dict[str, Any]]
     published: str = ""
     finding: Callable[[Rows], list[str]] | None = None
-    figures: Callable[[Rows], dict[str, "Figure"]] | None = None
+    figures: Callable[[Rows], Figures] | None = None
     columns: tuple[str, ...] = ()
     seeds: int = 3
     quick_seeds: int = 1

@@ -1,17 +1,14 @@
 """Superposition: how many features fit into two dimensions, when few of them are there at a time."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree
 from ..training.optimizers import Adam
-from .study import Rows, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .study import Figures, Rows, Study
 
 FEATURES, WIDTH, BATCH, RATE = 5, 2, 512, 0.01
 LENGTH, REGULAR = 0.5, 10.0  # a longer vector represents its feature; degrees by which a regular angle may be off
@@ -57,8 +54,7 @@ def finding(rows: Rows) -> list[str]:
     made = {one: [row["pentagon"] for row in rows.where(sparsity=one)] for one in counts}
     where = ", ".join(f"{one:g} ({sum(found)} of {len(found)} seeds)" for one, found in made.items() if any(found))
     shown = ", ".join(f"{one.mean:.1f} at {sparsity:g}" for sparsity, one in counts.items())
-    off = [f"{one.mean:.1f}° at {sparsity:g} ({one.low:.1f} to {one.high:.1f})" for sparsity, one in uneven.items()
-           if any(made[sparsity])]  # fmt: skip
+    off = [f"{one:.1f}° at {sparsity:g}" for sparsity, one in uneven.items() if any(made[sparsity])]
     return [
         f"Two dimensions hold {counts[min(counts)].mean:.1f} of five features at sparsity {min(counts):g} and "
         f"{counts[max(counts)].mean:.1f} at {max(counts):g}; they make a regular pentagon at {where or 'none'}.",
@@ -67,13 +63,13 @@ def finding(rows: Rows) -> list[str]:
     ]
 
 
-def figures(rows: Rows) -> dict[str, "Figure"]:
+def figures(rows: Rows) -> Figures:
     """Draw the vectors of the features at each sparsity."""
     from ..plots import style
 
     own = rows.where(seed=rows[0]["seed"])
-    figure = style.new_figure(max(4.5, 1.9 * len(own)), 2.9)
-    for ax, row in zip(style.panels(figure, len(own), len(own)), own, strict=True):
+    figure, axes = style.row(len(own), max(1.9, 4.5 / len(own)), 2.9, narrow=2)
+    for ax, row in zip(axes, own, strict=True):
         for x, y, color in zip(row["x"], row["y"], style.colors().series, strict=False):
             ax.plot([0, x], [0, y], "-o", color=color, markersize=4)
         ax.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal", title=f"sparsity {row['sparsity']:g}")

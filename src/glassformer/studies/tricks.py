@@ -1,16 +1,13 @@
 """The speed run's tricks at our size: what is each worth alone, and what are all together?"""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..arrays import Array
 from .measures import loss_curve, steps_to
-from .study import Rows, Study
+from .study import Figures, Rows, Study, summary
 from .tricks_parts import SpeedDecoder, register
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MUON = {"optimizer": "muon_text", "lr": 0.02, "beta2": 0.95}
 REST = {"activation": "relu2", "block": "zero_qk", "tied_head": False, "soft_cap": True, "values": True}
@@ -29,14 +26,8 @@ def grid(quick: bool) -> list[dict[str, Any]]:
     width, layers, context, steps = (32, 2, 32, 100) if quick else (64, 4, 64, 400)
     common: dict[str, Any] = {"task": "text", "width": width, "heads": width // 16, "layers": layers}
     common |= {"context": context, "batch": 12, "steps": steps, "schedule": "constant", "warmup": 20}
-    common |= {
-        "optimizer": "adamw",
-        "lr": 3e-3,
-        "beta2": 0.99,
-        "weight_decay": 0.0,
-        "eval_every": steps // 20,
-        "eval_tokens": 8192,
-    }
+    common |= {"optimizer": "adamw", "lr": 3e-3, "beta2": 0.99, "weight_decay": 0.0}
+    common |= {"eval_every": steps // 20, "eval_tokens": 8192}
     plain = {"block": "speed", "activation": "gelu_tanh", "tied_head": True, "soft_cap": False, "values": False}
     return [{"trick": name, **common, **plain, **changes} for name, changes in TRICKS.items()]
 
@@ -69,8 +60,7 @@ def finding(rows: Rows) -> list[str]:
         if not np.isfinite(shares).all():
             return f"more steps than it had with {np.isinf(shares).sum()} of {len(shares)} seeds"
         time = shares.mean() * ms[name].mean / ms["none"].mean
-        spread = f"{shares.min():.2f} to {shares.max():.2f}; seeds: {len(shares)}"
-        return f"{shares.mean():.2f} of the steps ({spread}) and {time:.2f} of the time"
+        return f"{summary(shares):.2f} of the steps and {time:.2f} of the time"
 
     alone = [name for name in taken if name != "none" and not name.startswith("all")]
     groups: dict[str, list[str]] = {"help": [name for name in alone if taken[name].max() < plain.min()]}
@@ -79,7 +69,8 @@ def finding(rows: Rows) -> list[str]:
     if len(plain) == 1:
         groups = {"take, with an unknown spread": alone}
     return [
-        f"All tricks together reach the plain model's held-out loss of {target:.3f} in {told('all')}.",
+        f"All tricks together reach the plain model's held-out loss of {target:.3f} in {told('all')} "
+        f"(seeds: {len(plain)}).",
         f"All but Muon take {told('all but Muon')}, all but the untied head {told('all but untied head')}.",
         *(f"Alone, these {verb}: {'; '.join(f'{name} {told(name)}' for name in names) or 'none'}."
           for verb, names in groups.items()),
@@ -89,13 +80,13 @@ def finding(rows: Rows) -> list[str]:
     ]  # fmt: skip
 
 
-def figures(rows: Rows) -> dict[str, "Figure"]:
+def figures(rows: Rows) -> Figures:
     """Draw each trick's steps as a share of the plain model's, every seed a dot, and the losses."""
     from ..plots import style
 
     target, taken = compared(rows)
-    figure, theme, names = style.new_figure(9.0, 4.2), style.colors(), [name for name in taken if name != "none"]
-    left, right = style.panels(figure, 2, 2)
+    (figure, (left, right)), theme = style.row(2, 4.5, 4.2), style.colors()
+    names = [name for name in taken if name != "none"]
     plain = np.minimum(taken["none"], rows[0]["steps"]).mean()
     for place, name in enumerate(names):
         shares = np.minimum(taken[name], rows[0]["steps"]) / plain

@@ -1,4 +1,4 @@
-"""The speed run's tricks as parts of one's own: an activation, blocks, a head, and a model with values for tokens.
+"""The speed run's tricks as registered parts: an activation, blocks, a head, and a model with values for tokens.
 
     relu2           y = max(x, 0)²                                                           (So et al. 2021)
     zero_outputs    what a block adds begins at zero, so that the stack begins as the identity

@@ -1,16 +1,20 @@
 """What a study found as one page in the explorer's look, and an index of all studies in a folder."""
 
 import base64
+import itertools
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from ..errors import GlassformerError
 from ..files import write_new
+from ..progress import plural
 from ..studies import StudyResult, read_study
-from ..studies.report import FILE
+from ..studies.report import FILE, FORMS, figure_path
 from .document import document
 
 INDEX = "index.html"
+WIDE, NARROW = "(min-width: 40.01rem)", "(max-width: 40rem)"
 
 
 def write_pages(folder: Path) -> Path:
@@ -29,7 +33,6 @@ def write_index(folder: Path) -> Path:
 def study_page(result: StudyResult, folder: Path) -> str:
     """Return the page of a study: the question, what was found, what was published, figures and the table."""
     first, *others = result.findings
-    on = ", ".join(f"{name} {value}" for name, value in result.machine.items())
     parts = [
         f'<p><a href="../{INDEX}">All studies</a></p>' if folder.parent.name == "studies" else "",
         f'<h1>{escape(result.question or result.name)}</h1><p class="finding">{escape(first)}</p>',
@@ -39,35 +42,49 @@ def study_page(result: StudyResult, folder: Path) -> str:
         "<h2>All points</h2><p>Numbers are means over seeds ± half of the range.</p>",
         _table(result.columns, result.table),
         f'<p class="quiet">{len(result.rows):,} runs of <code>glassformer study {escape(result.name)}'
-        f"{' --quick' if result.quick else ''}</code>, engine {result.engine}; "
-        f'{escape(on)}. Every run is in <a href="{FILE}">{FILE}</a>.</p>',
+        f"{' --quick' if result.quick else ''}</code>, engine {result.engine}{escape(_made_on(result.machines))}. "
+        f'Every run is in <a href="{FILE}">{FILE}</a>.</p>',
     ]
     return document(result.name.replace("_", " "), "".join(parts), "study.css")
 
 
+def _made_on(machines: list[dict[str, Any]]) -> str:
+    """Name the machines that runs were made on, with the versions that each had."""
+
+    def named(machine: dict[str, Any]) -> str:
+        about = [str(machine[name]) for name in ("system", "processor") if name in machine]
+        about += [plural(machine["cores"], "core")] if "cores" in machine else []
+        others = [f"{name} {value}" for name, value in machine.items() if name not in ("system", "processor", "cores")]
+        return ", ".join([*about, *others]) or "a machine that was not noted"
+
+    return f", on {'; and on '.join(map(named, machines))}" if machines else ""
+
+
 def index_page(folder: Path) -> str:
     """Return the page that leads to all studies in a folder, each with its question and its answer."""
-    rows = []
+    parts = ["<h1>Studies</h1><p>Experiments with seeds and error bars.</p>"]
     for path in sorted(folder.glob(f"*/{FILE}")):
+        name = escape(path.parent.name)
         try:
             found = read_study(path.parent)
         except GlassformerError as error:
-            rows.append([escape(path.parent.name), escape(error.fact), ""])
+            parts.append(f"<h2>{name}</h2><p>{escape(error.fact)}</p>")
             continue
-        link = f'<a href="{escape(path.parent.name)}/{INDEX}">{escape(path.parent.name)}</a>'
-        rows.append([link, escape(found.question), escape(found.findings[0])])
-    body = "<h1>Studies</h1><p>Experiments with seeds and error bars, run on this machine.</p>"
-    lines = "".join(f'<tr><td>{name}</td><td class="wide">{ask}</td><td>{say}</td></tr>' for name, ask, say in rows)
-    head = "<tr><th>study</th><th>question</th><th>what was found</th></tr>"
-    return document("Studies", f"{body}<table><thead>{head}</thead><tbody>{lines}</tbody></table>", "study.css")
+        link = f'<a href="{name}/{INDEX}">{escape(found.question or name)}</a>'
+        parts.append(f"<h2>{link}</h2><p>{escape(found.findings[0])}</p>")
+    return document("Studies", "".join(parts), "study.css")
 
 
 def _figure(folder: Path, name: str, words: str) -> str:
-    """Return a figure inside the page, for light and dark ones; the words below it say what to see."""
-    light, dark = (_data(folder / "figures" / f"{name}{end}.svg") for end in ("", "-dark"))
+    """Return a figure inside the page in the form that fits it; the words below it say what to see."""
+    sources = [
+        (_data(path), f"{NARROW if form else WIDE} and (prefers-color-scheme: {'dark' if dark else 'light'})")
+        for form, dark in itertools.product(FORMS, (False, True))
+        if (path := figure_path(folder / "figures", name, dark, form)).exists()
+    ]
     title, _, says = words.partition(": ")
-    source = f'<source srcset="{dark}" media="(prefers-color-scheme: dark)">'
-    image = f'<picture>{source}<img src="{light}" alt="{escape(words)}"></picture>'
+    choices = "".join(f'<source srcset="{data}" media="{media}">' for data, media in sources[1:])
+    image = f'<picture>{choices}<img src="{sources[0][0]}" alt="{escape(words)}"></picture>'
     caption = f"<strong>{escape(title)}.</strong> {escape(says[:1].upper() + says[1:]).rstrip('.')}."
     return f'<figure id="{escape(name)}">{image}<figcaption>{caption}</figcaption></figure>'
 
