@@ -1,7 +1,8 @@
 """Look at a built site in a real browser: `python docs/check_site.py build/docs [part of an address …]`.
 
 Every link leads to a page and a place in it. Every page loads without an error and without a request that
-leaves the machine. Light and dark, axe finds nothing serious in it. No page is wider than a telephone.
+leaves the machine. Light and dark, axe finds nothing serious in it. Live figures take the colors that a reader
+switches the site to. No page is wider than a telephone.
 """
 
 import contextlib
@@ -138,11 +139,30 @@ def look_at(tab: Any, address: str, part: str, found: list[str], looks: set[str]
     tab.evaluate(AXE_SCRIPT)
     found += tab.evaluate(AXE, [part, NO_CONTRAST])
     found += contrast(tab, part, looks)
+    found += figures_that_stay_light(tab)
     tab.emulate_media(color_scheme="dark")
     tab.wait_for_function("document.documentElement.dataset.theme == 'dark'")
     found += [f"dark: {trouble}" for trouble in contrast(tab, part, looks)]
     tab.set_viewport_size(NARROW)
     found += [f"is wider than {NARROW['width']} px: {over}" for over in [tab.evaluate(OVERFLOW)] if over]
+
+
+def figures_that_stay_light(tab: Any) -> list[str]:
+    """Switch the site to dark on a light system, and back; return the live figures that do not follow."""
+    found = []
+    for figure in tab.query_selector_all("iframe.live"):
+        figure.scroll_into_view_if_needed()
+        inside = figure.content_frame()
+        inside.wait_for_load_state("load")
+        tab.evaluate("document.documentElement.dataset.theme = 'dark'")
+        for _ in range(50):  # its policy lets no function wait inside
+            if inside.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark":
+                break
+            tab.wait_for_timeout(100)
+        else:
+            found.append(f"{figure.get_attribute('src')} does not follow the switch to dark")
+        tab.evaluate("document.documentElement.dataset.theme = 'light'")
+    return found
 
 
 def contrast(tab: Any, part: str, looks: set[str]) -> list[str]:

@@ -36,6 +36,10 @@ autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 add_module_names = False
 
+# A minus that follows an operator or an opening parenthesis.
+SIGN = re.compile(r"(<mo[^>]*>(?!\)|]|\||&#x000(?:29|5D|7C);|&#x02032;)[^<]+</mo>)<mo>&#x02212;</mo>")
+
+highlight_language = "none"  # of blocks that name none
 html_theme = "sphinx_book_theme"
 html_title = "Glassformer"
 html_static_path = ["_static"]
@@ -51,6 +55,7 @@ html_theme_options = {
     "home_page_in_toc": True,
     "use_download_button": True,
     "navbar_persistent": [],
+    "pygments_dark_style": "github-dark-high-contrast",
     "logo": {"text": "Glassformer"},
 }
 
@@ -62,6 +67,8 @@ def mathml(display):
         text = convert(node.astext(), display=display)
         # Browsers do not read mathvariant: a bold digit is a sign of its own.
         text = re.sub(r'<mn mathvariant="bold">(\d)</mn>', lambda bold: f"<mn>{chr(0x1D7CE + int(bold[1]))}</mn>", text)
+        text = text.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>")
+        text = SIGN.sub(r'\1<mo form="prefix">&#x02212;</mo>', text)
         if display == "block":  # a wide one scrolls by itself, also by keyboard
             text = f'<div class="math" tabindex="0" role="group" aria-label="formula">{text}</div>'
         translator.body.append(text)
@@ -70,6 +77,33 @@ def mathml(display):
     return visit
 
 
+def keep_together(app, doctree, docname):
+    """Let no line begin with the punctuation behind a formula, and name figures by the section they stand in."""
+    for math in list(doctree.findall(nodes.math)):
+        place = math.parent.index(math)
+        before, after = (math.parent[i : i + 1] if i >= 0 else [] for i in (place - 1, place + 1))
+        line = nodes.inline(classes=["unbroken"])
+        if before and isinstance(before[0], nodes.Text) and before[0].endswith("("):
+            math.parent.replace(before[0], nodes.Text(before[0][:-1]))
+            line += nodes.Text("(")
+        math.parent.replace(math, line)
+        line += math
+        if after and isinstance(after[0], nodes.Text) and (marks := re.match(r"[.,;:?!)’]+", after[0])):
+            line.parent.replace(after[0], nodes.Text(after[0][marks.end() :]))
+            line += nodes.Text(marks[0])
+    for image in doctree.findall(nodes.image):
+        section = next((up for up in ancestors(image) if isinstance(up, nodes.section)), None)
+        if section is not None and not image.get("alt"):
+            image["alt"] = f"figure: {section.next_node(nodes.title).astext()}"
+
+
+def ancestors(node):
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
 def setup(app):
     """Typeset mathematics without scripts."""
     app.add_html_math_renderer("mathml", (mathml("inline"), None), (mathml("block"), None))
+    app.connect("doctree-resolved", keep_together)

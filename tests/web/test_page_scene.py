@@ -236,6 +236,22 @@ def test_the_picture_is_accessible_and_fits_a_phone(page, server):
     check_access(page)
 
 
+def test_a_page_around_it_chooses_light_or_dark(page, server):
+    opened(page, server, "decoder")
+    paper = "getComputedStyle(document.documentElement).backgroundColor"
+    picture = "document.querySelector('.scene canvas').toDataURL()"
+    light = page.evaluate(paper), page.evaluate(picture)
+    page.evaluate("postMessage({theme: 'dark'}, '*')")  # from its parent, which is itself: it stands in no frame
+    page.wait_for_function(f"{paper} == 'rgb(21, 23, 26)'")
+    rest(page)
+    assert page.evaluate(picture) != light[1]
+    page.emulate_media(color_scheme="dark")
+    page.evaluate("postMessage({theme: 'light'}, '*')")
+    page.wait_for_function(f"{paper} == '{light[0]}'")
+    rest(page)
+    assert page.evaluate(picture) == light[1]
+
+
 def test_every_name_of_the_record_is_reached_by_clicks(page, server, explorer):
     architecture = "encoder-decoder"  # it has what both others have
     opened(page, server, architecture)

@@ -11,13 +11,35 @@ const DARK = {
   value: { low: [110, 176, 255], high: [255, 166, 77] }, gradient: { low: [72, 214, 176], high: [245, 130, 222] },
 };
 
-const darkness = window.matchMedia("(prefers-color-scheme: dark)");
+const system = window.matchMedia("(prefers-color-scheme: dark)");
+let asked = null; // "light" or "dark", by a page around this one
+let dark = system.matches;
+const listeners = [];
 
-let dark = darkness.matches;
 // A canvas has a function `redraw`: only those on the page are called, so that nothing else is kept alive.
-darkness.addEventListener("change", () => {
-  dark = darkness.matches;
+function retheme() {
+  const next = asked ? asked === "dark" : system.matches;
+  if (next === dark) return;
+  dark = next;
   for (const canvas of document.querySelectorAll("canvas")) canvas.redraw?.();
+  for (const act of listeners) act();
+}
+
+// Style sheets name the system's scheme; what was asked for holds in its place.
+function ask(theme) {
+  asked = theme;
+  document.documentElement.style.colorScheme = theme;
+  for (const rule of [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules])) {
+    if (rule.conditionText?.includes("prefers-color-scheme: dark")) rule.darkOnly = true;
+    if (rule.darkOnly) rule.media.mediaText = theme === "dark" ? "all" : "not all";
+  }
+  retheme();
+}
+
+system.addEventListener("change", retheme);
+// A site that shows this page in a frame sends {theme: "dark"} when its reader switches.
+window.addEventListener("message", ({ source, data }) => {
+  if (source === window.parent && ["light", "dark"].includes(data?.theme)) ask(data.theme);
 });
 
 export function isDark() {
@@ -25,7 +47,7 @@ export function isDark() {
 }
 
 export function onTheme(act) {
-  darkness.addEventListener("change", act);
+  listeners.push(act);
 }
 
 // Write r, g, b of a number into bytes at a place; `top` is the number with the full color.
