@@ -3,12 +3,16 @@
 import contextlib
 import functools
 import itertools
+import time
 from typing import Any
 
 import numpy as np
 
 from glassformer.arrays import Array, Tree
 from glassformer.dispatch import current, set_engine
+from glassformer.engines.cpu.cores import cores, each
+from glassformer.engines.cpu.products import multiply_into
+from glassformer.execution import Execution
 from glassformer.models import Batch, Model, build
 from glassformer.training import AdamW
 from glassformer.training.loop import suitable_threads, training_steps
@@ -25,9 +29,11 @@ KEPT = 6  # losses that are told
 class Problem:
     """The same task for everyone: a GPT-2 without biases or dropout, its first weights, and batches."""
 
-    def __init__(self, *, layers: int, width: int, heads: int, length: int, batch: int, vocab: int) -> None:
+    def __init__(
+        self, *, layers: int, width: int, heads: int, length: int, batch: int, vocab: int, tile: int | None = None
+    ) -> None:
         sizes: dict[str, Any] = {"layers": layers, "width": width, "heads": heads, "context": length, "vocab": vocab}
-        self.model: Model = build("shakespeare", **sizes)
+        self.model: Model = build("shakespeare", Execution(tile=tile), **sizes)
         self.batch = batch
         rng = np.random.default_rng(0)
         shape = (BATCHES, batch, length + 1)
@@ -168,6 +174,18 @@ class Floor(Trainer):
 
 
 Product = tuple[Array, Array, Array]
+
+
+def matrix_rate(side: int = 2048, rounds: int = 10) -> float:
+    """Return the FLOPs in a second of large matrix products in float32, one on each core: the best of some rounds."""
+    a, b = np.random.default_rng(0).random((2, side, side), dtype=np.float32)
+    products = [functools.partial(multiply_into, a, b, np.empty_like(a)) for _ in range(cores())]
+    seconds = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        each(products)
+        seconds.append(time.perf_counter() - began)
+    return len(products) * 2 * side**3 / min(seconds)
 
 
 def multiply(products: list[Product]) -> None:

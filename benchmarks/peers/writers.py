@@ -23,6 +23,8 @@ from glassformer.tree import flatten
 from glassformer.weights.export import export_folder
 
 GREEDY = Sampling(temperature=0.0)
+MEASURED = 64
+"""Tokens that are left to read in a measurement of single ones."""
 SPREAD = 0.1
 """Of the random weights: with GPT-2's own 0.02 a model soon repeats one token, and equal tokens would show little."""
 
@@ -76,6 +78,29 @@ class Ours(Writer):
     def answer(self) -> Iterator[int]:
         steps = generate_steps(self.model, self.params, [self.prompt], max_new_tokens=self.new, sampling=GREEDY)
         return (int(step.ids[0]) for step in steps)
+
+
+class OneToken:
+    """Our engine, reading one token more in each of some sequences, the last of `length`."""
+
+    def __init__(self, *, engine: str, length: int, batch: int, vocab: int, **sizes: int) -> None:
+        set_engine(engine)
+        self.model = build("shakespeare", context=length, vocab=vocab, **sizes)
+        self.params, self.cache = stored(self.model.init(0), "float32"), self.model.new_cache()
+        begun = max(1, length - MEASURED)
+        tokens = np.random.default_rng(0).integers(0, vocab, (batch, begun))
+        chunk = max(1, 256 // batch)  # of few tokens, beside whose vectors the cache is large
+        for start in range(0, begun, chunk):
+            self.model.read(self.params, tokens[:, start : start + chunk], self.cache)
+        self.token = tokens[:, :1]
+
+    def step(self) -> None:
+        """Read a token."""
+        self.model.read(self.params, self.token, self.cache)
+
+    def facts(self) -> dict[str, Any]:
+        """Return nothing: the times say it all."""
+        return {}
 
 
 class HuggingFace(Writer):
