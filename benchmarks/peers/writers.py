@@ -89,7 +89,7 @@ class OneToken:
         self.params, self.cache = stored(self.model.init(0), "float32"), self.model.new_cache()
         begun = max(1, length - MEASURED)
         tokens = np.random.default_rng(0).integers(0, vocab, (batch, begun))
-        chunk = max(1, 256 // batch)  # of few tokens, beside whose vectors the cache is large
+        chunk = max(1, 64 // batch)  # of few tokens, so that the cache is most of what memory holds
         for start in range(0, begun, chunk):
             self.model.read(self.params, tokens[:, start : start + chunk], self.cache)
         self.token = tokens[:, :1]
