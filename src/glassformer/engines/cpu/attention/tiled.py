@@ -25,12 +25,11 @@ from ....ops.mask import FULL, Pattern
 from ..compile import REAL
 from ..cores import cores, each
 from ..dropout import is_key
-from ..products import gemm_address
 from .strategies import WORTHWHILE, checked_spans
 from .tiles import Grads, Problem, attend_tiles, attend_tiles_backward, pairs_of
 
-ROWS, COLUMNS = 128, 256  # queries and keys of a tile: with these, BLAS is fast, and two tiles fit into a core's cache
-FEW_ROWS, FEW = 64, 512  # where each query sees at most FEW keys, tiles of more queries would hold many unseen ones
+ROWS, COLUMNS = 96, 256  # queries and keys of a tile: two tiles, and all that they meet, fit into a core's cache
+FEW_ROWS, FEW = 48, 512  # where each query sees at most FEW keys, tiles of more queries would hold many unseen ones
 
 
 class Stage(NamedTuple):
@@ -86,7 +85,7 @@ def attention_tiled(
         problem = _problem(saved, stage, rate, scale)
         examples, _, heads, _ = problem.q.shape
         shares = forward_jobs(stage, examples, heads, stage.rows)
-        each([partial(attend_tiles, jobs, problem, stage.rows, COLUMNS) for jobs in shares])
+        each([partial(attend_tiles, joined(jobs), problem, stage.rows, COLUMNS) for jobs in shares])
     log_sum[log_sum == -np.inf] = np.inf
     return y, saved
 
@@ -121,15 +120,13 @@ def attention_tiled_backward(
             dbias[...] += x.dbias
             if x.dq is not grads.dq:
                 grads.dq[...] += x.dq
-    dq *= scale
-    dk *= scale
     return dq, dk, dv, None if bias is None else dbias.reshape(bias.shape)
 
 
 def _problem(saved: TiledSaved, stage: Stage, rate: float, scale: float) -> Problem:
     q, k, v, y = map(_by_position, (saved.q, saved.k, saved.v, saved.y))
-    gemm, log_sum, pairs = gemm_address(q.dtype), _levels(saved.log_sum), pairs_of(saved, stage.pattern, rate)
-    return Problem(gemm, q, k, v, y, log_sum, scale, stage.step, stage.first, stage.last, pairs)
+    log_sum, pairs = _levels(saved.log_sum), pairs_of(saved, stage.pattern, rate)
+    return Problem(q, k, v, y, log_sum, scale, stage.step, stage.first, stage.last, pairs)
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any) -> Array:
@@ -156,7 +153,7 @@ def _covers(q: Array, k: Array, v: Array, bias: Any, mask: Any, key: Any, patter
     arrays = [x for x in (q, k, v, bias) if x is not None]
     if not all(type(x) is np.ndarray and x.dtype == q.dtype for x in arrays) or q.dtype not in REAL:
         return False
-    if not gemm_address(q.dtype) or type(mask) not in (type(None), np.ndarray) or not (key is None or is_key(key)):
+    if type(mask) not in (type(None), np.ndarray) or not (key is None or is_key(key)):
         return False
     try:
         check_heads(q, k, v)
@@ -220,6 +217,12 @@ def _dealt(
     # A job belongs to the core in whose share of the work its middle lies.
     bounds = np.searchsorted(ends - work / 2, ends[-1] * np.arange(workers + 1) / workers)
     return [table[a:b] for a, b in itertools.pairwise(bounds) if a < b]
+
+
+def joined(jobs: Array) -> Array:
+    """Return the jobs of one core with the runs of each head as one."""
+    heads = [list(runs) for _, runs in itertools.groupby(jobs.tolist(), lambda job: job[:4])]
+    return np.asarray([[*runs[0][:5], runs[-1][5], runs[0][6], runs[-1][7]] for runs in heads], np.int64)
 
 
 def begun(shares: list[Array]) -> list[bool]:
