@@ -35,7 +35,7 @@ PATTERNS = (
 def small_tiles(*, rows, columns, workers):
     """Let tiles be small and every bit of work be worth another core, inside a `with` block."""
     stack = ExitStack()
-    sizes = {"ROWS": rows, "FEW_ROWS": max(1, rows - 1), "FEW": 6, "COLUMNS": columns}
+    sizes = {"ROWS": rows, "COLUMNS": columns}
     for name, size in sizes.items():
         stack.enter_context(mock.patch.object(KERNEL, name, size))
     stack.enter_context(mock.patch.object(KERNEL, "WORTHWHILE", 1))

@@ -21,7 +21,10 @@ def _registers() -> tuple[int, int]:
     """Return the bytes of a vector register, and how many registers of one block's row leave enough for all else."""
     if numba.config.CPU_NAME or numba.config.CPU_FEATURES is not None:  # compiled for another processor than this one
         return 16, 2
-    has = binding.get_host_cpu_features()
+    try:
+        has = binding.get_host_cpu_features()
+    except RuntimeError:  # LLVM cannot tell
+        return 16, 2
     if has.get("avx512f"):
         return 64, 4
     return (32, 2) if has.get("avx2") else (16, 4 if has.get("neon") else 2)

@@ -28,8 +28,7 @@ from ..dropout import is_key
 from .strategies import WORTHWHILE, checked_spans
 from .tiles import Grads, Problem, attend_tiles, attend_tiles_backward, pairs_of
 
-ROWS, COLUMNS = 96, 256  # queries and keys of a tile: two tiles, and all that they meet, fit into a core's cache
-FEW_ROWS, FEW = 48, 512  # where each query sees at most FEW keys, tiles of more queries would hold many unseen ones
+ROWS, COLUMNS = 48, 512  # queries and keys of a tile: two tiles, and all that they meet, fit into a core's cache
 
 
 class Stage(NamedTuple):
@@ -46,11 +45,6 @@ class Stage(NamedTuple):
     keys: int
     first: Array  # (T,): the first key that each query may see
     last: Array  # (T,): the one after the last
-
-    @property
-    def rows(self) -> int:
-        """How many queries make a tile."""
-        return FEW_ROWS if (self.last - self.first).max() <= FEW else ROWS
 
     @property
     def offset(self) -> int:
@@ -84,8 +78,8 @@ def attention_tiled(
     for stage in stages(saved, pattern):
         problem = _problem(saved, stage, rate, scale)
         examples, _, heads, _ = problem.q.shape
-        shares = forward_jobs(stage, examples, heads, stage.rows)
-        each([partial(attend_tiles, joined(jobs), problem, stage.rows, COLUMNS) for jobs in shares])
+        shares = forward_jobs(stage, examples, heads, ROWS)
+        each([partial(attend_tiles, joined(jobs), problem, ROWS, COLUMNS) for jobs in shares])
     log_sum[log_sum == -np.inf] = np.inf
     return y, saved
 
@@ -115,7 +109,7 @@ def attention_tiled_backward(
             apart = np.zeros_like(grads.dq) if joins else grads.dq
             own.append(grads._replace(dbias=np.zeros_like(dbias), dq=apart))
         both = zip(shares, own, strict=True)
-        each([partial(attend_tiles_backward, jobs, problem, x, stage.rows, COLUMNS) for jobs, x in both])
+        each([partial(attend_tiles_backward, jobs, problem, x, ROWS, COLUMNS) for jobs, x in both])
         for x in own[1:]:
             dbias[...] += x.dbias
             if x.dq is not grads.dq:

@@ -284,10 +284,11 @@ def _turn(x, factor, out):
 
 @inlined
 def _clear(row, left, right):
+    rest = row[right:]  # counted from 0, which vectorizes
     for s in range(left):
         row[s] = 0
-    for s in range(right, row.size):
-        row[s] = 0
+    for s in range(rest.size):
+        rest[s] = 0
 
 
 @inlined
