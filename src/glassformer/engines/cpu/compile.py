@@ -78,6 +78,13 @@ def instruction(result: Any, *arguments: Any) -> Callable[[Callable[..., Any]], 
     return make
 
 
+@instruction(types.none)
+def widest_registers(builder):
+    """Let a kernel's loops use vector registers of 512 bits, of which LLVM takes half by itself on some processors."""
+    # llvmlite knows no attributes with values, and refuses them.
+    set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+
+
 @instruction(types.float32, types.int32)
 def bits_to_float(builder, bits):
     """Read the 32 bits of an integer as a float32."""

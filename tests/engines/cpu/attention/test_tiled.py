@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from compare import assert_close
 from draws import draws
 from engines.cpu.kernel_cases import KERNELS
-from glassformer.engines.cpu.attention.tiled import backward_jobs, begun, forward_jobs, stages
+from glassformer.engines.cpu.attention.tiled import backward_jobs, begun, forward_jobs, joined, stages
 from glassformer.engines.cpu.cores import at_most
-from glassformer.ops import CAUSAL, FULL, Pattern, attention, attention_backward, attention_tiled, merge_heads, new_key
+from glassformer.ops import CAUSAL, FULL, Pattern, attention, attention_backward, merge_heads, new_key
 from glassformer.ops.attention_tiled import TiledSaved
 
 KERNEL = importlib.import_module("glassformer.engines.cpu.attention.tiled")
@@ -35,7 +35,7 @@ PATTERNS = (
 def small_tiles(*, rows, columns, workers):
     """Let tiles be small and every bit of work be worth another core, inside a `with` block."""
     stack = ExitStack()
-    sizes = {"ROWS": rows, "FEW_ROWS": max(1, rows - 1), "FEW": 6, "COLUMNS": columns}
+    sizes = {"ROWS": rows, "COLUMNS": columns}
     for name, size in sizes.items():
         stack.enter_context(mock.patch.object(KERNEL, name, size))
     stack.enter_context(mock.patch.object(KERNEL, "WORTHWHILE", 1))
@@ -127,13 +127,6 @@ def test_gradients_lie_by_position_so_that_merging_heads_moves_nothing(rng):
         assert np.shares_memory(merge_heads(x, heads=x.shape[-3])[0], x)
 
 
-def test_without_blas_the_kernel_leaves_the_work_to_the_op(rng):
-    x = rng.standard_normal((2, 5, 4))
-    with mock.patch.object(KERNEL, "gemm_address", return_value=0):
-        assert KERNELS["attention_tiled"](x, x, x) is NotImplemented
-        assert_close(attention_tiled(x, x, x)[0], attention(x, x, x)[0])
-
-
 # --- how the work is cut ---------------------------------------------------------------------------------------------
 
 
@@ -157,6 +150,14 @@ def test_a_single_head_uses_all_cores_in_shares_of_nearly_equal_work():
             assert max(work) <= 1.1 * min(work)
             assert begun(shares) == [False, True]
             assert begun(cut(stage, 1, 2, 128)) == [False, False]
+
+
+def test_runs_of_one_head_join():
+    with at_most(2):
+        (stage,) = stages(saved_of(4096, 4096), CAUSAL)
+        first, second = (joined(jobs).tolist() for jobs in forward_jobs(stage, 1, 1, 128))
+    assert first == [[0, 0, 0, 4096, 0, first[0][5], 0, first[0][5]]]
+    assert second == [[0, 0, 0, 4096, first[0][5], 4096, 0, 4096]]
 
 
 def test_little_work_stays_on_one_core():

@@ -25,12 +25,10 @@ from ....ops.mask import FULL, Pattern
 from ..compile import REAL
 from ..cores import cores, each
 from ..dropout import is_key
-from ..products import gemm_address
 from .strategies import WORTHWHILE, checked_spans
 from .tiles import Grads, Problem, attend_tiles, attend_tiles_backward, pairs_of
 
-ROWS, COLUMNS = 128, 256  # queries and keys of a tile: with these, BLAS is fast, and two tiles fit into a core's cache
-FEW_ROWS, FEW = 64, 512  # where each query sees at most FEW keys, tiles of more queries would hold many unseen ones
+ROWS, COLUMNS = 48, 512  # queries and keys of a tile: two tiles, and all that they meet, fit into a core's cache
 
 
 class Stage(NamedTuple):
@@ -47,11 +45,6 @@ class Stage(NamedTuple):
     keys: int
     first: Array  # (T,): the first key that each query may see
     last: Array  # (T,): the one after the last
-
-    @property
-    def rows(self) -> int:
-        """How many queries make a tile."""
-        return FEW_ROWS if (self.last - self.first).max() <= FEW else ROWS
 
     @property
     def offset(self) -> int:
@@ -85,8 +78,8 @@ def attention_tiled(
     for stage in stages(saved, pattern):
         problem = _problem(saved, stage, rate, scale)
         examples, _, heads, _ = problem.q.shape
-        shares = forward_jobs(stage, examples, heads, stage.rows)
-        each([partial(attend_tiles, jobs, problem, stage.rows, COLUMNS) for jobs in shares])
+        shares = forward_jobs(stage, examples, heads, ROWS)
+        each([partial(attend_tiles, joined(jobs), problem, ROWS, COLUMNS) for jobs in shares])
     log_sum[log_sum == -np.inf] = np.inf
     return y, saved
 
@@ -116,20 +109,18 @@ def attention_tiled_backward(
             apart = np.zeros_like(grads.dq) if joins else grads.dq
             own.append(grads._replace(dbias=np.zeros_like(dbias), dq=apart))
         both = zip(shares, own, strict=True)
-        each([partial(attend_tiles_backward, jobs, problem, x, stage.rows, COLUMNS) for jobs, x in both])
+        each([partial(attend_tiles_backward, jobs, problem, x, ROWS, COLUMNS) for jobs, x in both])
         for x in own[1:]:
             dbias[...] += x.dbias
             if x.dq is not grads.dq:
                 grads.dq[...] += x.dq
-    dq *= scale
-    dk *= scale
     return dq, dk, dv, None if bias is None else dbias.reshape(bias.shape)
 
 
 def _problem(saved: TiledSaved, stage: Stage, rate: float, scale: float) -> Problem:
     q, k, v, y = map(_by_position, (saved.q, saved.k, saved.v, saved.y))
-    gemm, log_sum, pairs = gemm_address(q.dtype), _levels(saved.log_sum), pairs_of(saved, stage.pattern, rate)
-    return Problem(gemm, q, k, v, y, log_sum, scale, stage.step, stage.first, stage.last, pairs)
+    log_sum, pairs = _levels(saved.log_sum), pairs_of(saved, stage.pattern, rate)
+    return Problem(q, k, v, y, log_sum, scale, stage.step, stage.first, stage.last, pairs)
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any) -> Array:
@@ -156,7 +147,7 @@ def _covers(q: Array, k: Array, v: Array, bias: Any, mask: Any, key: Any, patter
     arrays = [x for x in (q, k, v, bias) if x is not None]
     if not all(type(x) is np.ndarray and x.dtype == q.dtype for x in arrays) or q.dtype not in REAL:
         return False
-    if not gemm_address(q.dtype) or type(mask) not in (type(None), np.ndarray) or not (key is None or is_key(key)):
+    if type(mask) not in (type(None), np.ndarray) or not (key is None or is_key(key)):
         return False
     try:
         check_heads(q, k, v)
@@ -220,6 +211,12 @@ def _dealt(
     # A job belongs to the core in whose share of the work its middle lies.
     bounds = np.searchsorted(ends - work / 2, ends[-1] * np.arange(workers + 1) / workers)
     return [table[a:b] for a, b in itertools.pairwise(bounds) if a < b]
+
+
+def joined(jobs: Array) -> Array:
+    """Return the jobs of one core with the runs of each head as one."""
+    heads = [list(runs) for _, runs in itertools.groupby(jobs.tolist(), lambda job: job[:4])]
+    return np.asarray([[*runs[0][:5], runs[-1][5], runs[0][6], runs[-1][7]] for runs in heads], np.int64)
 
 
 def begun(shares: list[Array]) -> list[bool]:

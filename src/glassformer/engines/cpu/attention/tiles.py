@@ -1,4 +1,7 @@
-"""Attention in tiles: products by BLAS, and between them one pass over the tile while it is still in the cache.
+"""Attention in tiles: products in registers, and between them one pass over the tile while it is still in the cache.
+
+The rows of one head lie apart in memory. Keys and values of a tile are copied without gaps, once for all queries that
+they meet; keys are turned (C, keys) on the way, and multiplied by the scale of the scores.
 
 A part of the positions is numbers start, start + step, … of all; below, queries and keys count within their part.
 """
@@ -11,9 +14,9 @@ from ....arrays import Array
 from ....ops.attention_strided import Others
 from ....ops.attention_tiled import TiledSaved
 from ....ops.mask import Pattern
-from ..compile import compiled, exp, inlined, maximum
+from ..compile import compiled, exp, inlined, maximum, widest_registers
 from ..dropout import GOLDEN, mix
-from ..products import gemm
+from .register_products import BYTES, multiply_tiles
 
 
 class Pairs(NamedTuple):
@@ -36,7 +39,6 @@ class Pairs(NamedTuple):
 class Problem(NamedTuple):
     """What attention reads, and y and log_sum, which its forward pass writes."""
 
-    gemm: int  # the address of BLAS's product
     q: Array  # (B, T, H, C), as all heads
     k: Array
     v: Array
@@ -50,7 +52,7 @@ class Problem(NamedTuple):
 
 
 class Grads(NamedTuple):
-    """The gradient of the result, and those that the backward pass adds to; dq and dk lack the factor `scale`."""
+    """The gradient of the result, and those that the backward pass adds to."""
 
     dy: Array
     along: Array  # (B, H, T): Σ dy · y
@@ -62,59 +64,77 @@ class Grads(NamedTuple):
 
 @compiled
 def attend_tiles(jobs, problem, rows, columns):
-    """Let the runs of `forward_jobs` attend, `columns` keys at a time, from y and log_sum as they stand."""
-    dtype, y, step = problem.q.dtype, problem.y, problem.step
-    scores, largest, total = np.empty((rows, columns), dtype), np.empty(rows, dtype), np.empty(rows, dtype)
+    """Let the runs of `joined` jobs attend, `rows` queries and `columns` keys at a time, from y and log_sum on."""
+    q, y, step, dtype = problem.q, problem.y, problem.step, problem.q.dtype
+    served, C, X = q.shape[2] // problem.k.shape[2], q.shape[3], y.shape[3]
+    turned, values = _scratch(C, columns, dtype), _scratch(columns, X, dtype)
+    scores, mixed = _scratch(rows, columns, dtype), _scratch(rows, X, dtype)
     for n in range(len(jobs)):
-        b, h, start, _, begin, end, low, high = jobs[n]
-        at = start + step * begin
-        for t in range(end - begin):
-            largest[t] = problem.log_sum[b, h, at + step * t]
-            total[t] = 0 if largest[t] == -np.inf else 1
+        b, h, start, count, begin, end, low, high = jobs[n]
+        largest, total = np.empty(end - begin, dtype), np.empty(end - begin, dtype)
+        for t in range(begin, end):
+            largest[t - begin] = problem.log_sum[b, h, start + step * t]
+            total[t - begin] = 0 if largest[t - begin] == -np.inf else 1
         for left in range(low, high, columns):
-            _attend_tile(jobs[n], left, min(left + columns, high), problem, scores, largest, total)
-        for t in range(end - begin):
-            if total[t] != 0:
-                _multiply(y[b, at + step * t, h], 1 / total[t])
-                problem.log_sum[b, h, at + step * t] = largest[t] + np.log(total[t])
+            right = min(left + columns, high)
+            keys, shared = problem.k[b, start + step * left :: step, h // served], (left, right)
+            _turn(keys[: right - left], problem.scale, turned)
+            _copy(problem.v[b, start + step * left :: step, h // served][: right - left], 1, values)
+            for top in range(begin, end, rows):
+                queries = top, min(top + rows, end)
+                inside = _met(problem, queries, shared, count)
+                if inside[0] < inside[1]:
+                    own = slice(top - begin, queries[1] - begin)
+                    tile = turned, values, scores, mixed
+                    _attend_tile(jobs[n], queries, left, inside, problem, tile, largest[own], total[own])
+        for t in range(begin, end):
+            if total[t - begin] != 0:
+                _multiply(y[b, start + step * t, h], 1 / total[t - begin])
+                problem.log_sum[b, h, start + step * t] = largest[t - begin] + np.log(total[t - begin])
 
 
 @compiled
-def _attend_tile(job, low, high, problem, scores, largest, total):
-    """Take keys low … high − 1 into the mixtures y, which are still to be divided by the total."""
-    q, k, v, y, step, pairs = problem.q, problem.k, problem.v, problem.y, problem.step, problem.pairs
-    b, h, start, keys, begin, end = job[:6]
-    (_, T, H, C), (_, _, K, X) = q.shape, v.shape
-    at, to, g = start + step * begin, start + step * low, h // (H // K)
-    rows, seen, width = end - begin, high - low, scores.shape[1]
-    query, key, value = q[b, at, h:].ctypes.data, k[b, to, g:].ctypes.data, v[b, to, g:].ctypes.data
-    zero, one, tile, mixture = q.dtype.type(0), q.dtype.type(1), scores.ctypes.data, y[b, at, h:].ctypes.data
-    gemm(problem.gemm, False, True, rows, seen, C, query, step * H * C, key, step * K * C, zero, tile, width)
+def _attend_tile(job, queries, zero, inside, problem, tile, largest, total):
+    """Take keys into the mixtures y, which are still to be divided by the total; keys count from the tile's first."""
+    q, y, step, pairs = problem.q, problem.y, problem.step, problem.pairs
+    turned, values, scores, mixed = tile
+    b, h, start, keys = job[:4]
+    (_, T, H, C), X, size = q.shape, y.shape[3], q.itemsize
+    low, high = inside
+    rows, none, width = queries[1] - queries[0], q.dtype.type(0), scores.strides[0]
+    query, place = q[b, start + step * queries[0], h:].ctypes.data, low * size
+    weight, value, mixture = scores.ctypes.data + place, values.ctypes.data + low * values.strides[0], mixed.ctypes.data
+    multiply_tiles(
+        rows, (high - low) * size, C, query, step * q.strides[1], size, turned.ctypes.data + place, turned.strides[0],
+        none, weight, width,
+    )  # fmt: skip
     for t in range(rows):
-        left, right = _inside(problem, begin + t, low, high, keys)
-        _clear(scores[t, :seen], left, right)
-        values = scores[t, left:right]
-        place = (b, h, at + step * t, to + step * left)
-        scale = problem.scale
+        at = start + step * (queries[0] + t)
+        left, right = _inside(problem, queries[0] + t, zero, inside, keys)
+        _clear(scores[t, low:high], left - low, right - low)
+        row, column = scores[t, left:right], start + step * (zero + left)
         if not pairs.plain:
-            settle(values, place, step, scale, pairs)
-            scale = 1.0
-        rescale = _softmax(values, scale, t, largest, total)
+            settle(row, (b, h, at, column), step, pairs)
+        rescale = _softmax(row, t, largest, total)
         if rescale != 1:
-            _multiply(y[b, at + step * t, h], rescale)
+            _multiply(y[b, at, h], rescale)
         if pairs.drops:
-            drop(values, (b * H + h) * T + place[2], place[3], step, pairs)
-    gemm(problem.gemm, False, False, rows, X, seen, tile, width, value, step * K * X, one, mixture, step * H * X)
+            drop(row, (b * H + h) * T + at, column, step, pairs)
+    multiply_tiles(
+        rows, X * size, high - low, weight, width, size, value, values.strides[0], none, mixture, mixed.strides[0]
+    )
+    for t in range(rows):
+        _add(mixed[t, :X], y[b, start + step * (queries[0] + t), h])
 
 
 @inlined
-def _softmax(values, scale, t, largest, total):
-    """Turn scores of row t into exp(scores · scale − largest); return the factor by which earlier ones change."""
+def _softmax(values, t, largest, total):
+    """Turn scores of row t into exp(scores − largest); return the factor by which earlier ones change."""
+    widest_registers()
     real = values.dtype.type
-    factor, before = real(scale), largest[t]
+    before = largest[t]
     highest = before
     for s in range(values.size):
-        values[s] *= factor
         highest = maximum(highest, values[s])
     shift = real(0) if highest == -np.inf else highest
     added = real(0)
@@ -130,63 +150,79 @@ def _softmax(values, scale, t, largest, total):
 @compiled
 def attend_tiles_backward(jobs, problem, grads, rows, columns):
     """Add to the gradients what the runs of `backward_jobs` give, `rows` queries at a time."""
-    q, first, last = problem.q, problem.first, problem.last
-    served = q.shape[2] // problem.k.shape[2]
-    scores, dscores = np.empty((rows, columns), q.dtype), np.empty((rows, columns), q.dtype)
+    q, step, dtype = problem.q, problem.step, problem.q.dtype
+    served, C, X = q.shape[2] // problem.k.shape[2], q.shape[3], problem.v.shape[3]
+    keys = _scratch(C, columns, dtype), _scratch(columns, C, dtype), _scratch(X, columns, dtype)
+    dkeys, dvalues = _scratch(columns, C, dtype), _scratch(columns, X, dtype)
+    tile = _scratch(rows, columns, dtype), _scratch(rows, columns, dtype)
+    queries = _scratch(rows, C, dtype), _scratch(rows, X, dtype), _scratch(rows, C, dtype)
     for n in range(len(jobs)):
-        _, g, _, keys, begin, end, start, stop = jobs[n]
+        b, g, start, count, begin, end, first, last = jobs[n]
+        at, seen = start + step * begin, end - begin
+        _turn(problem.k[b, at::step, g][:seen], problem.scale, keys[0])
+        _copy(problem.k[b, at::step, g][:seen], problem.scale, keys[1])
+        _turn(problem.v[b, at::step, g][:seen], 1, keys[2])
+        dkeys[:seen], dvalues[:seen] = 0, 0
         for h in range(g * served, (g + 1) * served):
-            for low in range(start, stop, rows):
-                high = min(low + rows, stop)
-                left, right = max(begin, first[low]), min(end, last[high - 1], keys)
-                if left < right:
-                    _attend_tile_backward(jobs[n], h, (low, high), (left, right), problem, grads, scores, dscores)
+            for top in range(first, last, rows):
+                met = top, min(top + rows, last)
+                inside = _met(problem, met, (begin, end), count)
+                if inside[0] < inside[1]:
+                    _attend_tile_backward(
+                        jobs[n], h, met, inside, problem, grads, keys, (dkeys, dvalues), tile, queries
+                    )
+        for s in range(seen):
+            _multiply(dkeys[s, :C], problem.scale)
+            _add(dkeys[s, :C], grads.dk[b, at + step * s, g])
+            _add(dvalues[s, :X], grads.dv[b, at + step * s, g])
 
 
 @compiled
-def _attend_tile_backward(job, h, queries, keys, problem, grads, scores, dscores):
-    q, k, v, step = problem.q, problem.k, problem.v, problem.step
-    (_, _, H, C), (_, _, K, X) = q.shape, v.shape
-    b, g, start = job[0], job[1], job[2]
-    at, to = start + step * queries[0], start + step * keys[0]
-    rows, seen, width = queries[1] - queries[0], keys[1] - keys[0], scores.shape[1]
-    # From one row to the next of q and dq, k and dk, dy, v and dv.
-    q_row, k_row, y_row, v_row = step * H * C, step * K * C, step * H * X, step * K * X
-    query, key, value = q[b, at, h:].ctypes.data, k[b, to, g:].ctypes.data, v[b, to, g:].ctypes.data
-    dmixture, dquery = grads.dy[b, at, h:].ctypes.data, grads.dq[b, at, h:].ctypes.data
-    dkey, dvalue = grads.dk[b, to, g:].ctypes.data, grads.dv[b, to, g:].ctypes.data
-    zero, one, tile, dtile = q.dtype.type(0), q.dtype.type(1), scores.ctypes.data, dscores.ctypes.data
-    gemm(problem.gemm, False, True, rows, seen, C, query, q_row, key, k_row, zero, tile, width)
-    gemm(problem.gemm, False, True, rows, seen, X, dmixture, y_row, value, v_row, zero, dtile, width)
-    _softmax_tile_backward(job, h, queries, keys, problem, grads, scores, dscores)
-    gemm(problem.gemm, True, False, seen, X, rows, tile, width, dmixture, y_row, one, dvalue, v_row)
-    gemm(problem.gemm, True, False, seen, C, rows, dtile, width, query, q_row, one, dkey, k_row)
-    gemm(problem.gemm, False, False, rows, C, seen, dtile, width, key, k_row, one, dquery, q_row)
+def _attend_tile_backward(job, h, met, inside, problem, grads, keys, dkeys, tile, queries):
+    """Add up what one tile gives; its keys count from the first of the job."""
+    step, (_, _, _, C), X = problem.step, problem.q.shape, problem.v.shape[3]
+    low, seen = inside[0], inside[1] - inside[0]
+    b, start, rows = job[0], job[2], met[1] - met[0]
+    at, size, width = start + step * met[0], problem.q.itemsize, tile[0].strides[0]
+    _copy(problem.q[b, at::step, h][:rows], 1, queries[0])
+    _copy(grads.dy[b, at::step, h][:rows], 1, queries[1])
+    place, none, one = low * size, problem.q.dtype.type(0), problem.q.dtype.type(1)
+    query, dmixture, dquery = queries[0].ctypes.data, queries[1].ctypes.data, queries[2].ctypes.data
+    q_row, y_row = queries[0].strides[0], queries[1].strides[0]
+    turned, value, key = keys[0].ctypes.data + place, keys[2].ctypes.data + place, keys[1].ctypes.data + low * q_row
+    weight, dscore = tile[0].ctypes.data + place, tile[1].ctypes.data + place
+    dkey, dvalue = dkeys[0].ctypes.data + low * q_row, dkeys[1].ctypes.data + low * y_row
+    multiply_tiles(rows, seen * size, C, query, q_row, size, turned, width, none, weight, width)
+    multiply_tiles(rows, seen * size, X, dmixture, y_row, size, value, width, none, dscore, width)
+    _softmax_tile_backward(job, h, met, inside, problem, grads, tile[0], tile[1])
+    multiply_tiles(seen, X * size, rows, weight, size, width, dmixture, y_row, one, dvalue, y_row)
+    multiply_tiles(seen, C * size, rows, dscore, size, width, query, q_row, one, dkey, q_row)
+    multiply_tiles(rows, C * size, seen, dscore, width, size, key, q_row, none, dquery, q_row)
+    for t in range(rows):
+        _add(queries[2][t, :C], grads.dq[b, at + step * t, h])
 
 
 @compiled
-def _softmax_tile_backward(job, h, queries, keys, problem, grads, scores, dscores):
+def _softmax_tile_backward(job, h, queries, inside, problem, grads, scores, dscores):
     """Turn the scores of a tile into the weights p, dropped, and the gradients of the weights into those of the scores.
 
-    p = exp(scores · scale − log_sum)      dscores = p · (dweights − Σ dy · y)
+    p = exp(scores − log_sum)      dscores = p · (dweights − Σ dy · y)
     """
     step, pairs, (_, T, H, _) = problem.step, problem.pairs, problem.q.shape
-    b, start = job[0], job[2]
+    b, start, zero = job[0], job[2], job[4]
     for t in range(queries[0], queries[1]):
-        left, right = _inside(problem, t, keys[0], keys[1], job[3])
-        row, seen = t - queries[0], keys[1] - keys[0]
-        _clear(scores[row, :seen], left, right)
-        _clear(dscores[row, :seen], left, right)
+        left, right = _inside(problem, t, zero, inside, job[3])
+        row = t - queries[0]
+        for x in (scores, dscores):
+            _clear(x[row, inside[0] : inside[1]], left - inside[0], right - inside[0])
         values, dvalues = scores[row, left:right], dscores[row, left:right]
-        place = (b, h, start + step * t, start + step * (keys[0] + left))
+        place = (b, h, start + step * t, start + step * (zero + left))
         number = (b * H + h) * T + place[2]
-        scale = problem.scale
         if not pairs.plain:
-            settle(values, place, step, scale, pairs)
-            scale = 1.0
+            settle(values, place, step, pairs)
         if pairs.drops:
             drop(dvalues, number, place[3], step, pairs)
-        _softmax_row_backward(values, dvalues, scale, problem.log_sum[b, h, place[2]], grads.along[b, h, place[2]])
+        _softmax_row_backward(values, dvalues, problem.log_sum[b, h, place[2]], grads.along[b, h, place[2]])
         if pairs.biased:
             add_to_bias(grads.dbias, dvalues, place, step)
         if pairs.drops:
@@ -194,33 +230,77 @@ def _softmax_tile_backward(job, h, queries, keys, problem, grads, scores, dscore
 
 
 @inlined
-def _softmax_row_backward(values, dvalues, scale, log_sum, along):
-    factor = values.dtype.type(scale)
+def _softmax_row_backward(values, dvalues, log_sum, along):
+    widest_registers()
     for s in range(values.size):
-        p = exp(values[s] * factor - log_sum)
+        p = exp(values[s] - log_sum)
         values[s] = p
         dvalues[s] = p * (dvalues[s] - along)
 
 
 @inlined
-def _inside(problem, t, low, high, keys):
-    """Return which of the keys low … high − 1 query t may see, counted from low."""
-    left = min(max(problem.first[t] - low, 0), high - low)
-    return left, max(min(problem.last[t], keys, high) - low, left)
+def _met(problem, queries, keys, count):
+    """Return which of some keys a run of queries may see, counted from the first of them and from a whole register."""
+    left, right = max(keys[0], problem.first[queries[0]]), min(keys[1], problem.last[queries[1] - 1], count)
+    lanes = BYTES // problem.q.itemsize
+    return (left - keys[0]) // lanes * lanes, right - keys[0]
+
+
+@inlined
+def _inside(problem, t, zero, inside, count):
+    """Return which of the keys inside a tile query t may see, counted from key `zero`."""
+    low, high = inside
+    left = min(max(problem.first[t] - zero, low), high)
+    return left, max(min(problem.last[t] - zero, count - zero, high), left)
+
+
+@compiled
+def _scratch(rows, columns, dtype):
+    """Return a matrix whose rows begin and end with whole registers."""
+    x = np.zeros(1, dtype)
+    lanes = BYTES // x.itemsize
+    # One register more, so that numbers below each other do not compete for the same places of the cache.
+    width = (columns + lanes - 1) // lanes * lanes + lanes
+    x = np.zeros(rows * width + lanes, dtype)
+    start = -x.ctypes.data % BYTES // x.itemsize
+    return x[start : start + rows * width].reshape(rows, width)
+
+
+@compiled
+def _copy(x, factor, out):
+    factor = x.dtype.type(factor)
+    for s in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            out[s, c] = x[s, c] * factor
+
+
+@compiled
+def _turn(x, factor, out):
+    factor = x.dtype.type(factor)
+    for s in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            out[c, s] = x[s, c] * factor
 
 
 @inlined
 def _clear(row, left, right):
+    rest = row[right:]  # counted from 0, which vectorizes
     for s in range(left):
         row[s] = 0
-    for s in range(right, row.size):
-        row[s] = 0
+    for s in range(rest.size):
+        rest[s] = 0
 
 
 @inlined
 def _multiply(row, factor):
     for c in range(row.size):
         row[c] *= factor
+
+
+@inlined
+def _add(row, out):
+    for c in range(row.size):
+        out[c] += row[c]
 
 
 # --- single pairs of a query and a key -------------------------------------------------------------------------------
@@ -255,15 +335,15 @@ def _wide(x: Array) -> Array:
 
 
 @compiled
-def settle(scores, place, step, scale, pairs):
-    """Turn some scores of one query into scores · scale + bias, −inf where the pair is not allowed.
+def settle(scores, place, step, pairs):
+    """Turn some scores of one query into scores + bias, −inf where the pair is not allowed.
 
     place = (example, head, query, first key); the keys are `step` apart.
     """
     b, h, t, s = place
     real = scores.dtype.type
     for i in range(scores.size):
-        score = scores[i] * real(scale)
+        score = scores[i]
         column = s + step * i
         distance = abs(t + pairs.offset - column)
         if pairs.biased:
