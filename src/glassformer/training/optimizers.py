@@ -165,8 +165,9 @@ class Muon(Optimizer):
         m ← μ m + (1 − μ) g      u = (1 − μ) g + μ m  (Nesterov)  or  m
         p ← p − lr · λ p − lr · √max(1, O/I) · orthogonal(u),   p (I, O)
 
-    Parameters for which `hidden` says no move by AdamW with the learning rate lr · rest_lr; `beta1`, `beta2` and `eps`
-    are AdamW's. Published code keeps weights as (O, I) and writes rows/columns for the same O/I.
+    Parameters for which `hidden` says no move by AdamW with the learning rate lr · rest_lr, which is 0.003 where lr is
+    0.02; `beta1`, `beta2` and `eps` are AdamW's. Published code keeps weights as (O, I) and writes rows/columns for the
+    same O/I.
     """
 
     default_lr: ClassVar[float] = 0.02
@@ -175,7 +176,7 @@ class Muon(Optimizer):
     nesterov: bool = True
     iterations: int = 5
     weight_decay: float = 0.0
-    rest_lr: float = 0.015
+    rest_lr: float = 0.15
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-10
