@@ -1,6 +1,7 @@
 """AdamW against Muon on the task `text`: the held-out loss at equal processor time.
 
     python benchmarks/muon_text.py                   a table
+    python benchmarks/muon_text.py --share 0.8       less time for Muon: is it still as good?
     python benchmarks/muon_text.py --seeds 1 --json  one JSON object
 
 Both train the task's own model on its own text, in turns of a second. AdamW takes the steps of its recipe; Muon takes
@@ -90,10 +91,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each, with the seeds 0, 1, …")
     parser.add_argument("--steps", type=int, default=2000, help="of AdamW")
+    parser.add_argument("--share", type=float, default=1.0, help="of AdamW's time that Muon gets")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     asked = parser.parse_args()
     ratio = step_ratio()
-    steps = {"AdamW": asked.steps, "Muon": round(asked.steps / ratio)}
+    steps = {"AdamW": asked.steps, "Muon": round(asked.share * asked.steps / ratio)}
     found = {}
     for seed in range(asked.seeds):
         found[seed] = race(seed, steps)

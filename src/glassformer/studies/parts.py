@@ -10,7 +10,6 @@ from ..arrays import Array, Tree
 from ..errors import TrainingError
 from ..layers import Block, register_block
 from ..models import Batch
-from ..progress import plural
 from ..trained_model import TrainedModel
 from ..tree import count
 from .measures import session_of, trained
@@ -95,7 +94,8 @@ def finding(rows: Rows) -> list[str]:
         worst = max(found, key=lambda part: np.nan_to_num(found[part].mean, nan=np.inf))
         most.append(f"on {task} the {worst} (loss {over_seeds(found[worst])} instead of {over_seeds(full)})")
         none += [f"{part} on {task}" for part, one in found.items() if one.low <= full.high]
-    runs = f"{plural(len(rows.values('seed')), 'seed')}, ± half of the range"
+    seeds = len(rows.values("seed"))
+    runs = f"{seeds} seeds, ± half of the range" if seeds > 1 else "1 seed, so the spread is unknown"
     said = [f"What models miss most: {', '.join(most)}; {runs}."]
     said.append(f"Not missed, as far as seeds can tell: {', '.join(none) or 'none of the parts'}.")
     for task in (task for task in rows.values("task") if task != "majority"):
