@@ -35,7 +35,7 @@ def test_findings_follow_the_rows(cls, said):
     )  # fmt: skip
     first, worth, heads = blocks.finding(rows)
     assert said in first
-    assert f"CLS {cls - 1:+.4f}, four heads +0.0000" in worth
+    assert f"CLS by {100 * (cls - 1):+.1f}, four heads by +0.0".replace("-", "−") in worth
     assert heads == (
         "16 of 16 heads specialize (by 0.15 or more): 16 on tokens equal to the one that looks, 0 on one kind of token."
     )

@@ -40,7 +40,7 @@ def test_the_finding_compares_the_best_depth():
     first, second, third = in_context.finding(rows)
     assert "2 blocks predicts nearly as well as" in first
     assert "1.50 (1.40 to 1.60) times as large (seeds: 2)" in first
-    assert "after 1 examples" in second
+    assert "after 1 example;" in second
     assert "0.0700 with 1, 0.0030 with 2" in third
     assert "diverged" in in_context.finding(rows.where(layers=3))[0]
     assert "less well than" in in_context.finding(rows.where(layers=1))[0]

@@ -25,7 +25,7 @@ def rows_of(failing):
 @pytest.mark.parametrize(
     ("failing", "said"),
     [
-        ({("post", 12, 0)}, "As published, pre-norm needs no warm-up, and post-norm gains by one"),
+        ({("post", 12, 0)}, "As published, pre-norm needs no warm-up, and one helps post-norm"),
         ({("post", 12, 0), ("post", 12, 10)}, "Half as published"),
         ({("pre", 12, 0), ("post", 12, 0)}, "Not as published"),
     ],
@@ -33,7 +33,7 @@ def rows_of(failing):
 def test_findings_follow_the_rows(failing, said):
     first, _, warm, before, after = norms.finding(rows_of(failing))
     assert said in first
-    assert "2 of 2 with 12 blocks" in first
+    assert "2 of 2 runs with 12 blocks" in first
     assert ("none of 4 runs, pre-norm" in warm) == (("post", 12, 10) not in failing)
     assert "2 times that of the first, with pre-norm" in before
     assert "post-norm" in after

@@ -5,7 +5,6 @@ import pytest
 
 from glassformer.studies import Rows, optimizers
 from glassformer.studies.measures import steps_to
-from own_parts import forgotten
 
 
 def run(name, lr, seed, speed):
@@ -16,7 +15,7 @@ def run(name, lr, seed, speed):
 
 def rows_with(muon):
     """Rate 2 is best for all with seed 0; rate 1 would be with the others."""
-    speeds = dict.fromkeys(optimizers.TITLES, 1.0) | {"sgd": 0.1, "muon_text": muon}
+    speeds = dict.fromkeys(optimizers.TITLES, 1.0) | {"sgd": 0.1, "muon": muon}
     rates = {0: (0.5, 1.0, 0.8), 1: (1.0, 0.9, 0.5), 2: (0.9, 0.8, 0.5)}
     found = [run(name, lr, seed, share * speed) for name, speed in speeds.items() for seed, shares in rates.items()
              for lr, share in zip((1, 2, 3), shares, strict=True)]  # fmt: skip
@@ -48,10 +47,9 @@ def test_the_finding_has_both_outcomes():
 
 
 def test_all_optimizers_have_as_many_rates_and_a_run_is_measured():
-    with forgotten():
-        points = optimizers.grid(False)
-        point = {**optimizers.grid(True)[-1], "width": 16, "steps": 4, "eval_every": 2}
-        found = optimizers.measure(point, 0)
+    points = optimizers.grid(False)
+    point = {**optimizers.grid(True)[-1], "width": 16, "steps": 4, "eval_every": 2}
+    found = optimizers.measure(point, 0)
     assert {len([1 for point in points if point["optimizer"] == name]) for name in optimizers.TITLES} == {5}
     assert found["at"] == [2, 4]
     assert found["losses"][-1] == found["loss"]

@@ -63,6 +63,6 @@ def test_findings_follow_the_rows(seen, verdict):
                 rows.append({"task": task, "part": part, "seed": seed, "diverged": False, **own})
     first, nothing, mask, *_ = parts.finding(rows)
     assert "on text the attention (loss 3.050 ± 0.050 instead of 2.050 ± 0.050); 2 seeds" in first
-    assert nothing.endswith("without: norms on majority, norms on text.")
+    assert nothing.endswith("can tell: norms on majority, norms on text.")
     assert verdict in mask
     assert set(parts.figures(rows)) == {"parts"}

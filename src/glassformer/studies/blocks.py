@@ -58,7 +58,8 @@ def finding(rows: Rows) -> list[str]:
         found = own.mean("accuracy", by=("layers", "pooling", "heads"))
         best, worst = (pick(found.items(), key=lambda pair: pair[1].mean) for pick in (max, min))
         if worst[1].high >= best[1].low:
-            text = f"no classifier is clearly best: their accuracy is {worst[1].low:.2%} or more"
+            right = "all inputs" if worst[1].low == 1 else f"at least {worst[1].low:.2%}"
+            text = f"no classifier is clearly best: every one has {right} right"
         else:
             text = f"{_named(*best[0])} is best, with accuracy {over_seeds(best[1])}; {_named(*worst[0])} is worst,"
             text += f" with {over_seeds(worst[1])}"
@@ -67,8 +68,8 @@ def finding(rows: Rows) -> list[str]:
         pairs = {"a second block": ("layers", 1, 2), "CLS": ("pooling", "mean", "cls"), "four heads": ("heads", 1, 4)}
         means = {text: [own.where(**{name: value}).mean("accuracy")[()].mean for value in values]
                  for text, (name, *values) in pairs.items()}  # fmt: skip
-        gains = ", ".join(f"{text} {more - less:+.4f}" for text, (less, more) in means.items())
-        said.append(f"On average over the other choices, accuracy changes by: {gains}.")
+        gains = ", ".join(f"{text} by {100 * (more - less):+.1f}" for text, (less, more) in means.items())
+        said.append(f"Percentage points of accuracy, on average over the other choices: {gains}.".replace("-", "−"))
     heads = [pair for row in rows for pair in zip(row["equal"], row["favorite"], strict=True)]
     equal, liked = (sum(pair[n] > SPECIAL for pair in heads) for n in (0, 1))
     text = f"{sum(max(pair) > SPECIAL for pair in heads)} of {len(heads)} heads specialize (by {SPECIAL} or more):"

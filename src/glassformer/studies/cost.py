@@ -133,7 +133,7 @@ def figures(rows: Rows) -> Figures:
         for name, mark, color in zip(pair, ("o-", "--"), style.colors().series, strict=False):
             draw(ax, axis, rows.where(axis=axis), name, mark, color, "measured" if mark == "o-" else "by formula")
         ax.set_ylabel(f"{pair[0]}, times the smallest")
-        ax.set_ylim(0.9, max(1.6, ax.get_ylim()[1]))
+        ax.set_ylim(0.9, max(2.2, ax.get_ylim()[1]))
     for figure in (length, model):
         figure.axes[0].legend()
     straight = "both axes are logarithmic, so that the slope of a line is the exponent"

@@ -104,12 +104,13 @@ def figures(rows: Rows) -> Figures:
     from ..plots import style
 
     color, (figure, (left, right)) = style.colors(), style.row(2, 4.0, 3.2)
-    for row in rows:
-        left.plot(row["step"], row["train"], color=color.blue)
-        left.plot(row["step"], row["test"], color=color.vermilion)
+    for tint, name, label in ((color.blue, "train", "training part"), (color.vermilion, "test", "the rest")):
+        for row in rows:
+            left.plot(row["step"], row[name], color=tint, label=label if row is rows[0] else None)
     shares = rows[0]["shares"]
     right.bar(range(1, len(shares) + 1), shares, color=color.green)
-    left.set(xlabel="step", ylabel="answers right", xscale="log", title="training part (blue), the rest (red)")
+    left.set(xlabel="step", ylabel="answers right", xscale="log", title="on the way")
+    left.legend(loc="center left")
     right.set(xlabel="frequency", ylabel="share of the embedding", title=f"cosines explain {rows[0]['explained']:.0%}")
     words = "accuracy by step, curves for each seed; the Fourier components of the embedding for one seed"
     return {"grokking": style.titled(figure, "From memory to an algorithm", words)}
@@ -117,7 +118,7 @@ def figures(rows: Rows) -> Figures:
 
 STUDY = Study(
     name="grokking", question="How does a model get from memory to an algorithm?",
-    published="Trained on 30 % of a + b modulo 113, a model of one layer first memorizes, much later generalizes, and "
+    published="Trained on 30% of a + b modulo 113, a model of one layer first memorizes, much later generalizes, and "
     "then computes with cosines of a few frequencies (Nanda et al. 2023, Progress Measures for Grokking).",
     grid=_grid, measure=measure, finding=finding, figures=figures, minutes=14,
     check=lambda point: check_training("modular", **_settings(point)),

@@ -73,12 +73,13 @@ def finding(rows: Rows) -> list[str]:
     ratio, count = own.mean("ratio")[()], own[0]["points"]
     mean = {name: np.mean([row[name] for row in own], axis=0) for name in ("model", *FORMULAS)}
     word = "as well as" if ratio.mean <= 1.1 else "nearly as well as" if ratio.mean <= 2 else "less well than"
-    ahead = [str(k) for k in range(1, count + 1) if mean["model"][k] < mean["squares"][k]]
+    ahead = [k for k in range(1, count + 1) if mean["model"][k] < mean["squares"][k]]
+    after = f"after {', '.join(map(str, ahead))} example{'s' * (ahead != [1])}" if ahead else "nowhere"
     depths = ", ".join(f"{one.mean:.4f} with {layers}" for layers, one in by_depth.items())
     return [
         f"After {count} examples, a model of {own[0]['layers']} blocks predicts {word} least squares: its squared "
         f"error is {ratio:.2f} times as large (seeds: {ratio.runs}).",
-        f"It is better than least squares after {', '.join(ahead) or 'no number of'} examples; at the end its error is "
+        f"It is better than least squares {after}; at the end its error is "
         f"{mean['model'][-1] / mean['ridge'][-1]:.2f} times that of ridge regression, which is told how lines are "
         f"drawn, and {mean['model'][-1] / mean['average'][-1]:.3f} times that of the average of the examples.",
         f"The squared error at the end is {depths} blocks.",

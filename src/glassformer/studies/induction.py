@@ -10,6 +10,7 @@ from ..data.examples import Examples
 from ..interpret import ablate_heads, detect_heads, watch
 from ..models import Batch
 from ..ops.loss import IGNORE
+from ..progress import plural
 from .measures import session_on
 from .study import Figures, Rows, Study
 
@@ -99,14 +100,17 @@ def figures(rows: Rows) -> Figures:
     from ..plots import style
 
     color, (figure, (left, right)) = style.colors(), style.row(2, 4.0, 3.2)
-    for row in rows:
-        look = "-" if row["layers"] == 2 else ":"
-        left.plot(row["step"], np.subtract(row["repeated_loss"], row["new_loss"]), look, color=color.blue)
-    for row in rows.where(layers=2):
-        right.plot(row["step"], row["previous"], color=color.green)
-        right.plot(row["step"], row["induction"], color=color.vermilion)
-    left.set(xlabel="step", ylabel="loss, repeated − new symbols", title="two layers (solid), one layer (dotted)")
-    right.set(xlabel="step", ylabel="attention", ylim=(0, 1), title="previous token (green), induction (red)")
+    for layers, look in ((2, "-"), (1, ":")):
+        for i, row in enumerate(rows.where(layers=layers)):
+            gain, label = np.subtract(row["repeated_loss"], row["new_loss"]), None if i else plural(layers, "layer")
+            left.plot(row["step"], gain, look, color=color.blue, label=label)
+    for (name, (title, _)), tint in zip(KINDS.items(), (color.green, color.vermilion), strict=True):
+        for i, row in enumerate(rows.where(layers=2)):
+            right.plot(row["step"], row[name], color=tint, label=None if i else title)
+    left.set(xlabel="step", ylabel="loss, repeated − new symbols", title="one layer and two")
+    right.set(xlabel="step", ylabel="attention", ylim=(0, 1), title="the heads of two layers")
+    for ax in (left, right):
+        ax.legend()
     words = "how much easier repeated symbols are, and the strongest head of each kind; a curve for each seed"
     return {"bump": style.titled(figure, "Copying arises together with induction heads", words)}
 

@@ -45,8 +45,8 @@ def finding(rows: Rows) -> list[str]:
     if failed["pre", 0] >= cold:
         head = "Not as published: without a warm-up, post-norm fails no more often than pre-norm"
     elif warm < cold:
-        rest = f", but still fails in {warm} of its runs with the best" if warm else ""
-        head = f"As published, pre-norm needs no warm-up, and post-norm gains by one{rest}"
+        rest = f" ({warm} of its runs fail even with the best)" if warm else ""
+        head = f"As published, pre-norm needs no warm-up, and one helps post-norm{rest}"
     else:
         head = "Half as published: post-norm fails where pre-norm trains, but no warm-up helps it"
     runs = f"{plural(len(rows.values('seed')), 'seed')}, {plural(len(rows.values('lr')), 'learning rate')}"
@@ -68,8 +68,8 @@ def finding(rows: Rows) -> list[str]:
 def _told(rows: Rows, place: str, warmup: int) -> str:
     """Name the depths at which runs failed, with how many of how many."""
     found = rows.where(norm_position=place, warmup=warmup).mean("failed", by="layers")
-    bad = [f"{round(one.mean * one.runs)} of {one.runs} with {layers}" for layers, one in found.items() if one.mean]
-    return f"{', '.join(bad)} blocks" if bad else f"none of {sum(one.runs for one in found.values())} runs"
+    bad = [f"{round(one.mean * one.runs)} of {one.runs} runs with {n} blocks" for n, one in found.items() if one.mean]
+    return " and in ".join(bad) or f"none of {sum(one.runs for one in found.values())} runs"
 
 
 def figures(rows: Rows) -> Figures:
@@ -78,7 +78,7 @@ def figures(rows: Rows) -> Figures:
 
     warmups, looks = rows.values("warmup"), dict(zip(rows.values("lr"), ("-", "--", ":"), strict=False))
     tints = {"pre": style.colors().blue, "post": style.colors().vermilion}
-    figure, (*axes, last) = style.row(len(warmups) + 1, 3.2, 3.2)
+    figure, (*axes, last) = style.row(len(warmups) + 1, 4.2, 3.0, columns=2)
     for ax, n in zip(axes, warmups, strict=True):
         for (place, lr), look in ((key, looks[key[1]]) for key in rows.mean("loss", by=("norm_position", "lr"))):
             found = rows.where(warmup=n, norm_position=place, lr=lr).mean("loss", by="layers")
@@ -89,10 +89,11 @@ def figures(rows: Rows) -> Figures:
         ax.axhline(rows[0]["entropy"], color=style.colors().edge, linewidth=1)
         ax.set(title=f"warm-up {n / rows[0]['steps']:.0%}", xlabel="blocks", ylabel="held-out loss")
         ax.sharey(axes[0])
-    axes[-1].legend(fontsize="small", loc="upper left", bbox_to_anchor=(0.0, 0.93))
     for place, tint in tints.items():
         deep = rows.where(norm_position=place, layers=max(rows.values("layers")))
         last.plot(np.median([row["gradients"] for row in deep], axis=0), color=tint, marker="o", label=place)
+    last.legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     style.log_scale(last)
     last.set(title="before the first step", xlabel="block", ylabel="gradient of its last matrix")
     words = "held-out loss by depth, mean and range over seeds; the line is the entropy of single characters"

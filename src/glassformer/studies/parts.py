@@ -10,7 +10,6 @@ from ..arrays import Array, Tree
 from ..errors import TrainingError
 from ..layers import Block, register_block
 from ..models import Batch
-from ..progress import plural
 from ..trained_model import TrainedModel
 from ..tree import count
 from .measures import session_of, trained
@@ -93,11 +92,12 @@ def finding(rows: Rows) -> list[str]:
         found = rows.where(task=task).mean("loss", by="part")
         full = found.pop(FULL)
         worst = max(found, key=lambda part: np.nan_to_num(found[part].mean, nan=np.inf))
-        most.append(f"{task} the {worst} (loss {over_seeds(found[worst])} instead of {over_seeds(full)})")
+        most.append(f"on {task} the {worst} (loss {over_seeds(found[worst])} instead of {over_seeds(full)})")
         none += [f"{part} on {task}" for part, one in found.items() if one.low <= full.high]
-    runs = f"{plural(len(rows.values('seed')), 'seed')}, ± half of the range"
-    said = [f"The part that a model misses most is on {', on '.join(most)}; {runs}."]
-    said.append(f"No loss beyond the range over seeds without: {', '.join(none) or 'none of the parts'}.")
+    seeds = len(rows.values("seed"))
+    runs = f"{seeds} seeds, ± half of the range" if seeds > 1 else "1 seed, so the spread is unknown"
+    said = [f"What models miss most: {', '.join(most)}; {runs}."]
+    said.append(f"Not missed, as far as seeds can tell: {', '.join(none) or 'none of the parts'}.")
     for task in (task for task in rows.values("task") if task != "majority"):
         seen, true = (rows.where(task=task).mean(name, by="part") for name in ("training_loss", "loss"))
         cheats = seen[MASK].high < seen[FULL].low and true[MASK].low > true[FULL].high

@@ -78,15 +78,15 @@ def finding(rows: Rows) -> list[str]:
         far, reach = own.mean("farthest", by="scheme"), own.mean("reach", by="scheme")
         best, *others = sorted(far, key=lambda scheme: (-far[scheme].mean, -reach[scheme].mean))
         others_far = any(far[scheme].mean for scheme in others)
-        next_best = f"the next best, {others[0]} {far[others[0]]:.0%}" if others_far else "all other positions none"
+        next_best = f"the next best, {others[0]}, {far[others[0]]:.0%}" if others_far else "all other positions none"
+        answers = f"{best} positions answer {far[best]:.0%} right, {next_best}" if far[best].mean else "none is right"
         known = [scheme for scheme, one in own.mean("trained", by="scheme").items() if one.mean < RIGHT]
         name = operation.capitalize()
         said += [
-            f"{name}, trained on up to {longest} symbols and tested on {tested}: {best} positions answer "
-            f"{far[best]:.0%} right, {next_best} (seeds: {seeds}).",
-            f"{name}: {RIGHT:.0%} are right up to "
-            + ", ".join(f"{one.mean:.0f} symbols with {scheme}" for scheme, one in reach.items() if one.mean)
-            + (f"; at {longest} symbols, less is right with {', '.join(known)}." if known else "."),
+            f"{name}, trained on up to {longest} symbols and tested on {tested}: {answers} (seeds: {seeds}).",
+            f"{name}: {RIGHT:.0%} of the answers are right up to this many symbols: "
+            + (", ".join(f"{one.mean:.0f} with {scheme}" for scheme, one in reach.items() if one.mean) or "none")
+            + (f"; fewer are right at {longest} with {', '.join(known)}." if known else "."),
         ]
     return said[::2] + said[1::2]
 

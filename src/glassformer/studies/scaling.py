@@ -116,7 +116,7 @@ def slope(rows: list[dict[str, Any]]) -> float | None:
 
 
 def exponents(rows: Rows) -> tuple[float, float, float] | None:
-    """Return a in N ∝ C^a with its 95 % interval, from resampled runs; None where no exponent can be fitted."""
+    """Return a in N ∝ C^a with its 95% interval, from resampled runs; None where no exponent can be fitted."""
     value, rng = slope(rows), np.random.default_rng(0)
     drawn = [slope([rows[i] for i in rng.integers(len(rows), size=len(rows))]) for _ in range(RESAMPLES)]
     known = [one for one in drawn if one is not None]
@@ -138,7 +138,7 @@ def finding(rows: Rows) -> list[str]:
     says = f"This fits {' and '.join(fits)}" if fits else f"This fits neither {' nor '.join(known)}"
     sizes = ", ".join(f"{size:,.0f} at {budget:.1e}" for budget, size in best.items())
     return [
-        f"With the budget C, the best number of parameters grows as C^{a:.2f} (95 % interval {low:.2f} to {high:.2f}), "
+        f"With the budget C, the best number of parameters grows as C^{a:.2f} (95% interval {low:.2f} to {high:.2f}), "
         f"and the tokens as C^{1 - a:.2f} ({1 - high:.2f} to {1 - low:.2f}). {says}. ({about}.)",
         f"The best sizes are {sizes}. Budgets without a best size inside the sweep: {len(budgets) - len(best)}.",
     ]

@@ -54,12 +54,14 @@ def finding(rows: Rows) -> list[str]:
     made = {one: [row["pentagon"] for row in rows.where(sparsity=one)] for one in counts}
     where = ", ".join(f"{one:g} ({sum(found)} of {len(found)} seeds)" for one, found in made.items() if any(found))
     shown = ", ".join(f"{one.mean:.1f} at {sparsity:g}" for sparsity, one in counts.items())
-    off = [f"{one:.1f}° at {sparsity:g}" for sparsity, one in uneven.items() if any(made[sparsity])]
+    off = [f"{one.mean:.1f}° at {sparsity:g}" for sparsity, one in uneven.items() if any(made[sparsity])]
     return [
-        f"Two dimensions hold {counts[min(counts)].mean:.1f} of five features at sparsity {min(counts):g} and "
-        f"{counts[max(counts)].mean:.1f} at {max(counts):g}; they make a regular pentagon at {where or 'none'}.",
+        f"Two dimensions hold {counts[min(counts)].mean:g} of five features at sparsity {min(counts):g} and "
+        f"{counts[max(counts)].mean:g} at {max(counts):g}; they make a regular pentagon at {where or 'none'}.",
         f"Features that are represented, on average over seeds: {shown}.",
-        f"The largest deviation from 72°: {', '.join(off)}." if off else "No seed made a pentagon.",
+        f"The largest deviation from 72°, on average over seeds: {', '.join(off)}."
+        if off
+        else "No seed made a pentagon.",
     ]
 
 
@@ -68,7 +70,7 @@ def figures(rows: Rows) -> Figures:
     from ..plots import style
 
     own = rows.where(seed=rows[0]["seed"])
-    figure, axes = style.row(len(own), max(1.9, 4.5 / len(own)), 2.9, narrow=2)
+    figure, axes = style.row(len(own), 2.4, 2.6, columns=4, narrow=2)
     for ax, row in zip(axes, own, strict=True):
         for x, y, color in zip(row["x"], row["y"], style.colors().series, strict=False):
             ax.plot([0, x], [0, y], "-o", color=color, markersize=4)

@@ -9,7 +9,7 @@ from .measures import loss_curve, steps_to
 from .study import Figures, Rows, Study, summary
 from .tricks_parts import SpeedDecoder, register
 
-MUON = {"optimizer": "muon_text", "lr": 0.02, "beta2": 0.95}
+MUON = {"optimizer": "muon", "lr": 0.02, "beta2": 0.95}
 REST = {"activation": "relu2", "block": "zero_qk", "tied_head": False, "soft_cap": True, "values": True}
 TRICKS: dict[str, dict[str, Any]] = {
     "none": {}, "ReLU²": {"activation": "relu2"}, "zero outputs": {"block": "zero_outputs"},
@@ -98,7 +98,9 @@ def figures(rows: Rows) -> Figures:
     for color, name in zip(theme.series, ("none", "Muon", "all", "all but Muon", "all but untied head"), strict=False):
         runs = [row for row in rows.where(trick=name) if not row["diverged"]]
         if runs:
-            style.band(right, runs[0]["at"], [row["losses"] for row in runs], color, name)
+            style.band(
+                right, runs[0]["at"], [row["losses"] for row in runs], color, "plain model" if name == "none" else name
+            )
     right.set(xlabel="step", ylabel="held-out loss", ylim=(None, 3.2))
     right.legend()
     words = "steps to the plain model's loss, a dot for each seed, an arrow where it takes more; losses and their range"

@@ -20,14 +20,12 @@ from ..layers import Attention, Block, Cache, Embedding, Spec, Stack, TokenHead,
 from ..layers.head import HeadGrads
 from ..models import Decoder
 from ..models.building import build_head, build_stack
-from .optimizers import register as register_muon
 
 BLOCKS = {"speed": (), "zero_outputs": ("zero",), "qk_norm": ("qk_norm",), "zero_qk": ("zero", "qk_norm")}
 
 
 def register() -> None:
-    """Let configs choose the activation and the blocks, and recipes Muon as the study `optimizers` has it."""
-    register_muon()
+    """Let configs choose the activation and the blocks."""
     if "relu2" not in registry.own("activation"):
         ops.register_activation("relu2", relu2, relu2_backward)
         for name, tricks in BLOCKS.items():

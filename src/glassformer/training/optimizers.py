@@ -165,8 +165,9 @@ class Muon(Optimizer):
         m ← μ m + (1 − μ) g      u = (1 − μ) g + μ m  (Nesterov)  or  m
         p ← p − lr · λ p − lr · √max(1, O/I) · orthogonal(u),   p (I, O)
 
-    Parameters for which `hidden` says no move by AdamW with the learning rate lr · rest_lr; `beta1`, `beta2` and `eps`
-    are AdamW's. Published code keeps weights as (O, I) and writes rows/columns for the same O/I.
+    Parameters for which `hidden` says no move by AdamW with the learning rate lr · rest_lr, which is 0.003 where lr is
+    0.02; `beta1`, `beta2` and `eps` are AdamW's. Published code keeps weights as (O, I) and writes rows/columns for the
+    same O/I.
     """
 
     default_lr: ClassVar[float] = 0.02
@@ -175,7 +176,7 @@ class Muon(Optimizer):
     nesterov: bool = True
     iterations: int = 5
     weight_decay: float = 0.0
-    rest_lr: float = 0.015
+    rest_lr: float = 0.15
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-10
@@ -205,6 +206,10 @@ class Muon(Optimizer):
     def scalars(self, step: Array, lr: Any) -> tuple[Any, ...]:
         return lr, *self._rest().scalars(step, lr * self.rest_lr)
 
+    def is_bounded(self, lr: float) -> bool:
+        # The iteration keeps singular values between 0 and 1.21, wherever in there they begin.
+        return lr < 1 and lr * self.weight_decay < 1 and self._rest().is_bounded(lr * self.rest_lr)
+
     def move(self, name: str, p: Array, g: Array, memory: Memory, *scalars: Array) -> tuple[Array, Memory]:
         lr, *rest = scalars
         if not self.hidden(name, p):
@@ -217,15 +222,19 @@ class Muon(Optimizer):
         return p * _shrink(self, name, p, lr) - lr * scale * way, {"momentum": m}
 
 
+NEWTON_SCHULZ = 3.4445, -4.7750, 2.0315
+"""a, b and c of Muon's iteration: chosen for speed near zero, not for convergence (Jordan et al. 2024)."""
+
+
 def orthogonalized(x: Array, *, iterations: int = 5, eps: float = 1e-7) -> Array:
     """Pull the singular values of the matrix x toward one and keep its directions: U S Vᵀ becomes about U Vᵀ.
 
         x ← x / max(‖x‖, eps)      then repeatedly      x ← a x + (b A + c A²) x,   A = x xᵀ
 
-    A quintic Newton–Schulz iteration. Its coefficients are chosen for speed near zero, not for convergence: after five
-    rounds the singular values lie between about 0.7 and 1.2 (the tiniest below), which serves as well as one.
+    A quintic Newton–Schulz iteration. After five rounds the singular values lie between about 0.7 and 1.2 (the
+    tiniest below), which serves as well as one.
     """
-    a, b, c = 3.4445, -4.7750, 2.0315
+    a, b, c = NEWTON_SCHULZ
     xp = namespace(x)
     tall = x.shape[0] > x.shape[1]
     x = x.T if tall else x  # A is then the smaller of the two products

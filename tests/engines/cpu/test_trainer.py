@@ -125,7 +125,10 @@ def test_what_does_not_fit_is_refused_before_anything_is_written():
         (AdamW(weight_decay=1e30), 0.1, False),
         (Lion(weight_decay=1e30), 0.1, False),
         (SGD(), 1e-6, False),
-        (Muon(), 1e-6, False),
+        (Muon(), 0.1, True),
+        (Muon(), 1.0, False),
+        (Muon(weight_decay=20.0), 0.1, False),
+        (Muon(eps=0.0), 0.1, False),  # of the rest
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Optimizer) else str(value),
 )
@@ -133,16 +136,16 @@ def test_only_steps_that_cannot_leave_the_range_of_numbers_are_taken_unseen(opti
     assert optimizer.is_bounded(lr) is bounded
 
 
-@pytest.mark.parametrize("kind", [Adam, AdamW, Lion])
+@pytest.mark.parametrize("kind", [Adam, AdamW, Lion, Muon])
 def test_bounded_steps_stay_finite_whatever_the_gradients(kind):
     optimizer = kind(weight_decay=0.1)
-    params = {"w": np.array([[0.0, 1.0, -1e30, 1e-30]], np.float32)}
+    params = {"blocks": [{"w": np.array([[0.0, 1.0, -1e30, 1e-30]], np.float32)}], "scale": np.ones(4, np.float32)}
     state = optimizer.init(params)
     step = in_place(optimizer, params, state)
-    for scale in (1e18, 0.0, -1e18, 1e-30, 1e18, -1e-38):
+    for scale in (1e18, 0.0, -1e18, 1e-30, 1e18, -1e-38, 3e38, -3e38):
         with np.errstate(all="ignore"):
-            step({"w": np.full((1, 4), scale, np.float32)}, 0.999)
-        assert np.isfinite(params["w"]).all()
+            step({name: np.full_like(p, scale) for name, p in flatten(params).items()}, 0.999)
+        assert all(np.isfinite(p).all() for p in flatten(params).values())
 
 
 # --- the loop --------------------------------------------------------------------------------------------------------

@@ -27,12 +27,13 @@ from ...training.gradients import target_shares
 from ...training.interruption import uninterrupted
 from ...training.lora import trainable
 from ...training.optimizer import Optimizer, check_gradients, memories_of
-from ...training.optimizers import Adam, AdamW
+from ...training.optimizers import Adam, AdamW, Muon, orthogonalized
 from ...training.state import TrainingState
 from ...training.trainer import Figures, Keep, Taken, Trainer
 from ...tree import flatten, tree_map
 from .cores import cores, each
-from .update import adam_on_all, add_to_all, add_weighted
+from .muon import Matrix, muon_on_all
+from .update import adam_on_all, add_to_all, add_weighted, is_like
 
 Arrays: TypeAlias = dict[str, Array]
 Move: TypeAlias = Callable[[Arrays, float], None]
@@ -79,12 +80,12 @@ class InPlaceTrainer(Trainer):
         return loss_and_grads(self.model, params, batch, shards=self.recipe.shards or 1, key=key, **settings)
 
 
-@replaces(Optimizer.update, Adam, AdamW)
+@replaces(Optimizer.update, Adam, AdamW, Muon, orthogonalized)
 def in_place(optimizer: Optimizer, params: Tree, state: Tree) -> Move:
     """Return a function that takes the same steps as `optimizer.update`, in the memory of `params` and `state`."""
     leaves, memories = flatten(params), memories_of(state)
     optimizer.check_state(memories, leaves)
-    collective = _adam(optimizer, leaves, memories)
+    collective = (_muon if isinstance(optimizer, Muon) else _adam)(optimizer, leaves, memories)
 
     def step(grads: Arrays, lr: float) -> None:
         number = state["step"].item() + 1
@@ -121,6 +122,34 @@ def _adam(optimizer: Optimizer, leaves: Arrays, memories: Tree) -> Callable[[Arr
         scalars = optimizer.scalars(np.float64(number), lr)  # as those of an integer, which NumPy multiplies slowly
         lr, rate, root = [float(np.float32(scalar)) for scalar in scalars]
         return run([grads[name] for name in leaves], rate=rate, root=root, **optimizer.decay(np.float32(lr)))
+
+    return move
+
+
+def _muon(optimizer: Optimizer, leaves: Arrays, memories: Tree) -> Callable[[Arrays, int, float], bool] | None:
+    """Return what takes a step of Muon in place: Adam's for the rest in one call, and all matrices at once."""
+    if any(getattr(type(optimizer), name) is not getattr(Muon, name) for name in ("move", "scalars", "slots", "_rest")):
+        return None
+    assert isinstance(optimizer, Muon)
+    hidden = [name for name in leaves if "momentum" in memories[name]]
+    matrices = [
+        Matrix(name, leaves[name], memories[name]["momentum"], optimizer.decays(name, leaves[name])) for name in hidden
+    ]
+    rest, shapes = (
+        {name: leaf for name, leaf in leaves.items() if name not in hidden},
+        [one.p.shape for one in matrices],
+    )
+    move_rest, move_matrices = _adam(optimizer._rest(), rest, memories), muon_on_all(optimizer, matrices)
+    if move_rest is None or move_matrices is None:
+        return None
+
+    def move(grads: Arrays, number: int, lr: float) -> bool:
+        if grads.keys() != leaves.keys() or not is_like([grads[one.name] for one in matrices], shapes):
+            return False
+        if not move_rest({name: grads[name] for name in rest}, number, lr * optimizer.rest_lr):
+            return False
+        move_matrices(grads, lr)
+        return True
 
     return move
 
