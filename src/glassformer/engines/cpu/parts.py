@@ -14,19 +14,17 @@ import platform
 import numpy as np
 from numba import carray
 
-from ...quantized import BLOCK
+from ...quantized import BLOCK, GROUP
 from . import vectorized_rows as simd
 from .compile import bits_to_float, compiled, exp, inlined
-from .quantized_rows import F16, F32, PLANES, Q4_0, Q4_1, Q8_0, four_4bit, four_8bit, size_of
+from .quantized_rows import F16, F32, PLANES, Q4_0, Q4_1, Q8_0, four_4bit, four_8bit, size_of, unpack_four
 
 MULTIPLY, ADD_ROWS, MIX = range(3)
 LENGTH = 16  # numbers of a job at most
 SIZE = 1 << 15  # bytes that a part reads, about: few, so that the last is not waited for long ...
-LARGE, ENOUGH = (
-    1 << 18,
-    16,
-)  # ... and more where there are many parts: long runs of memory are read faster
+LARGE, ENOUGH = 1 << 18, 16  # ... and more where there are many parts: long runs of memory are read faster
 FOUR_AT_ONCE = platform.machine().lower() in ("x86_64", "amd64")  # memory brings several runs at once sooner
+UNPACKED = 3 if FOUR_AT_ONCE else 1 << 30  # rows of x from which on blocks are better turned into floats first
 
 CODE, ADDRESS, ROWS, ROOM = range(4)
 """What is said of a matrix: how its numbers are stored, where it lies, its outputs, and those written."""
@@ -58,6 +56,10 @@ def _multiply_part(job, part):
     at = (job[0], job[1], job[2], job[3], job[4], job[5])
     N, I, count, groups, parts = job[6], job[7], job[9], job[10], job[11]
     matrices = carray(simd.integers_pointer(job[8]), (count, 4))
+    turns = N >= UNPACKED and I % 16 == 0
+    blocks = (I + BLOCK - 1) // BLOCK
+    room = np.empty(GROUP * BLOCK * blocks + 16 if turns else 0, np.float32)
+    floats = (np.intp(room.ctypes.data) + 63) & -64
     for g in range(part * groups // parts, (part + 1) * groups // parts):
         m, group, start = 0, g, 0
         while group >= (matrices[m, ROWS] + 3) // 4:
@@ -68,11 +70,17 @@ def _multiply_part(job, part):
         code, w, rows, row = matrices[m, CODE], matrices[m, ADDRESS], matrices[m, ROOM], 4 * group
         some = min(4, rows - row)
         if code == F32:
-            _float_rows(w + 4 * row * I, at, N, I, some, start + row, rows)
+            _float_rows(w + 4 * row * I, 4 * I, some, at[0], 4 * I, N, I, at[5] + 4 * (start + row), 4 * rows)
         elif code == F16:
             _half_rows(carray(simd.shorts_pointer(w + 2 * row * I), (some, I)), at, N, I, start + row, rows)
         else:
-            _block_rows(at, N, (I + BLOCK - 1) // BLOCK, code, w, group, start + row, rows)
+            w += group * blocks * size_of(code)
+            if turns:
+                unpack_four(code, w, blocks, floats, 4 * BLOCK * blocks)
+                _float_rows(floats, 4 * BLOCK * blocks, GROUP, at[0], 4 * I, N, I, at[5] + 4 * (start + row), 4 * rows)
+            else:
+                _block_rows(at, N, blocks, code, w, start + row, rows)
+    room[:1] = 0  # until here it must live
 
 
 @inlined
@@ -82,36 +90,72 @@ def bytes_of_four(code, I):
     return 8 * I if code == F16 else (I + BLOCK - 1) // BLOCK * size_of(code)
 
 
-@inlined
-def _float_rows(w, at, N, I, some, place, rows):
-    y = carray(simd.floats_pointer(at[5] + 4 * place), (N * rows,))
-    for n in range(N):
-        if FOUR_AT_ONCE and some == 4 and I % 16 == 0:
-            y0, y1, y2, y3 = _dot_four(w, at[0] + 4 * n * I, I)
-            y[n * rows], y[n * rows + 1], y[n * rows + 2], y[n * rows + 3] = y0, y1, y2, y3
-        else:
-            for r in range(some):
-                y[n * rows + r] = _dot_floats(w + 4 * r * I, at[0] + 4 * n * I, I)
+@compiled
+def _float_rows(w, row, some, x, line, N, I, y, rows):
+    """Write the products of `some` rows w, at most four, and N rows x; all but I and N are addresses or bytes."""
+    n = 0
+    if FOUR_AT_ONCE and some == 4 and I % 16 == 0:
+        while n + 4 <= N:
+            _dot_four_by_four(w, row, x + n * line, line, I, y + n * rows, rows)
+            n += 4
+        while n < N:
+            simd.store(y + n * rows, _dot_four(w, row, x + n * line, I))
+            n += 1
+    while n < N:
+        result = carray(simd.floats_pointer(y + n * rows), (some,))
+        for r in range(some):
+            result[r] = _dot_floats(w + r * row, x + n * line, I)
+        n += 1
 
 
-@inlined
-def _dot_four(w, x, count):
-    """Return Σ w x for four rows w that lie one behind the other; the same sums as `_dot_floats`."""
-    a, b, c, d, row = simd.no_sixteen(), simd.no_sixteen(), simd.no_sixteen(), simd.no_sixteen(), 4 * count
+@compiled
+def _dot_four_by_four(w, row, x, line, count, y, rows):
+    """Write Σ w x of four rows w and four rows x; the same sums as `_dot_floats`."""
+    none = (simd.no_sixteen(), simd.no_sixteen(), simd.no_sixteen(), simd.no_sixteen())
+    first, second, third, fourth = none, none, none, none
     for _ in range(count // 16):
-        ahead = w + 2048
-        simd.prefetch(ahead)
-        simd.prefetch(ahead + row)
-        simd.prefetch(ahead + 2 * row)
-        simd.prefetch(ahead + 3 * row)
-        factors = simd.sixteen_at(x)
-        a = simd.plus_product(a, simd.sixteen_at(w), factors)
-        b = simd.plus_product(b, simd.sixteen_at(w + row), factors)
-        c = simd.plus_product(c, simd.sixteen_at(w + 2 * row), factors)
-        d = simd.plus_product(d, simd.sixteen_at(w + 3 * row), factors)
+        first = _plus_products(first, w, row, x)
+        second = _plus_products(second, w, row, x + line)
+        third = _plus_products(third, w, row, x + 2 * line)
+        fourth = _plus_products(fourth, w, row, x + 3 * line)
         w += 64
         x += 64
-    return simd.total(a), simd.total(b), simd.total(c), simd.total(d)
+    simd.store(y, simd.totals(first[0], first[1], first[2], first[3]))
+    simd.store(y + rows, simd.totals(second[0], second[1], second[2], second[3]))
+    simd.store(y + 2 * rows, simd.totals(third[0], third[1], third[2], third[3]))
+    simd.store(y + 3 * rows, simd.totals(fourth[0], fourth[1], fourth[2], fourth[3]))
+
+
+@inlined
+def _dot_four(w, row, x, count):
+    """Return Σ w x for four rows w; the same sums as `_dot_floats`."""
+    sums = (simd.no_sixteen(), simd.no_sixteen(), simd.no_sixteen(), simd.no_sixteen())
+    for _ in range(count // 16):
+        _prefetch_four(w + 2048, row)
+        sums = _plus_products(sums, w, row, x)
+        w += 64
+        x += 64
+    return simd.totals(sums[0], sums[1], sums[2], sums[3])
+
+
+@inlined
+def _plus_products(sums, w, row, x):
+    """Add the products of 16 numbers x and those of four rows w."""
+    factors = simd.sixteen_at(x)
+    return (
+        simd.plus_product(sums[0], simd.sixteen_at(w), factors),
+        simd.plus_product(sums[1], simd.sixteen_at(w + row), factors),
+        simd.plus_product(sums[2], simd.sixteen_at(w + 2 * row), factors),
+        simd.plus_product(sums[3], simd.sixteen_at(w + 3 * row), factors),
+    )
+
+
+@inlined
+def _prefetch_four(w, row):
+    simd.prefetch(w)
+    simd.prefetch(w + row)
+    simd.prefetch(w + 2 * row)
+    simd.prefetch(w + 3 * row)
 
 
 @inlined
@@ -144,8 +188,7 @@ def _half_rows(w, at, N, I, place, rows):
 
 
 @inlined
-def _block_rows(at, N, count, code, w, group, place, rows):
-    w += group * count * size_of(code)
+def _block_rows(at, N, count, code, w, place, rows):
     for n in range(N):
         x = at[2] + n * count * PLANES
         scales = carray(simd.floats_pointer(at[3] + 4 * n * count), (count,))

@@ -100,22 +100,29 @@ def _plane(sums, a, b, x):
 @compiled
 def unpack(code, w, count, y):
     """Write what fours of rows of blocks stand for into y (rows, 32 · count)."""
-    size = size_of(code)
     row, place = 4 * y.shape[1], np.intp(y.ctypes.data)
     for group in range(len(y) // GROUP):
-        for k in range(count):
-            at = place + group * GROUP * row + 4 * BLOCK * k
-            d = simd.halves_at(w)
-            if code == Q8_0:
-                _unpack_half(simd.bytes_at(w + 8), d, simd.no_lanes(), at, row)
-                _unpack_half(simd.bytes_at(w + 72), d, simd.no_lanes(), at + 64, row)
-            else:
-                m, q = (simd.halves_at(w + 8), w + 16) if code == Q4_1 else (simd.no_lanes(), w + 8)
-                m = simd.plus_product(m, d, simd.spread_lanes(np.float32(0 if code == Q4_1 else -8)))
-                pairs = simd.bytes_at(q)
-                _unpack_half(simd.lower_nibbles(pairs), d, m, at, row)
-                _unpack_half(simd.upper_nibbles(pairs), d, m, at + 64, row)
-            w += size
+        unpack_four(code, w + group * count * size_of(code), count, place + group * GROUP * row, row)
+
+
+@compiled
+def unpack_four(code, w, count, at, row):
+    """Write what four rows of blocks stand for, `row` bytes from one to the next."""
+    for _ in range(count):
+        simd.prefetch(w + AHEAD)
+        d = simd.halves_at(w)
+        if code == Q8_0:
+            simd.prefetch(w + AHEAD + 64)
+            _unpack_half(simd.bytes_at(w + 8), d, simd.no_lanes(), at, row)
+            _unpack_half(simd.bytes_at(w + 72), d, simd.no_lanes(), at + 64, row)
+        else:
+            m, q = (simd.halves_at(w + 8), w + 16) if code == Q4_1 else (simd.no_lanes(), w + 8)
+            m = simd.plus_product(m, d, simd.spread_lanes(np.float32(0 if code == Q4_1 else -8)))
+            pairs = simd.bytes_at(q)
+            _unpack_half(simd.lower_nibbles(pairs), d, m, at, row)
+            _unpack_half(simd.upper_nibbles(pairs), d, m, at + 64, row)
+        w += size_of(code)
+        at += 4 * BLOCK
 
 
 @inlined

@@ -25,6 +25,7 @@ from .compile import instruction
 _INT, _FLOAT = ir.IntType(32), ir.FloatType()
 _FLOATS, _SIXTEEN = ir.VectorType(_FLOAT, 4), ir.VectorType(_FLOAT, 16)
 _REORDER = ("reassoc", "contract")
+_IN_ORDER = ("arcp",)  # says nothing of a sum, but Numba would let one without any flag be reordered
 
 
 @cache
@@ -80,8 +81,12 @@ def _spread(register):
 
 
 def _total(builder, x):
-    lanes = [builder.extract_element(x, _INT(lane)) for lane in range(4)]
-    return builder.fadd(builder.fadd(lanes[0], lanes[1]), builder.fadd(lanes[2], lanes[3]))
+    a, b, c, d = (builder.extract_element(x, _INT(lane)) for lane in range(4))
+    return _sum(builder, _sum(builder, a, b), _sum(builder, c, d))
+
+
+def _sum(builder, a, b):
+    return builder.fadd(a, b, flags=_IN_ORDER)
 
 
 def _each(byte, count=64):
@@ -222,8 +227,25 @@ def plus_product(typing, sums, a, b):
 @instruction(types.float32, SIXTEEN)
 def total(builder, x):
     """Return the sum of all 16 numbers."""
+    return _total(builder, _quarter(builder, x))
+
+
+@instruction(FLOATS, *4 * [SIXTEEN])
+def totals(builder, a, b, c, d):
+    """Return the sums of 16 numbers each, as `total` adds them."""
+    a, b, c, d = (_quarter(builder, x) for x in (a, b, c, d))
+    return _neighbors(builder, _neighbors(builder, a, b), _neighbors(builder, c, d))
+
+
+def _quarter(builder, x):
     a, b, c, d = (_pick(builder, x, *range(first, first + 4)) for first in (0, 4, 8, 12))
-    return _total(builder, builder.fadd(builder.fadd(a, b), builder.fadd(c, d)))
+    return _sum(builder, _sum(builder, a, b), _sum(builder, c, d))
+
+
+def _neighbors(builder, a, b):
+    """Return a₀ + a₁, a₂ + a₃, b₀ + b₁, b₂ + b₃."""
+    even, odd = (ir.Constant(ir.VectorType(_INT, 4), [*range(first, 8, 2)]) for first in (0, 1))
+    return _sum(builder, builder.shuffle_vector(a, b, even), builder.shuffle_vector(a, b, odd))
 
 
 @instruction(BYTES, BYTES)
@@ -270,7 +292,8 @@ def _of_constant(result: Register, register: Register, write: Any) -> Any:
 
 def _row_floats(builder, four, row):
     """Convert the 16 signed bytes of one of four rows to float32."""
-    own = _pick(builder, four, *[16 * run + 4 * row + place for run in range(4) for place in range(4)])
+    words = builder.bitcast(four, ir.VectorType(_INT, 16))  # as such, four bytes are moved by one instruction
+    own = builder.bitcast(_pick(builder, words, *range(row, 16, 4)), DIGITS.vector)
     return builder.sitofp(builder.sext(own, ir.VectorType(_INT, 16)), _SIXTEEN)
 
 
