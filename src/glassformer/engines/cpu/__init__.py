@@ -2,7 +2,7 @@
 
 activation dropout embedding linear loss norm position softmax update    ops of the file of that name
 attention/                              ops and layer; which file serves which case
-block stack fused                       fused layers: a block, one token through all blocks; what they share
+block stack fused program               fused layers: a block, one token through all blocks; what they share, as steps
 cores trainer                           several cores at once; batches shared out to them, and steps in place
 compile kernel_cache vectorized_rows    what loops are made of
 products mkl                            matrix products by the address of a BLAS
