@@ -19,7 +19,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
@@ -108,6 +108,10 @@ class Engine:
     def each(self, tasks: Iterable[Callable[[], Any]]) -> list[Any]:
         """Run tasks that do not need each other, perhaps at the same time; return their results in order."""
         return [task() for task in tasks]
+
+    def ahead(self, job: Callable[..., Any], *arguments: Any) -> AbstractContextManager[None]:
+        """Return a context that may let another process call `job`, to prepare from its end what is done inside."""
+        return nullcontext()
 
     @functools.cached_property
     def table(self) -> Kernels:

@@ -31,7 +31,7 @@ def draw(rng, kind="float32"):
 
 def test_an_array_says_in_its_first_fields_where_its_numbers_are_and_how_many(rng):
     for x in (*draw(rng), normal(rng, (6, 4), "float32")[::2, 1:], np.zeros((), np.float32), np.zeros((2, 0, 3))):
-        place = id(x) + update._FIELDS
+        place = id(x) + update.FIELDS
         numbers, lengths = (ctypes.c_void_p.from_address(place + offset).value for offset in (0, 16))
         axes = ctypes.c_int64.from_address(place + 8).value & 0xFFFFFFFF
         assert (numbers, axes) == (x.ctypes.data, x.ndim)

@@ -2,9 +2,10 @@
 
 activation dropout embedding linear loss norm position softmax update    ops of the file of that name
 attention/                              ops and layer; which file serves which case
-block stack fused                       fused layers: a block, one token through all blocks; what they share
+block stack fused program               fused layers: a block, one token through all blocks; what they share, as steps
 cores trainer                           several cores at once; batches shared out to them, and steps in place
-compile kernel_cache vectorized_rows    what loops are made of
+compile vectorized_rows                 what loops are made of
+kernel_cache ahead                      compiled code on disk; a second process that compiles
 products mkl                            matrix products by the address of a BLAS
 parts quantized_rows thread_pool        products at the speed of memory, as parts that any core may take
 """
@@ -53,6 +54,11 @@ class Cpu(Reference):
         from .cores import each
 
         return each([*tasks])
+
+    def ahead(self, job: Any, *arguments: Any) -> Any:
+        from .ahead import ahead
+
+        return ahead(job, *arguments)
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
         from .trainer import InPlaceTrainer

@@ -3,12 +3,11 @@
     y = x + attention(norm x)      z = y + act(norm y · up) down
 
 It takes layer norms before the sublayers, self-attention as `attention.layer` does, and a feed-forward layer without a
-gate. Everything else is left to the block as written. The arguments of the loops besides those of `attention.layer`:
+gate. Everything else is left to the block as written. Names in the programs besides those of `attention.layer`:
 
-    activation    the address of its code, forward or backward (`activation_address`)
-    params        gamma and beta of each norm; matrices and biases of query, key, value and output, of up and down
-    record        h, mean and rstd of the first norm; q, k, v, weights and mixtures; y;
-                  h, mean and rstd of the second norm, h · up, and its activation
+    z                         (B, T, D): what the block returns
+    g1 s1 h1 mean1 rstd1      gamma and beta (its shift) of the first norm, its result and statistics; g2 … the second's
+    wu bu up act wd bd        matrix and bias of up, h2 · up, and its activation; matrix and bias of down
 """
 
 from collections.abc import Callable
@@ -25,9 +24,10 @@ from ...ops.linear import LinearSaved
 from ...ops.norm import LayerNormSaved
 from .activation import LOOPS, activation_address
 from .attention import layer as attention_layer
-from .compile import are_arrays, call, compiled, is_array
+from .attention.strategies import HeadPlan
+from .compile import are_arrays, is_array
 from .fused import Parameters, empty_like, linear_places, norm_places, once_for_each
-from .norm import normalize, normalize_backward
+from .program import APPLY, NORMALIZE, NORMALIZE_BACKWARD, Program, Step, kernel_address, program
 
 _NORMS = ("attention_norm", "feed_forward_norm")
 _RECORD = {*_NORMS, "attention", "feed_forward", "output"}
@@ -38,13 +38,20 @@ NEVER_FUSED = ("attention_tiled", "attention_tiled_backward", "dropout", "dropou
 _NOT_HERE = (*NEVER_FUSED, "gated", "gated_backward", "quantized_product")
 
 
+_PARAMETERS = "g1 s1 g2 s2 wq wk wv wo wu wd"
+_BIASES = "bq bk bv bo bu bd"
+_FILLED_IN = "h1 mean1 rstd1 q k v weights mixed y h2 mean2 rstd2 up act"
+_NAMES = f"x {_PARAMETERS} {_BIASES} {_FILLED_IN} z cos sin"
+_GRADIENTS = " ".join(f"d{name}" for name in f"{_PARAMETERS} {_BIASES}".split())
+_NAMES_BACKWARD = f"dz x {_PARAMETERS} {_FILLED_IN} dx {_GRADIENTS} dup dh dy dmixed dq dk dv cos sin"
+
+
 class FusedBlock(NamedTuple):
     """What the loops must know of a block."""
 
     attention: attention_layer.FusedAttention
     parameters: Parameters
-    activation: str
-    norm: LayerNorm
+    program: Callable[..., Program | None]  # as of attention
     drops: bool
     shapes: Callable[[int, int], tuple[tuple[tuple[int, ...], ...], ...]]  # of the parts of a record, by B and T
 
@@ -70,12 +77,57 @@ def fused_block(block: Block) -> FusedBlock | None:
         attended = attention_layer.record_shapes(fused, B, T)
         return (row, number, number), attended, (row,), (row, number, number, hidden, hidden)
 
+    @lru_cache(maxsize=64)
+    def find(B: int, T: int, dtype: np.dtype, alone: bool, turned: bool, *, backward: bool = False) -> Program | None:
+        plan = attention_layer.plan_of(attention, B, T, dtype, alone)
+        if plan is None:
+            return None
+        steps, names = (_steps_backward, _NAMES_BACKWARD) if backward else (_steps, _NAMES)
+        return program(steps(block, plan, B, dtype, turned), names, dtype, (plan.first, plan.last))
+
     attending = linear_places(attention.parts, attention_layer.PARTS, "attention")
     norms = [place for name in _NORMS for place in norm_places(norm, name)]
     groups = [norms, attending[0] + up_down[0], attending[1] + up_down[1]]
     order = "attention_norm", "attention", "feed_forward_norm", "feed_forward"
     parameters, drops = Parameters(groups, (norm.width, 0, 0), order), bool(block.dropout or attention.dropout)
-    return FusedBlock(fused, parameters, feed_forward.activation, norm, drops, shapes)
+    return FusedBlock(fused, parameters, find, drops, shapes)
+
+
+def _steps(block: Block, plan: HeadPlan, B: int, dtype: np.dtype, turned: bool) -> list[Step]:
+    feed_forward, norm, N = block.feed_forward, block.norm, B * len(plan.first)
+    normalize = Step(NORMALIZE, kernel_address(NORMALIZE, dtype), (N, norm.width), "", norm.eps)
+    add = Step(APPLY, kernel_address(APPLY, dtype), (N * norm.width,), "")
+    activate = Step(APPLY, activation_address(feed_forward.activation, dtype), (N * feed_forward.hidden,), "up act")
+    up, down = (attention_layer.linear_step(plan, B, feed_forward.parts[name], dtype) for name in ("up", "down"))
+    return [
+        normalize._replace(arrays="x g1 s1 h1 mean1 rstd1"),
+        *attention_layer.attention_steps(block.attention, plan, B, dtype, turned, x="h1"),
+        add._replace(arrays="y x"),
+        normalize._replace(arrays="y g2 s2 h2 mean2 rstd2"),
+        up._replace(arrays="h2 wu bu up"),
+        activate,
+        down._replace(arrays="act wd bd z"),
+        add._replace(arrays="z y"),
+    ]
+
+
+def _steps_backward(block: Block, plan: HeadPlan, B: int, dtype: np.dtype, turned: bool) -> list[Step]:
+    feed_forward, norm, N = block.feed_forward, block.norm, B * len(plan.first)
+    normalize = Step(NORMALIZE_BACKWARD, kernel_address(NORMALIZE_BACKWARD, dtype), (N, norm.width), "")
+    add = Step(APPLY, kernel_address(APPLY, dtype), (N * norm.width,), "")
+    slope = activation_address(feed_forward.activation, dtype, backward=True)
+    parts = (feed_forward.parts[name] for name in ("up", "down"))
+    up, down = (attention_layer.linear_step(plan, B, part, dtype, backward=True) for part in parts)
+    return [
+        down._replace(arrays="dz act wd dup dwd dbd"),
+        Step(APPLY, slope, (N * feed_forward.hidden,), "dup up"),
+        up._replace(arrays="dup h2 wu dh dwu dbu"),
+        normalize._replace(arrays="dh y mean2 rstd2 g2 dy dg2 ds2"),
+        add._replace(arrays="dy dz"),
+        *attention_layer.attention_steps_backward(block.attention, plan, B, dtype, turned, x="h1", dx="dh"),
+        normalize._replace(arrays="dh x mean1 rstd1 g1 dx dg1 ds1"),
+        add._replace(arrays="dx dy"),
+    ]
 
 
 def are_known(block: Block, *names: str) -> bool:
@@ -94,15 +146,14 @@ def block_forward(
     fused = fused_block(self)
     if fused is None or (key is not None and fused.drops):
         return NotImplemented
-    plan = attention_layer.plan_of(fused.attention, x, rotation)
-    parameters = plan and fused.parameters.gather(params, x.dtype)
-    if parameters is None:
+    found = attention_layer.program_for(fused, self.attention, x, rotation)
+    parameters = found and fused.parameters.gather(params, x.dtype)
+    if found is None or parameters is None:
         return NotImplemented
     shapes = fused.shapes(*x.shape[:2])  # the first norm, attention, y, and the second norm with the hidden layer
     first, attended, (y,), second = [tuple([np.empty(shape, x.dtype) for shape in part]) for part in shapes]
     z = np.empty(x.shape, x.dtype)
-    activation = activation_address(fused.activation, x.dtype)
-    run_block(plan, activation, fused.norm.eps, x, parameters, (first, attended, y, second), z)
+    found.run(x, *chain(*parameters), *first, *attended, y, *second, z, *(rotation or ()))
     h2, mean2, rstd2, up, act = second
     return z, {
         "attention_norm": LayerNormSaved(x, first[1], first[2], None, None),
@@ -119,15 +170,20 @@ def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
     if fused is None or saved.keys() != _RECORD or saved["attention"].key is not None:
         return NotImplemented
     x = saved["attention_norm"].x
-    plan = attention_layer.plan_of(fused.attention, x, saved["attention"].rotation, backward=True)
-    record = plan and _read(fused, saved, x)
+    rotation = saved["attention"].rotation
+    found = attention_layer.program_for(fused, self.attention, x, rotation, backward=True)
+    record = found and _read(fused, saved, x)
     parameters = record and fused.parameters.gather(params, x.dtype, frozen=False)
-    if parameters is None or not is_array(dy, x.dtype, x.shape):
+    if found is None or record is None or parameters is None or not is_array(dy, x.dtype, x.shape):
         return NotImplemented
-    dx = np.empty(x.shape, x.dtype)
+    dx, dh, dmiddle = np.empty_like(x), np.empty_like(x), np.empty_like(x)
     dparams = empty_like(parameters)
-    activation = activation_address(fused.activation, x.dtype, backward=True)
-    run_block_backward(plan, activation, dy, x, parameters[:2], record, dx, dparams)
+    for dnorm in dparams[0]:
+        dnorm[...] = 0
+    first, attended, y, second = record
+    inner = np.empty_like(second[3]), dh, dmiddle, *attention_layer.inner_gradients(attended)
+    given = dy, x, *parameters[0], *parameters[1], *first, *attended, y, *second
+    found.run(*given, dx, *chain(*dparams), *inner, *(rotation or ()))
     return InputGrads(dx), fused.parameters.tree(dparams)
 
 
@@ -142,61 +198,3 @@ def _read(fused: FusedBlock, saved: Tree, x: Array) -> Any:
     shapes = chain.from_iterable(fused.shapes(*x.shape[:2]))
     fits = are_arrays((*first, *attended, norm2.x, *second), x.dtype, shapes)
     return (first, attended, norm2.x, second) if fits else None
-
-
-@compiled
-def run_block(plan, activation, eps, x, params, record, z):
-    """Fill in the record and the result z; x is (B, T, D)."""
-    address = plan[0][0]
-    norms, ws, bs = params
-    first, attended, y, second = record
-    x, z, y, h = _rows(x), _rows(z), _rows(y), _rows(first[0])
-    normalize(x, norms[0], norms[1], eps, h, _flat(first[1]), _flat(first[2]))
-    attention_layer.attend_layer(plan, h, (ws[:4], bs[:4]), attended, y)
-    _add_to(y, x)
-    h, up, act = _rows(second[0]), _rows(second[3]), _rows(second[4])
-    normalize(y, norms[2], norms[3], eps, h, _flat(second[1]), _flat(second[2]))
-    attention_layer.multiply(address, h, ws[4], bs[4], up)
-    call(activation, (_flat(second[3]), _flat(second[4])))
-    attention_layer.multiply(address, act, ws[5], bs[5], z)
-    _add_to(z, y)
-
-
-@compiled
-def run_block_backward(plan, activation, dz, x, params, record, dx, dparams):
-    """Fill in dx and all gradients; of the parameters, norms and matrices are needed."""
-    address = plan[0][0]
-    norms, ws = params
-    dnorms, dws, dbs = dparams
-    first, attended, y, second = record
-    x, dx, dz, y = _rows(x), _rows(dx), _rows(dz), _rows(y)
-    for dnorm in dnorms:
-        dnorm[:] = 0
-    zero = x.dtype.type(0)
-    dup, dh, dy = np.empty_like(second[3]), np.empty_like(x), np.empty_like(x)
-    attention_layer.multiply_backward(address, dz, _rows(second[4]), ws[5], zero, _rows(dup), dws[5], dbs[5])
-    call(activation, (_flat(dup), _flat(second[3])))
-    attention_layer.multiply_backward(address, _rows(dup), _rows(second[0]), ws[4], zero, dh, dws[4], dbs[4])
-    normalize_backward(dh, y, _flat(second[1]), _flat(second[2]), norms[2], dy, dnorms[2], dnorms[3])
-    _add_to(dy, dz)
-    attention_layer.attend_layer_backward(plan, dy, _rows(first[0]), ws[:4], attended, dh, (dws[:4], dbs[:4]))
-    normalize_backward(dh, x, _flat(first[1]), _flat(first[2]), norms[0], dx, dnorms[0], dnorms[1])
-    _add_to(dx, dy)
-
-
-@compiled
-def _rows(x):
-    return x.reshape((x.shape[0] * x.shape[1], x.shape[2]))
-
-
-@compiled
-def _flat(x):
-    return x.reshape(x.size)
-
-
-@compiled
-def _add_to(x, y):
-    for n in range(x.shape[0]):
-        row, other = x[n], y[n]
-        for i in range(row.size):
-            row[i] += other[i]

@@ -8,7 +8,7 @@ them idle between products. The number of shards decides the order of the sums, 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -19,18 +19,20 @@ from ... import ops
 from ...arrays import Array, Tree, cast, widen
 from ...config import TransformerConfig
 from ...data.examples import count_targets
-from ...dispatch import current, replaces
+from ...dispatch import current, replaces, use_engine
 from ...models import Batch, Model
 from ...models.accounting import flops_per_token
 from ...sources import check_once
-from ...training.gradients import target_shares
+from ...training.gradients import global_norm, target_shares
 from ...training.interruption import uninterrupted
-from ...training.lora import trainable
+from ...training.lora import Parametrization, trainable
 from ...training.optimizer import Optimizer, check_gradients, memories_of
 from ...training.optimizers import Adam, AdamW, Muon, orthogonalized
+from ...training.recipe import Recipe
 from ...training.state import TrainingState
 from ...training.trainer import Figures, Keep, Taken, Trainer
-from ...tree import flatten, tree_map
+from ...tree import count, flatten, tree_map
+from .ahead import ahead
 from .cores import cores, each
 from .muon import Matrix, muon_on_all
 from .update import adam_on_all, add_to_all, add_weighted, is_like
@@ -39,6 +41,7 @@ Arrays: TypeAlias = dict[str, Array]
 Move: TypeAlias = Callable[[Arrays, float], None]
 """A step of an optimizer in place, given all gradients and the learning rate."""
 
+SMALL = 1 << 24  # parameters of a model for which a second process may take memory, to compile ahead
 WORTHWHILE = 2e8  # FLOPs of a shard: fewer cost more to hand out than they save; measured by benchmarks/shards.py
 
 
@@ -46,6 +49,7 @@ class InPlaceTrainer(Trainer):
     """Takes steps in the memory of a state wherever it may: fresh arrays would have to be brought in at every step."""
 
     _moves: tuple[TrainingState, Move] | None = None  # the state whose arrays move, and how
+    _stepped = False
 
     def first(self, params: Tree | None = None) -> TrainingState:
         """Return the state before the first step; parameters that are given stay as they are."""
@@ -55,8 +59,15 @@ class InPlaceTrainer(Trainer):
         """Return the state in memory of its own, which steps may overwrite."""
         return tree_map(lambda x: np.array(x) if isinstance(x, np.ndarray) else x, state)
 
-    @check_once
     def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Keep | None = None) -> Taken:
+        if self._stepped or count(state.params) > SMALL:
+            return self._step(state, batch, lr, keep=keep)
+        self._stepped = True
+        with ahead(step_back, self.model, self.recipe, self.parametrization, batch):
+            return self._step(state, batch, lr, keep=keep)
+
+    @check_once
+    def _step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Keep | None = None) -> Taken:
         # What overflows here needs no warning of its own: the step is refused.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             loss, grads, norm = self.gradients(state, batch)
@@ -78,6 +89,29 @@ class InPlaceTrainer(Trainer):
         """Return the loss and the gradients of a batch, computed in shards."""
         settings = self.recipe.loss_settings()
         return loss_and_grads(self.model, params, batch, shards=self.recipe.shards or 1, key=key, **settings)
+
+
+def step_back(model: Model, recipe: Recipe, parametrization: Parametrization, batch: Batch) -> None:
+    """Take a first step in which forward passes run as written: only kernels that come after them are compiled."""
+    names = current().table
+
+    class Backward(type(current())):  # type: ignore[misc]
+        def kernels(self) -> list[Any]:
+            return [names[name] for name in names if not _is_forward(name, names)]
+
+    trainer = InPlaceTrainer(model, recipe, parametrization)
+    with use_engine(Backward()):
+        # What comes last first: the other process is behind until it has the kernels of its forward pass.
+        state = trainer.first()
+        moving = trainable(state.params, recipe.freeze)
+        _add_up([moving, moving], [0.5, 0.5])
+        global_norm(moving)
+        in_place(trainer.optimizer, moving, state.optimizer)(flatten(moving), 0.0)
+        trainer.step(trainer.first(), batch, lr=0.0, keep=lambda *_: None)
+
+
+def _is_forward(name: str, names: Iterable[str]) -> bool:
+    return name.endswith(".forward") or f"{name}_backward" in names
 
 
 @replaces(Optimizer.update, Adam, AdamW, Muon, orthogonalized)

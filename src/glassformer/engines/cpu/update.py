@@ -22,7 +22,7 @@ from .vectorized_rows import floats_pointer, integers_pointer
 MANY = 200_000  # numbers: fewer are updated by one core
 
 _FLOAT = np.dtype(np.float32)
-_FIELDS = object.__basicsize__
+FIELDS = object.__basicsize__
 """Bytes of an object before its own fields. NumPy's C API says what those of an array are: where its numbers are, how
 many axes it has, and where their lengths are, each in eight bytes."""
 
@@ -179,7 +179,7 @@ def shared(arrays: Sequence[Array]) -> list[slice]:
 @inlined
 def _numbers(array):
     """View all numbers of an array as a single row, given its address."""
-    fields = carray(integers_pointer(array + _FIELDS), (3,))
+    fields = carray(integers_pointer(array + FIELDS), (3,))
     axes = fields[1] & 0xFFFFFFFF  # the other half of these eight bytes is unused
     size = 1
     for length in carray(integers_pointer(fields[2]), (axes,)):

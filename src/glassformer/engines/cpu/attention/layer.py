@@ -2,12 +2,12 @@
 
 Everything else is left to the layer as written: masks, biases on the scores, dropout, shared keys, tiles, a cache,
 other types than the loops'. In the loops, matrices are in C order and heads lie in memory as (B, T, H, C); an empty
-bias or rotation is none:
+bias is none. Names in the programs:
 
-    plan      what `HeadPlan` has, as a plain tuple; the address of the strategy, forward or backward; that of
-              what turns heads, 0 for nothing, and whether in pairs of neighbors; by which cosines and sines
-    params    matrices and biases of query, key, value and output
-    record    q, k, v, weights (B, H, T, T), and mixtures
+    x, y          (B, T, D): what the layer reads and returns
+    w· b·         matrix and bias of query, key, value and output (q k v o); d stands before gradients
+    q k v         heads (B, T, H, C); then weights (B, H, T, T), and mixtures
+    cos sin       (T, C/2), if heads are turned
 """
 
 import math
@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import from_dtype, types
 
 from ....arrays import Array, Tree
 from ....dispatch import replaces
@@ -24,17 +23,18 @@ from ....layers import Attention, AttentionRecord, InputGrads, Linear
 from ....ops.attention import AttentionSaved
 from ....ops.linear import LinearSaved
 from ....ops.position import RotarySaved
-from ..compile import REAL, address_of, are_arrays, call, compiled, is_array, rows
+from ..compile import are_arrays, is_array
 from ..cores import cores
 from ..fused import Parameters, empty_like, linear_places, once_for_each
-from ..position import PAIRINGS, turn
-from ..products import gemm, gemm_address
+from ..position import PAIRINGS
+from ..products import gemm_address
+from ..program import ATTEND, ATTEND_BACKWARD, MULTIPLY, MULTIPLY_BACKWARD, TURN, Program, Step, kernel_address, program
 from .strategies import HeadPlan, are_worth_sharing, has_products, head_plan, strategy_address, strategy_for
 
 Rotation = tuple[Array, Array] | None
 PARTS = ("query", "key", "value", "output")
-NO_TURN = 0, False
-NO_ROTATION = {dtype: (np.empty((0, 0), dtype),) * 2 for dtype in REAL}
+NAMES = "x wq wk wv wo bq bk bv bo q k v weights mixed y cos sin"
+NAMES_BACKWARD = "dy x wq wk wv wo q k v weights mixed dx dwq dwk dwv dwo dbq dbk dbv dbo dmixed dq dk dv cos sin"
 
 
 class FusedAttention(NamedTuple):
@@ -42,9 +42,8 @@ class FusedAttention(NamedTuple):
 
     layer: Attention
     parameters: Parameters
-    plan: Callable[[int, int, np.dtype, bool, bool], Any]
-    """By B, T, type, direction and whether there is one core: what stands first in a plan, and whether heads had better
-    be shared out."""
+    program: Callable[..., Program | None]
+    """By B, T, type, whether there is one core, heads are turned, and direction."""
 
 
 @once_for_each
@@ -55,20 +54,84 @@ def fused_attention(layer: Attention) -> FusedAttention | None:
         return None
     if layer.pairing not in PAIRINGS:
         return None
-    scale = 1 / math.sqrt(layer.channels) if layer.scale is None else float(layer.scale)
 
     @lru_cache(maxsize=64)
-    def plan(B: int, T: int, dtype: np.dtype, backward: bool, alone: bool) -> Any:
-        if not B or not T or not has_products(dtype):
+    def find(B: int, T: int, dtype: np.dtype, alone: bool, turned: bool, *, backward: bool = False) -> Program | None:
+        plan = plan_of(layer, B, T, dtype, alone)
+        if plan is None:
             return None
-        # Of a feed-forward layer four times as wide, which takes the same address.
-        gemm = gemm_address(dtype, 8 * B * T * layer.width**2, alone=alone)
-        heads, strategy = head_plan(layer.pattern, T, T, gemm, scale), strategy_for(dtype, T, layer.channels)
-        # A plain tuple is handed over in half the time of a named one.
-        given = tuple(heads), strategy_address(strategy, heads, dtype, backward=backward)
-        return given, not alone and are_worth_sharing(B, B * layer.heads * T * T)
+        steps = attention_steps_backward if backward else attention_steps
+        names = NAMES_BACKWARD if backward else NAMES
+        return program(steps(layer, plan, B, dtype, turned), names, dtype, (plan.first, plan.last))
 
-    return FusedAttention(layer, Parameters(places, (0, 0), PARTS), plan)
+    return FusedAttention(layer, Parameters(places, (0, 0), PARTS), find)
+
+
+def plan_of(layer: Attention, B: int, T: int, dtype: np.dtype, alone: bool) -> HeadPlan | None:
+    """Return how the loops attend; None where they do not, or heads had better be shared out."""
+    if not B or not T or not has_products(dtype) or (not alone and are_worth_sharing(B, B * layer.heads * T * T)):
+        return None
+    # Of a feed-forward layer four times as wide, which takes the same address.
+    gemm = gemm_address(dtype, 8 * B * T * layer.width**2, alone=alone)
+    scale = 1 / math.sqrt(layer.channels) if layer.scale is None else float(layer.scale)
+    return head_plan(layer.pattern, T, T, gemm, scale)
+
+
+def attention_steps(
+    layer: Attention, plan: HeadPlan, B: int, dtype: np.dtype, turned: bool, x: str = "x", y: str = "y"
+) -> list[Step]:
+    linear = [linear_step(plan, B, layer.parts[part], dtype) for part in PARTS]
+    return [
+        *(step._replace(arrays=f"{x} w{name} b{name} {name}") for step, name in zip(linear, "qkv", strict=False)),
+        *(_turn_step(layer, plan, B, dtype, name, 1) for name in "qk" if turned),
+        _attend_step(layer, plan, B, dtype, "q k v weights mixed"),
+        linear[3]._replace(arrays=f"mixed wo bo {y}"),
+    ]
+
+
+def attention_steps_backward(
+    layer: Attention,
+    plan: HeadPlan,
+    B: int,
+    dtype: np.dtype,
+    turned: bool,
+    x: str = "x",
+    dy: str = "dy",
+    dx: str = "dx",
+) -> list[Step]:
+    linear = [linear_step(plan, B, layer.parts[part], dtype, backward=True) for part in PARTS]
+    back = [
+        step._replace(arrays=f"d{name} {x} w{name} {dx} dw{name} db{name}", factor=float(name != "q"))
+        for step, name in zip(linear, "qkv", strict=False)
+    ]
+    return [
+        linear[3]._replace(arrays=f"{dy} mixed wo dmixed dwo dbo"),
+        _attend_step(layer, plan, B, dtype, "dmixed q k v weights dq dk dv", backward=True),
+        *(_turn_step(layer, plan, B, dtype, name, -1) for name in ("dq", "dk") if turned),
+        *back,
+    ]
+
+
+def linear_step(
+    plan: HeadPlan, B: int, linear: Linear, dtype: np.dtype, arrays: str = "", *, backward: bool = False
+) -> Step:
+    kind = MULTIPLY_BACKWARD if backward else MULTIPLY
+    sizes = plan.gemm, B * len(plan.first), linear.inputs, linear.outputs, linear.outputs * linear.bias
+    return Step(kind, kernel_address(kind, dtype), sizes, arrays)
+
+
+def _turn_step(layer: Attention, plan: HeadPlan, B: int, dtype: np.dtype, heads: str, direction: int) -> Step:
+    sizes = B, len(plan.first), layer.heads, layer.channels, layer.pairing == "interleaved"
+    return Step(TURN, kernel_address(TURN, dtype), sizes, f"{heads} cos sin", direction)
+
+
+def _attend_step(
+    layer: Attention, plan: HeadPlan, B: int, dtype: np.dtype, arrays: str, *, backward: bool = False
+) -> Step:
+    T = len(plan.first)
+    address = strategy_address(strategy_for(dtype, T, layer.channels), plan, dtype, backward=backward)
+    sizes = plan.gemm, B, T, layer.heads, layer.channels, plan.run
+    return Step(ATTEND_BACKWARD if backward else ATTEND, address, sizes, arrays, plan.scale)
 
 
 @replaces(Attention.forward, Linear)
@@ -81,13 +144,13 @@ def attention_forward(
     fused = fused_attention(self)
     if fused is None or (key is not None and self.dropout):
         return NotImplemented
-    plan = plan_of(fused, x, rotation)
-    parameters = plan and fused.parameters.gather(params, x.dtype)
-    if parameters is None:
+    found = program_for(fused, self, x, rotation)
+    parameters = found and fused.parameters.gather(params, x.dtype)
+    if found is None or parameters is None:
         return NotImplemented
     record = [np.empty(shape, x.dtype) for shape in record_shapes(fused, *x.shape[:2])]
     y = np.empty(x.shape, x.dtype)
-    attend_layer(plan, rows(x), parameters, tuple(record), rows(y))
+    found.run(x, *parameters[0], *parameters[1], *record, y, *(rotation or ()))
     return y, written(x, rotation, *record)
 
 
@@ -97,34 +160,41 @@ def attention_backward(self: Attention, params: Tree, saved: AttentionRecord, dy
     if fused is None or saved.key is not None:
         return NotImplemented
     x = saved.query.x
-    plan = plan_of(fused, x, saved.rotation, backward=True)
-    record = plan and read(saved)
-    if record is None or not are_arrays((*record, dy), x.dtype, (*record_shapes(fused, *x.shape[:2]), x.shape)):
+    found = program_for(fused, self, x, saved.rotation, backward=True)
+    record = found and read(saved)
+    if (
+        found is None
+        or record is None
+        or not are_arrays((*record, dy), x.dtype, (*record_shapes(fused, *x.shape[:2]), x.shape))
+    ):
         return NotImplemented
     if (parameters := fused.parameters.gather(params, x.dtype, frozen=False)) is None:
         return NotImplemented
     dx = np.empty(x.shape, x.dtype)
     dparams = empty_like(parameters)
-    attend_layer_backward(plan, rows(dy), rows(x), parameters[0], record, rows(dx), dparams)
+    inner = inner_gradients(record)
+    found.run(dy, x, *parameters[0], *record, dx, *dparams[0], *dparams[1], *inner, *(saved.rotation or ()))
     return InputGrads(dx), fused.parameters.tree(dparams)
 
 
-def plan_of(fused: FusedAttention, x: Array, rotation: Rotation, *, backward: bool = False) -> tuple[Any, ...] | None:
-    """Return how the loops attend for x (B, T, D); None where they do not, or heads had better be shared out."""
-    layer, _, plan = fused
-    if type(x) is not np.ndarray or x.ndim != 3 or not x.flags.c_contiguous:
+def program_for(
+    fused: Any, layer: Attention, x: Array, rotation: Rotation, *, backward: bool = False
+) -> Program | None:
+    """Return the program of a fused layer for x (B, T, D); None where there is none."""
+    if type(x) is not np.ndarray or x.ndim != 3 or not x.flags.c_contiguous or layer.width != x.shape[2]:
         return None
-    (B, T, D), dtype = x.shape, x.dtype
-    planned = plan(B, T, dtype, backward, cores() == 1)
-    if layer.width != D or planned is None or planned[1]:
-        return None
-    if rotation is None:
-        return *planned[0], NO_TURN, NO_ROTATION[dtype]
-    cos, sin = rotation
-    angles = T, layer.channels // 2
-    if layer.channels % 2 or not is_array(cos, dtype, angles) or not is_array(sin, dtype, angles):
-        return None
-    return *planned[0], _turn(layer.pairing, dtype), (cos, sin)
+    (B, T, _), dtype = x.shape, x.dtype
+    if rotation is not None:
+        angles = T, layer.channels // 2
+        if layer.channels % 2 or not all(is_array(table, dtype, angles) for table in rotation):
+            return None
+    return fused.program(B, T, dtype, cores() == 1, rotation is not None, backward=backward)
+
+
+def inner_gradients(record: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Return memory for the gradients of mixtures, queries, keys and values; the last two start at zero."""
+    q, k, v = record[:3]
+    return np.empty_like(q), np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
 
 
 def record_shapes(fused: FusedAttention, B: int, T: int) -> tuple[tuple[int, ...], ...]:
@@ -150,85 +220,3 @@ def read(saved: AttentionRecord) -> tuple[Array, ...] | None:
     q, k, v = [array.swapaxes(1, 2) if array.ndim == 4 else array for array in attend[:3]]
     mixed = saved.output.x
     return (q, k, v, attend.weights, mixed.reshape(q.shape)) if mixed.size == q.size else None
-
-
-@lru_cache
-def _turn(pairing: str, dtype: np.dtype) -> tuple[int, bool]:
-    """Return the address of what turns heads, and whether it turns pairs of neighbors."""
-    real = from_dtype(dtype)
-    table = types.Array(real, 2, "C")
-    return address_of(turn, types.Array(real, 4, "C"), table, table, real, types.boolean), pairing == "interleaved"
-
-
-@compiled
-def attend_layer(plan, x, params, record, y):
-    """Fill in the record for x (N, D), and y = mixed output."""
-    given, strategy, turning, rotation = plan
-    heads = HeadPlan(*given)
-    ws, bs = params
-    q, k, v, weights, mixed = record
-    rows = (x.shape[0], ws[0].shape[1])
-    multiply(heads.gemm, x, ws[0], bs[0], q.reshape(rows))
-    multiply(heads.gemm, x, ws[1], bs[1], k.reshape(rows))
-    multiply(heads.gemm, x, ws[2], bs[2], v.reshape(rows))
-    _turn_heads(turning, q, rotation, 1)
-    _turn_heads(turning, k, rotation, 1)
-    call(strategy, (heads, (q, k, v, weights), mixed))
-    multiply(heads.gemm, mixed.reshape(rows), ws[3], bs[3], y)
-
-
-@compiled
-def attend_layer_backward(plan, dy, x, ws, record, dx, dparams):
-    """Fill in dx and the gradients of the matrices and biases."""
-    given, strategy, turning, rotation = plan
-    heads = HeadPlan(*given)
-    q, k, v, weights, mixed = record
-    dws, dbs = dparams
-    real, rows = x.dtype.type, (x.shape[0], ws[0].shape[1])
-    dmixed, dq = np.empty_like(q), np.empty_like(q)
-    dk, dv = np.zeros_like(k), np.zeros_like(v)
-    multiply_backward(heads.gemm, dy, mixed.reshape(rows), ws[3], real(0), dmixed.reshape(rows), dws[3], dbs[3])
-    call(strategy, (heads, dmixed, (q, k, v, weights), (dq, dk, dv)))
-    _turn_heads(turning, dq, rotation, -1)
-    _turn_heads(turning, dk, rotation, -1)
-    multiply_backward(heads.gemm, dq.reshape(rows), x, ws[0], real(0), dx, dws[0], dbs[0])
-    multiply_backward(heads.gemm, dk.reshape(rows), x, ws[1], real(1), dx, dws[1], dbs[1])
-    multiply_backward(heads.gemm, dv.reshape(rows), x, ws[2], real(1), dx, dws[2], dbs[2])
-
-
-@compiled
-def _turn_heads(turning, x, rotation, direction):
-    address, neighbors = turning
-    if address != 0:
-        call(address, (x, rotation[0], rotation[1], x.dtype.type(direction), neighbors))
-
-
-@compiled
-def multiply(address, x, w, b, y):
-    inputs, outputs = w.shape
-    zero = w.dtype.type(0)
-    gemm(
-        address, False, False, x.shape[0], outputs, inputs, x.ctypes.data, inputs, w.ctypes.data, outputs, zero,
-        y.ctypes.data, outputs,
-    )  # fmt: skip
-    if b.size:
-        for n in range(y.shape[0]):
-            row = y[n]
-            for i in range(outputs):
-                row[i] += b[i]
-
-
-@compiled
-def multiply_backward(address, dy, x, w, beta, dx, dw, db):
-    """Turn dx into dy wᵀ + beta · dx; fill in dw = xᵀ dy, and db = Σ dy unless it is empty."""
-    inputs, outputs = w.shape
-    N, zero = dy.shape[0], w.dtype.type(0)
-    dout, matrix = dy.ctypes.data, w.ctypes.data
-    gemm(address, False, True, N, inputs, outputs, dout, outputs, matrix, outputs, beta, dx.ctypes.data, inputs)
-    gemm(address, True, False, inputs, outputs, N, x.ctypes.data, inputs, dout, outputs, zero, dw.ctypes.data, outputs)
-    if db.size:
-        db[:] = 0
-        for n in range(N):
-            row = dy[n]
-            for i in range(outputs):
-                db[i] += row[i]
