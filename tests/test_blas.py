@@ -16,7 +16,7 @@ from glassformer.errors import ConfigError
 
 
 def blas_threads():
-    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+    return [library["num_threads"] for library in threadpool_info() if library["internal_api"] == "openblas"]
 
 
 @pytest.fixture(autouse=True)

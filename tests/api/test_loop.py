@@ -16,7 +16,7 @@ SMALL = {**TINY["majority"], "steps": 6, "eval_every": 2}
 
 
 def blas_threads():
-    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return [pool["num_threads"] for pool in threadpool_info() if pool["internal_api"] == "openblas"]
 
 
 def test_left_and_taken_up_again_it_has_the_bits_of_one_that_was_not():

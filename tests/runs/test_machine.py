@@ -10,11 +10,11 @@ from glassformer.engines.cpu.cores import at_most, cores
 from glassformer.runs.start import new_session, resume_session
 from runs import are_same, assert_same_run, tiny_session
 
-LONG = {"width": 8, "heads": 1, "layers": 1, "context": 1024, "batch": 1, "attention_tile": 128, "steps": 4}
+LONG = {"width": 8, "heads": 1, "layers": 1, "context": 2048, "batch": 1, "attention_tile": 128, "steps": 4}
 
 
 def threads():
-    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+    return {library["num_threads"] for library in threadpool_info() if library["internal_api"] == "openblas"}
 
 
 @pytest.fixture

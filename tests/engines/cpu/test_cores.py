@@ -22,7 +22,7 @@ def two_cores():
 
 
 def blas_threads():
-    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+    return [library["num_threads"] for library in threadpool_info() if library["internal_api"] == "openblas"]
 
 
 def test_results_come_in_the_order_of_the_tasks(two_cores):
