@@ -15,8 +15,8 @@ from engines.cpu.kernel_cases import KERNELS
 from glassformer import ops
 from glassformer.dispatch import use_engine
 from glassformer.engines.cpu import cores
-from glassformer.engines.cpu.linear import MOST_ROWS, described, multiply, multiply_few, workspace
-from glassformer.engines.cpu.quantized_rows import CODES, unpack
+from glassformer.engines.cpu.linear import MOST_ROWS, MOST_ROWS_OF, described, multiply, multiply_few, workspace
+from glassformer.engines.cpu.quantized_rows import CODES, F32, unpack
 from glassformer.engines.cpu.thread_pool import WORTHWHILE, on_all_cores
 from glassformer.quantized import BLOCK, FORMS, quantize
 
@@ -141,9 +141,16 @@ def test_floats_in_either_order_equal_a_matrix_product(order, outputs, inputs, r
 
 @pytest.mark.parametrize("inputs", [16, 48, 768])
 def test_four_outputs_at_once_are_the_same_to_the_bit_as_each_alone(rng, inputs):
-    x, w = normal(rng, 2, inputs), np.asfortranarray(normal(rng, inputs, 11))
+    x, w = normal(rng, 3, inputs), np.asfortranarray(normal(rng, inputs, 11))
     alone = np.concatenate([multiply_few(x, np.asfortranarray(w[:, [o]])) for o in range(11)], axis=1)
     np.testing.assert_array_equal(multiply_few(x, w), alone)
+
+
+@pytest.mark.parametrize("inputs", [16, 40, 768])
+def test_many_rows_at_once_are_the_same_to_the_bit_as_each_alone(rng, monkeypatch, inputs):
+    monkeypatch.setitem(MOST_ROWS_OF, F32, 7)  # with more than some, BLAS is faster
+    x, w = normal(rng, 7, inputs), np.asfortranarray(normal(rng, inputs, 11))
+    np.testing.assert_array_equal(multiply_few(x, w), np.concatenate([multiply_few(row[None], w) for row in x]))
 
 
 @pytest.mark.parametrize("form", [*FORMS, "C", "F"])

@@ -17,7 +17,7 @@ from ...ops.linear import LinearSaved
 from ...quantized import BLOCK, GROUP, Quantized
 from .compile import REAL, compiled, inlined, is_plain, rows
 from .cores import cores, each
-from .parts import ADD_ROWS, CODE, MULTIPLY, ROOM, ROWS, bytes_of_four, count_parts
+from .parts import ADD_ROWS, CODE, FOUR_AT_ONCE, MULTIPLY, ROOM, ROWS, bytes_of_four, count_parts
 from .products import multiply_into
 from .quantized_rows import CODES, F16, F32, Q8_0, split, unpack
 from .thread_pool import JOB, KIND, on_all_cores, place, share_out
@@ -25,7 +25,7 @@ from .thread_pool import JOB, KIND, on_all_cores, place, share_out
 LARGE = 1 << 16  # numbers in a matrix that a few rows are better multiplied by on all cores
 PART = 256  # rows of blocks that are turned into floats at a time, and multiplied while they are in a core's cache
 MOST_ROWS = 64  # of x: with more, turning blocks into floats and a matrix product are faster ...
-MOST_ROWS_OF = {F32: 3, F16: 16}  # ... or with more than these, for matrices stored so
+MOST_ROWS_OF = {F32: 32 if FOUR_AT_ONCE else 3, F16: 16}  # ... or with more than these, for matrices stored so
 MOST_SUMS = 16  # parts into which the rows of a matrix are cut, each with sums of its own ...
 SUMMED = 1 << 18  # ... of at least this many bytes: the order of additions must not depend on the number of cores
 
