@@ -98,12 +98,11 @@ class Turn:
             except OSError:  # a file system without locks
                 return
 
-    def give_back(self, *, done: bool) -> None:
-        """Release the lock, and delete its file when the code is written."""
+    def give_back(self) -> None:
+        """Release the lock, since the code is written, and delete its file, even one made after another was deleted."""
         if self._file is not None:
-            if done:
-                with suppress(OSError):
-                    self._path.unlink()
+            with suppress(OSError):
+                self._path.unlink()
             self._file.close()
 
 
@@ -132,7 +131,7 @@ class KernelCache(_Cache):
             turn.wait()
             found = self._read(key, target_context)  # another process may have compiled it just now
             if found is not None:
-                self._turns.pop(key).give_back(done=False)
+                self._turns.pop(key).give_back()
         return found
 
     def _read(self, key: bytes, target_context: Any) -> Any:
@@ -155,7 +154,7 @@ class KernelCache(_Cache):
                 self._write(key, dumps(data._reduce()))
         finally:
             if key in self._turns:
-                self._turns.pop(key).give_back(done=True)
+                self._turns.pop(key).give_back()
 
     def _write(self, key: bytes, stored: bytes) -> None:
         reason: Any = None
