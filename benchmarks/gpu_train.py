@@ -6,7 +6,7 @@
 
 check          loss and gradients of the three architectures against NumPy in float64; ten steps in float32;
                cuDNN's attention against ours
-gpt2           tokens per second of GPT-2 124M as nanoGPT trains it (vocabulary 50,304, length 1,024, no biases,
+gpt2           tokens per second of GPT-2 (--size) as nanoGPT trains it (vocabulary 50,304, length 1,024, no biases,
                bfloat16 beside float32 weights, AdamW, clipping), in turns with PyTorch: torch.compile, flash
                attention, fused AdamW; and the share of the rate at which this GPU multiplies matrices
 shakespeare    seconds until the loss over the whole validation part of tinyshakespeare's characters is at most 1.4697
@@ -42,12 +42,14 @@ from glassformer.training.state import start
 from glassformer.tree import tree_map
 from peers.twin import torch_optimizer, torch_twin
 
-GPT2 = {**GPT, "vocab": 50304, "context": 1024, "width": 768, "heads": 12, "layers": 12}
+GPT2 = {**GPT, "vocab": 50304, "context": 1024}
+SIZES = {"124M": {"width": 768, "heads": 12, "layers": 12}, "350M": {"width": 1024, "heads": 16, "layers": 24}}
 
 
 def gpt2(args: argparse.Namespace) -> None:
     """Time steps in turns with PyTorch."""
-    config = config_from_dict({**GPT2, **({**TINY, "vocab": 512, "context": 64} if args.tiny else {})})
+    sizes = {**TINY, "vocab": 512, "context": 64} if args.tiny else SIZES[args.size]
+    config = config_from_dict({**GPT2, **sizes})
     peak = _matrix_rate(args)
     say(part="gpt2", what="matrix product, bfloat16", teraflops=peak / 1e12)
     for batch in args.batch:
@@ -68,6 +70,7 @@ def gpt2(args: argparse.Namespace) -> None:
             say(
                 part="gpt2",
                 what=name,
+                size="tiny" if args.tiny else args.size,
                 batch=batch,
                 ratio_to_torch=statistics.median(ratios) if ratios else None,
                 ratio_low_high=[ratios[0], ratios[-1]] if ratios else None,
@@ -165,6 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--batch", nargs="+", type=int, default=[32, 64], help="batches of GPT-2")
+    parser.add_argument("--size", choices=SIZES, default="124M", help="of GPT-2")
     parser.add_argument("--contenders", nargs="+", default=["torch", "jax"], help="torch, jax, jax-scan, jax-remat, …")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10, help="steps of GPT-2 in each round")

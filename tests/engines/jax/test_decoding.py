@@ -28,6 +28,7 @@ def blocks_read(jax, numpy_engine, monkeypatch):
     interpret(monkeypatch)
     monkeypatch.setattr(decoding, "on_one_gpu", lambda: True)
     monkeypatch.setattr(decoding, "_ROWS", 32)
+    monkeypatch.setattr(decoding, "_PROGRAMS", 4)
     monkeypatch.setattr(decoding, "_PLACES", 8)
     seen, written = [], decoding.read_block
 

@@ -197,14 +197,14 @@ def test_prompts_of_one_bucket_and_all_numbers_share_one_compilation():
     before = compiled.traces()
     for length in (3, 5, 9, 12, 17):  # all but the last token are read at first
         on_jax(model, params, prompts_of(length), max_new_tokens=9, sampling=GREEDY)
-    assert compiled_since(before) == {"prefill": 1, "write": 1}
+    assert compiled_since(before) == {"begin": 1, "write": 1}
     for temperature, top_p, stops, burst in ((0.5, 0.9, [], None), (0.9, 0.5, [4], None), (1.5, 0.7, [3, 4], 1)):
         sampling = Sampling(temperature=temperature, top_p=top_p)
         on_jax(model, params, prompts_of(8), max_new_tokens=12, sampling=sampling, stop_ids=stops, burst=burst)
-    assert compiled_since(before) == {"prefill": 1, "write": 2}  # drawing is another program than the likeliest
+    assert compiled_since(before) == {"begin": 1, "write": 2}  # drawing is another program than the likeliest
     for rows in (3, 4):
         on_jax(model, params, prompts_of(*range(2, 2 + rows)), max_new_tokens=9, sampling=GREEDY)
-    assert compiled_since(before) == {"prefill": 2, "write": 3}  # as is a batch of four, which three are too
+    assert compiled_since(before) == {"begin": 2, "write": 3}  # as is a batch of four, which three are too
 
 
 def test_keys_are_written_where_they_stand():

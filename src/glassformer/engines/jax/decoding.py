@@ -1,21 +1,22 @@
 """Kernels of a GPU for generation: attention of one token to a cache, and all blocks of a single sequence.
 
-A single token is too little work for a GPU: launching kernels takes longer than reading all weights. XLA makes
-dozens of a block; here it is one for each time that all of a vector must be known before work can go on:
+A single token is too little work for a GPU: launching kernels takes longer than reading all weights. XLA makes dozens
+of a block; here it is one for each time that all of a vector must be known before work can go on:
 
     q, k, v = norm(x) query, norm(x) key, norm(x) value
-    mixed   = attention(q, keys and k, values and v)       which also remembers k and v
-    parts   = mixed output, by shares of the rows
-    h       = act(norm(x + Σ parts) up)                    gated: act(norm(…) gate) · (norm(…) up)
-    parts   = h down, by shares of the rows
+    x       = x + attention(q, keys and k, values and v) output     which also remembers k and v
+    h       = norm(x) up                                            gated: norm(x) gate as well
+    x       = x + act(h) down                                       gated: act(norm(x) gate) · h
 
-Every program of a product adds up and normalizes x again, which takes less time than one more launch.
+A matrix is read by many programs at once, each of which has some of its columns and a share of its rows. So a product
+is left in parts, one for each share of the rows, and whoever reads it next adds them up. Each program computes for
+itself what it multiplies, be it the norm of x or what a head mixes: to launch one more kernel would take longer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import unwrap
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -31,13 +32,11 @@ from .programs import FixedCache, FixedKeyValues
 _ACTIVATIONS = ("gelu_tanh", "relu", "silu")
 _LAYERS = Block, layers.Residual, Attention, FeedForward, LayerNorm, RMSNorm, layers.Linear, layers.Positions
 _ELSEWHERE = ("attention_tiled", "dropout", "fold_key", "quantized_product")  # what is called where this declines
-_ROWS, _COLUMNS = 1024, 32  # of a matrix that a program reads at a time
+_WIDEST = 8192  # numbers of x that a program adds up at once
+_ROWS, _COLUMNS = 512, 64  # of a matrix that a program reads at a time
+_PROGRAMS = 96  # of a product at least: most of what a GPU runs at once
 _PLACES = 256  # keys that a program looks at at a time
-_WARPS = 8  # groups of 32 threads that a program of a product has
-_ALONG = ("x", "gamma", "beta")  # vectors as long as x
-_PROGRAMS = 64  # of a product at least: about half of what a GPU runs at once
-
-Parts: TypeAlias = list[Array]  # of a vector, _ROWS numbers each; the last is filled up with zeros
+_WARPS = 8  # groups of 32 threads that a program has
 
 
 class Stream(NamedTuple):
@@ -49,35 +48,32 @@ class Stream(NamedTuple):
 
 @replaces(Stack.read_blocks, *_LAYERS, excluding=_ELSEWHERE)
 def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Array:
-    if type(cache) is not FixedCache or x.size != x.shape[-1] or x.dtype.itemsize > 4:
+    if type(cache) is not FixedCache or x.size != x.shape[-1] or x.size > _WIDEST or x.dtype.itemsize > 4:
         return NotImplemented
     if not is_readable(self) or not on_one_gpu():
         return NotImplemented
     stream = Stream(x.reshape(-1), None)
     for own, kept in zip(params["blocks"], cache.blocks, strict=True):
-        stream = read_block(self.block, own, stream, kept.attention, cache.mask, rotation)
+        stream = read_block(self.block, own, stream, kept.attention, cache.padding, rotation)
     assert stream.parts is not None
     return (stream.x + stream.parts.sum(axis=0)).astype(x.dtype).reshape(x.shape)
 
 
-def read_block(block: Block, params: Tree, stream: Stream, kept: Any, mask: Array, rotation: Any) -> Stream:
+def read_block(block: Block, params: Tree, stream: Stream, kept: Any, padding: Array, rotation: Any) -> Stream:
     """Return what a block makes of the stream of one token."""
     own, attention = {**params["attention"], **params["feed_forward"]}, block.attention
     normed = block.norm, params["attention_norm"]
     # Those with as many columns go in one kernel.
     groups = (("query", "key", "value"),) if attention.key_heads == attention.heads else (("query",), ("key", "value"))
-    found = []
+    found: list[Array] = []
     for names in groups:
-        stream, products = projected(stream, [own[name] for name in names], normed=normed)
-        found += [y.reshape(1, -1, 1, attention.channels) for y in products]
-    q, k, v = found
-    mixed = attended(attention, kept, q, k, v, mask, rotation).reshape(-1)
-    stream = Stream(stream.x, partial_products(mixed, own["output"]))
+        stream, products = projected(stream, [own[name] for name in names], normed)
+        found += products
+    stream = Stream(stream.x, attended_output(attention, kept, found, own["output"], padding, rotation))
     normed = block.norm, params["feed_forward_norm"]
     inward = ("gate", "up") if block.feed_forward.gated else ("up",)
-    matrices = [own[name] for name in inward]
-    stream, (h,) = projected(stream, matrices, normed=normed, act=block.feed_forward.activation)
-    return Stream(stream.x, partial_products(h, own["down"]))
+    stream, h = projected(stream, [own[name] for name in inward], normed)
+    return Stream(stream.x, activated_product(h, block.feed_forward.activation, own["down"], stream.x.dtype))
 
 
 def is_readable(stack: Stack) -> bool:
@@ -101,79 +97,112 @@ def is_readable(stack: Stack) -> bool:
 # --- products --------------------------------------------------------------------------------------------------------
 
 
-def projected(
-    stream: Stream, matrices: Sequence[Tree], *, normed: tuple[Any, Tree], act: str = ""
-) -> tuple[Stream, list[Array]]:
-    """Return the stream, its parts added up, and the products of norm(x) and matrices (D, F) with their biases.
+class Shares(NamedTuple):
+    """How programs share a matrix (depth, width): each has some columns of one of the parts that its rows make."""
 
-    With `act` there is one product: the first through that activation, times the second if there is one.
-    """
+    depth: int
+    width: int
+    parts: int
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return -(-self.width // _COLUMNS), self.parts
+
+    @property
+    def product(self) -> jax.ShapeDtypeStruct:
+        """The parts (P, F) whose sum is the product of a vector and the matrix."""
+        return jax.ShapeDtypeStruct((self.parts, self.width), np.float32)
+
+
+def shares_of(matrix: Tree, beside: int = 1) -> Shares:
+    """Return shares that keep a GPU busy; `beside`: how many matrices of this shape are multiplied at a time."""
+    depth, width = matrix["w"].shape
+    programs = beside * -(-width // _COLUMNS)
+    return Shares(depth, width, pallas_and_triton()[0].next_power_of_2(-(-_PROGRAMS // programs)))
+
+
+class Share:
+    """What one program has of a matrix."""
+
+    def __init__(self, shares: Shares) -> None:
+        pallas, _ = pallas_and_triton()
+        self.place, self.part = pallas.program_id(0), pallas.program_id(1)
+        each = pallas.cdiv(shares.depth, shares.parts)
+        run = min(_ROWS, pallas.next_power_of_2(each))
+        self.columns = self.place * _COLUMNS + jnp.arange(_COLUMNS, dtype=np.int32)
+        self.inside = self.columns < shares.width
+        last = jnp.minimum((self.part + 1) * each, shares.depth)
+        rows = [self.part * each + start + jnp.arange(run, dtype=np.int32) for start in range(0, each, run)]
+        self.rows = [(places, places < last) for places in rows]
+
+    def ask(self, w: Any) -> list[Array]:
+        """Ask for what the share has of a matrix: nobody waits for it before it is multiplied."""
+        load = pallas_and_triton()[1].load
+        masks = [inside[:, None] & self.inside[None, :] for _, inside in self.rows]
+        return [
+            load(w.at[places[:, None], self.columns[None, :]], mask=mask, other=0.0)
+            for (places, _), mask in zip(self.rows, masks, strict=True)
+        ]
+
+    def multiply(self, vector: Callable[[Array, Array], Array], asked: list[Array], b: Any, out: Any) -> None:
+        """Write the product of a vector, read by its places and those inside, and what was asked for."""
+        y = jnp.zeros(_COLUMNS, np.float32)
+        for (places, inside), tile in zip(self.rows, asked, strict=True):
+            y += (vector(places, inside)[:, None] * tile.astype(jnp.float32)).sum(axis=0)
+        if b is not None:
+            y += jnp.where(self.part == 0, load(b, self.columns, inside=self.inside), 0.0)
+        store(out, self.part, self.columns, inside=self.inside, value=y)
+
+
+def projected(stream: Stream, matrices: Sequence[Tree], norm: tuple[Any, Tree]) -> tuple[Stream, list[Array]]:
+    """Return the stream, its parts added up, and the products of norm(x) and matrices with their biases, in parts."""
     pallas, _ = pallas_and_triton()
-    (depth, width), dtype = matrices[0]["w"].shape, stream.x.dtype
-    run = min(_ROWS, pallas.next_power_of_2(depth))
-    given = _given({"x": stream.x, "parts": stream.parts, **normed[1]}, matrices)
-    groups = [range(len(matrices))] if act else [[number] for number in range(len(matrices))]
-    tile = _COLUMNS if len(groups) * width >= _PROGRAMS * _COLUMNS else _COLUMNS // 2
+    shares, width = shares_of(matrices[0], len(matrices)), stream.x.size
+    given = _given({"x": stream.x, "parts": stream.parts, **norm[1]}, matrices)
 
     def kernel(*refs: Any) -> None:
         read, (summed, *write) = dict(zip(given, refs, strict=False)), refs[len(given) :]
-        place, turn = pallas.program_id(0), pallas.program_id(1)
-        columns = place * tile + jnp.arange(tile, dtype=np.int32)
-        rows = [start + jnp.arange(run, dtype=np.int32) for start in range(0, depth, run)]
+        share, turn = Share(shares), pallas.program_id(2)
 
-        def share(group: Sequence[int], out: Any) -> None:
-            # All that is read is asked for at once, before anything has to wait for it.
-            tiles = [_tiles(read[f"w{number}"], rows, columns, depth, width) for number in group]
-            along = _vectors(read, rows, depth)
-            biases = [_bias(read.get(f"b{number}"), columns, width) for number in group]
-            x = _normalized(normed[0], along, rows, depth)
-            products = [_product(x, own) + bias for own, bias in zip(tiles, biases, strict=True)]
-            y = products[0]
-            if act:
-                y = unwrap(ops.activation_pair(act)[0])(y)[0]
-                y = y if len(products) == 1 else y * products[1]
-            store(out, columns, inside=columns < width, value=y)
+        def multiply(number: int) -> None:
+            asked = share.ask(read[f"w{number}"])
+            every = jnp.arange(pallas.next_power_of_2(width), dtype=np.int32)
+            inside = every < width
+            x = _added(read, every, inside)
+            scaled = _norm_of(norm[0], read, x, inside, width)
+            share.multiply(scaled, asked, read.get(f"b{number}"), write[number])
 
-            @pallas.when((place == 0) & (turn == 0))
+            @pallas.when((share.place == 0) & (share.part == 0) & (turn == 0))
             def _() -> None:
-                for row, part in zip(rows, along["x"], strict=True):
-                    store(summed, row, inside=row < depth, value=part)
+                store(summed, every, inside=inside, value=x)
 
-        for number, group in enumerate(groups):
-            pallas.when(turn == number)(partial(share, group, write[number]))
+        for number in range(len(matrices)):
+            pallas.when(turn == number)(partial(multiply, number))
 
-    shapes = [jax.ShapeDtypeStruct((size,), dtype) for size in (depth, *[width] * len(groups))]
-    run_it = launched(kernel, "projected", shapes, (pallas.cdiv(width, tile), len(groups)), warps=_WARPS)
-    x, *products = run_it(*given.values())
+    shapes = [jax.ShapeDtypeStruct((width,), stream.x.dtype), *[shares.product] * len(matrices)]
+    run = launched(kernel, "projected", shapes, (*shares.grid, len(matrices)), warps=_WARPS)
+    x, *products = run(*given.values())
     return Stream(x, None), products
 
 
-def partial_products(x: Array, matrix: Tree) -> Array:
-    """Return parts (P, F), in float32, of the product of x (D,) and a matrix (D, F) with its bias: their sum is it.
-
-    Each is of a share of the rows: a narrow matrix would not keep a GPU busy by its columns alone.
-    """
-    pallas, _ = pallas_and_triton()
-    depth, width = matrix["w"].shape
-    tiles = pallas.cdiv(width, _COLUMNS)
-    parts = max(1, 1 << (2 * _PROGRAMS // tiles).bit_length() - 1) if tiles <= 2 * _PROGRAMS else 1
-    each = pallas.cdiv(depth, parts)
-    run = min(_ROWS, pallas.next_power_of_2(each))
-    given = _given({"x": x}, [matrix])
+def activated_product(h: list[Array], activation: str, matrix: Tree, dtype: Any) -> Array:
+    """Return the product of act(h) and a matrix in parts; with two vectors h, of act(the first) · the second."""
+    shares, act = shares_of(matrix), unwrap(ops.activation_pair(activation)[0])
+    given = _given({f"h{number}": parts for number, parts in enumerate(h)}, [matrix])
 
     def kernel(*refs: Any) -> None:
         read, out = dict(zip(given, refs, strict=False)), refs[-1]
-        columns = pallas.program_id(0) * _COLUMNS + jnp.arange(_COLUMNS, dtype=np.int32)
-        part = pallas.program_id(1)
-        last = jnp.minimum((part + 1) * each, depth)
-        rows = [part * each + start + jnp.arange(run, dtype=np.int32) for start in range(0, each, run)]
-        tiles = _tiles(read["w0"], rows, columns, last, width)
-        vector = [load(read["x"], row, inside=row < last) for row in rows]
-        bias = jnp.where(part == 0, _bias(read.get("b0"), columns, width), 0.0)
-        store(out, part, columns, inside=columns < width, value=_product(vector, tiles) + bias)
+        share = Share(shares)
+        asked = share.ask(read["w0"])
 
-    shape = jax.ShapeDtypeStruct((parts, width), np.float32)
-    return launched(kernel, "partial_products", shape, (tiles, parts), warps=_WARPS)(*given.values())
+        def vector(*places: Array) -> Array:
+            first, *others = (_rounded(_sum(read[f"h{number}"], *places), dtype) for number in range(len(h)))
+            y = act(first)[0]
+            return y * others[0] if others else y
+
+        share.multiply(vector, asked, read.get("b0"), out)
+
+    return launched(kernel, "activated_product", shares.product, shares.grid, warps=_WARPS)(*given.values())
 
 
 def _given(arrays: dict[str, Array | None], matrices: Sequence[Tree]) -> dict[str, Array]:
@@ -182,40 +211,32 @@ def _given(arrays: dict[str, Array | None], matrices: Sequence[Tree]) -> dict[st
     return {name: array for name, array in {**arrays, **numbered}.items() if array is not None}
 
 
-def _vectors(read: dict[str, Any], rows: Parts, depth: int) -> dict[str, Parts]:
-    """Return x, its parts added and rounded as the op `add` rounds, and the vectors of its norm."""
-    found = {name: [load(read[name], row, inside=row < depth) for row in rows] for name in _ALONG if name in read}
-    if "parts" in read:
-        numbers, dtype = range(read["parts"].shape[0]), read["x"].dtype
-        parts = [sum(load(read["parts"], number, row, inside=row < depth) for number in numbers) for row in rows]
-        found["x"] = [(x + own).astype(dtype).astype(np.float32) for x, own in zip(found["x"], parts, strict=True)]
-    return found
+def _sum(parts: Any, places: Array, inside: Array) -> Array:
+    return sum(load(parts, number, places, inside=inside) for number in range(parts.shape[0]))
 
 
-def _tiles(w: Any, rows: Parts, columns: Array, depth: Any, width: int) -> Parts:
-    inside = columns[None, :] < width
-    return [load(w, row[:, None], columns[None, :], inside=(row[:, None] < depth) & inside) for row in rows]
+def _rounded(x: Array, dtype: Any) -> Array:
+    """Round as an op of this type rounds its result."""
+    return x.astype(dtype).astype(np.float32)
 
 
-def _bias(b: Any, columns: Array, width: int) -> Array:
-    return jnp.zeros(columns.shape, np.float32) if b is None else load(b, columns, inside=columns < width)
+def _added(read: dict[str, Any], places: Array, inside: Array) -> Array:
+    """Return x with its parts added, rounded as the ops round."""
+    x, dtype = load(read["x"], places, inside=inside), read["x"].dtype
+    return _rounded(x + _rounded(_sum(read["parts"], places, inside), dtype), dtype) if "parts" in read else x
 
 
-def _product(x: Parts, tiles: Parts) -> Array:
-    return sum(part[:, None] * own for part, own in zip(x, tiles, strict=True)).sum(axis=0)
+def _norm_of(norm: Any, read: dict[str, Any], x: Array, inside: Array, width: int) -> Callable[[Array, Array], Array]:
+    """Return how to read norm(x), given all of x."""
+    mean = x.sum() / width if type(norm) is LayerNorm else 0.0
+    away = jnp.where(inside, x - mean, 0.0)
+    scale = 1 / jnp.sqrt((away * away).sum() / width + norm.eps)
 
+    def scaled(places: Array, inside: Array) -> Array:
+        y = (_added(read, places, inside) - mean) * scale * load(read["gamma"], places, inside=inside)
+        return y + load(read["beta"], places, inside=inside) if "beta" in read else y
 
-def _normalized(norm: Any, read: dict[str, Parts], rows: Parts, width: int) -> Parts:
-    """Return norm(x), in float32."""
-    x, y = read["x"], []
-    if type(norm) is LayerNorm:
-        mean = sum(part.sum() for part in x) / width
-        x = [jnp.where(row < width, part - mean, 0.0) for part, row in zip(x, rows, strict=True)]
-    scale = 1 / jnp.sqrt(sum((part * part).sum() for part in x) / width + norm.eps)
-    for number, part in enumerate(x):
-        h = part * scale * read["gamma"][number]
-        y.append(h + read["beta"][number] if "beta" in read else h)
-    return y
+    return scaled
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -237,49 +258,99 @@ def attend_from(
 def can_attend(attention: Attention) -> bool:
     """Tell whether the kernel has all that an attention layer has."""
     pattern, channels = attention.pattern, attention.channels
-    return pattern.causal and not pattern.prefix and pattern.stride is None and channels & (channels - 1) == 0
+    is_power = channels & (channels - 1) == 0 and channels <= _ROWS
+    return pattern.causal and not pattern.prefix and pattern.stride is None and is_power
 
 
-def attended(
-    self: Attention, kept: Any, q: Array, k: Array, v: Array, mask: Array | None, rotation: Any = None
-) -> Array:
+def attended(self: Attention, kept: Any, q: Array, k: Array, v: Array, mask: Array | None) -> Array:
     """Return what the heads mix for one token of each sequence, (B, H, 1, C), and remember its keys and values.
 
-    q (B, H, 1, C) and k, v (B, K, 1, C) are turned by a `rotation` of one place; mask (B, S) tells real tokens.
+    q (B, H, 1, C) and k, v (B, K, 1, C) are turned already; mask (B, S) tells real tokens.
     """
     pallas, _ = pallas_and_triton()
-    (batch, heads, _, channels), (_, key_heads, capacity, _) = q.shape, kept.k.shape
-    heads_of = Heads(
-        shared=heads // key_heads,
-        channels=channels,
-        is_halved=self.pairing == "halves",
-        scale=channels**-0.5 if self.scale is None else self.scale,
-        window=self.pattern.window,
-        run=min(_PLACES if batch == 1 else _PLACES // 2, pallas.next_power_of_2(capacity)),
-    )
-    more = {} if rotation is None else dict(zip(("cos", "sin"), rotation, strict=True))
-    more = {name: table.reshape(-1).astype(np.float32) for name, table in more.items()}
-    if mask is not None:
-        more["mask"] = jnp.broadcast_to(mask, (batch, capacity)).astype(np.int32)
-    given = {"q": q, "k": k, "v": v, "seen": kept.seen.reshape(1), **more, "keys": kept.k, "values": kept.v}
+    heads = heads_of(self, kept, len(q))
+    given = {"query": q, "key": k, "value": v, **seen_so_far(kept, mask, None)}
 
     def kernel(*refs: Any) -> None:
-        # Keys and values are written where they lie: what is read of them is the result.
-        read = dict(zip(given, refs, strict=False)) | dict(zip(("y", "keys", "values"), refs[-3:], strict=True))
-        _attend(heads_of, read, pallas.program_id(0), pallas.program_id(1))
+        read, row = dict(zip((*given, "y", "keys", "values"), refs, strict=True)), pallas.program_id(0)
+        key_head = pallas.program_id(1)
+
+        def vector(name: str, head: Any, channel: Array) -> Array:
+            return load(read[name], row, head, 0, channel, inside=channel >= 0)
+
+        own = [key_head * heads.shared + number for number in range(heads.shared)]
+        for head, mixed in zip(own, _attend(heads, read, row, key_head, own, vector, True), strict=True):
+            every = jnp.arange(heads.channels, dtype=np.int32)
+            store(read["y"], row, head, 0, every, inside=every >= 0, value=mixed)
 
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, kept.k, kept.v)]
     aliases = {len(given) - 2: 1, len(given) - 1: 2}
-    warps = 8 if batch == 1 else 2
-    run = launched(kernel, "attended", shapes, (batch, key_heads), warps=warps, input_output_aliases=aliases)
+    warps = 8 if len(q) == 1 else 2
+    run = launched(kernel, "attended", shapes, (len(q), heads.keys), warps=warps, input_output_aliases=aliases)
     y, kept.k, kept.v = run(*given.values())
     kept.seen = kept.seen + 1
     return y
 
 
+def attended_output(
+    attention: Attention, kept: Any, products: list[Array], matrix: Tree, padding: Array, rotation: Any
+) -> Array:
+    """Return the product of what the heads mix for one token and a matrix, a part for each head; remember the token.
+
+    products    the query, the key and the value, in parts (P, H·C) and (P, K·C)
+    """
+    heads, dtype = heads_of(attention, kept, 1), kept.k.dtype
+    depth, width = matrix["w"].shape
+    shares = Shares(depth, width, attention.heads)
+    named = dict(zip(("query", "key", "value"), products, strict=True))
+    given = _given(named, [matrix]) | {"padding": padding} | seen_so_far(kept, None, rotation)
+
+    def kernel(*refs: Any) -> None:
+        read, share = dict(zip((*given, "parts", "keys", "values"), refs, strict=True)), Share(shares)
+        asked, head = share.ask(read["w0"]), share.part
+
+        def vector(name: str, head: Any, channel: Array) -> Array:
+            return _rounded(_sum(read[name], head * heads.channels + channel, channel >= 0), dtype)
+
+        remembers = (share.place == 0) & (head % heads.shared == 0)
+        (mixed,) = _attend(heads, read, 0, head // heads.shared, [head], vector, remembers)
+        share.multiply(lambda *_: _rounded(mixed, dtype), asked, read.get("b0"), read["parts"])
+
+    shapes = [shares.product, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (kept.k, kept.v))]
+    aliases = {len(given) - 2: 1, len(given) - 1: 2}
+    run = launched(kernel, "attended_output", shapes, shares.grid, warps=_WARPS, input_output_aliases=aliases)
+    parts, kept.k, kept.v = run(*given.values())
+    kept.seen = kept.seen + 1
+    return parts
+
+
+def seen_so_far(kept: Any, mask: Array | None, rotation: Any) -> dict[str, Array]:
+    """Return what a kernel must know of a cache, the keys and values last, and of the rotation of one place."""
+    tables = {} if rotation is None else dict(zip(("cos", "sin"), rotation, strict=True))
+    given = {"seen": kept.seen.reshape(1)} | {name: x.reshape(-1).astype(np.float32) for name, x in tables.items()}
+    if mask is not None:
+        batch, _, capacity, _ = kept.k.shape
+        given["mask"] = jnp.broadcast_to(mask, (batch, capacity)).astype(np.int32)
+    return {**given, "keys": kept.k, "values": kept.v}
+
+
+def heads_of(attention: Attention, kept: Any, batch: int) -> "Heads":
+    channels, (_, count, capacity, _) = attention.channels, kept.k.shape
+    return Heads(
+        keys=count,
+        shared=attention.heads // count,
+        channels=channels,
+        is_halved=attention.pairing == "halves",
+        scale=channels**-0.5 if attention.scale is None else attention.scale,
+        window=attention.pattern.window,
+        run=min(_PLACES if batch == 1 else _PLACES // 2, pallas_and_triton()[0].next_power_of_2(capacity)),
+    )
+
+
 class Heads(NamedTuple):
     """What the kernel must know of attention."""
 
+    keys: int  # how many heads have keys of their own
     shared: int  # heads that share a key
     channels: int
     is_halved: bool  # whether channel i turns with i + C/2; else with its neighbor
@@ -294,35 +365,39 @@ class Heads(NamedTuple):
         return [pair, pair + self.channels // 2] if self.is_halved else [2 * pair, 2 * pair + 1]
 
 
-def _attend(heads: Heads, read: dict[str, Any], row: Any, head: Any) -> None:
-    """Let the heads that share a key attend to all that one sequence has seen, and to the new token itself."""
+def _attend(
+    heads: Heads, read: dict[str, Any], row: Any, key_head: Any, own: Sequence[Any], vector: Any, remembers: Any
+) -> list[Array]:
+    """Return what some heads of one sequence mix, which share a key, of all it has seen and of the new token itself.
+
+    vector       reads channels of a head's query, key or value: vector(name, head, channels)
+    remembers    whether to write down the key and the value of the new token
+    """
     every, seen = jnp.arange(heads.channels, dtype=np.int32), read["seen"][0]
-    inside = every >= 0
-    queries = [_turned(heads, read, "q", row, head * heads.shared + number) for number in range(heads.shared)]
-    key, value = _turned(heads, read, "k", row, head), load(read["v"], row, head, 0, every, inside=inside)
-    fits = seen < read["keys"].shape[2]
-    for part, own in zip(heads.pairs, key, strict=True):
-        store(read["keys"], row, head, seen, part, inside=(part >= 0) & fits, value=own)
-    store(read["values"], row, head, seen, every, inside=inside & fits, value=value)
+    queries = [_turned(heads, read, vector, "query", head) for head in own]
+    key, value = _turned(heads, read, vector, "key", key_head), vector("value", key_head, every)
+    fits = (seen < read["keys"].shape[2]) & remembers
+    for part, half in zip(heads.pairs, key, strict=True):
+        store(read["keys"], row, key_head, seen, part, inside=(part >= 0) & fits, value=half)
+    store(read["values"], row, key_head, seen, every, inside=(every >= 0) & fits, value=value)
     # The token sees itself, whatever else it sees.
     start = tuple(((a * key[0] + b * key[1]).sum() * heads.scale, jnp.float32(1), value) for a, b in queries)
     first = seen * 0 if heads.window is None else jnp.maximum(seen - heads.window + 1, 0) // heads.run
 
     def look(block: Any, sums: Any) -> Any:
-        return _look(heads, read, (row, head), block * heads.run, queries, sums)
+        return _look(heads, read, (row, key_head), block * heads.run, queries, sums)
 
     sums = jax.lax.fori_loop(first, (seen + heads.run - 1) // heads.run, look, start)
-    for number, (_, total, mixed) in enumerate(sums):
-        store(read["y"], row, head * heads.shared + number, 0, every, inside=inside, value=mixed / total)
+    return [mixed / total for _, total, mixed in sums]
 
 
-def _turned(heads: Heads, read: dict[str, Any], name: str, row: Any, head: Any) -> tuple[Array, Array]:
+def _turned(heads: Heads, read: dict[str, Any], vector: Any, name: str, head: Any) -> tuple[Array, Array]:
     """Return the two halves of a query or a key, turned and rounded as the op rounds them."""
-    a, b = (load(read[name], row, head, 0, part, inside=part >= 0) for part in heads.pairs)
+    a, b = (vector(name, head, part) for part in heads.pairs)
     if "cos" in read:
         cos, sin = read["cos"][...], read["sin"][...]
         a, b = a * cos - b * sin, a * sin + b * cos
-    dtype = read[name].dtype
+    dtype = read["keys"].dtype
     return a.astype(dtype).astype(np.float32), b.astype(dtype).astype(np.float32)
 
 
@@ -334,6 +409,8 @@ def _look(heads: Heads, read: dict[str, Any], own: Any, start: Any, queries: Any
     inside = places < seen
     if heads.window is not None:
         inside &= places > seen - heads.window
+    if "padding" in read:
+        inside &= places >= read["padding"][row]
     if "mask" in read:
         inside &= load(read["mask"], row, places, inside=inside) != 0
     spots, across = inside[:, None], places[:, None]

@@ -26,8 +26,9 @@ _FIRST = 8  # of the compute capabilities: Ampere's
 _LEAST, _MOST = 1 << 20, 1 << 31  # numbers: fewer are not worth a kernel; beyond, a place has no number of 32 bits
 _RUN = 2048  # numbers of GELU that a program computes
 _WIDEST = 8192  # features of a norm
+_NUMBERS = 4096  # of vectors that a program normalizes at a time, a group of 32 threads each thousand
 _ROWS = 16  # vectors whose gradients a program adds up for gamma and beta
-_COLUMNS = 4096  # logits that a program reads at a time
+_COLUMNS = 2048  # logits that a program reads at a time
 
 
 def runs_kernels() -> bool:
@@ -151,21 +152,26 @@ def norm_fused(x: Array, gamma: Array, beta: Array | None, *, eps: float, center
     pallas, _ = pallas_and_triton()
     rows, width = flat(x).shape
     block = pallas.next_power_of_2(width)
+    own = max(1, min(_ROWS, _NUMBERS // block))
 
     def kernel(x_ref: Any, gamma_ref: Any, beta_ref: Any, y_ref: Any, mean_ref: Any, rstd_ref: Any) -> None:
-        row, places = pallas.program_id(0), jnp.arange(block, dtype=np.int32)
-        inside = places < width
-        wide = load(x_ref, row, places, inside=inside)
-        mean = jnp.sum(wide) / width if centered else jnp.float32(0)
-        part = jnp.where(inside, wide - mean, 0.0)
-        rstd = 1 / jnp.sqrt(jnp.sum(part * part) / width + eps)
-        y = part * rstd * load(gamma_ref, places, inside=inside) + load(beta_ref, places, inside=inside)
-        store(y_ref, row, places, inside=inside, value=y)
-        mean_ref[row], rstd_ref[row] = mean, rstd
+        row, places = (jnp.arange(size, dtype=np.int32) for size in (own, block))
+        row = pallas.program_id(0) * own + row
+        inside = (places < width)[None, :]
+        every = inside & (row[:, None] >= 0)
+        wide = load(x_ref, row[:, None], places[None, :], inside=every)
+        mean = jnp.sum(wide, axis=1) / width if centered else jnp.zeros(own, np.float32)
+        part = jnp.where(inside, wide - mean[:, None], 0.0)
+        rstd = 1 / jnp.sqrt(jnp.sum(part * part, axis=1) / width + eps)
+        along = (load(ref, places, inside=places < width)[None, :] for ref in (gamma_ref, beta_ref))
+        y = part * rstd[:, None] * next(along) + next(along)
+        store(y_ref, row[:, None], places[None, :], inside=every, value=y)
+        for ref, value in ((mean_ref, mean), (rstd_ref, rstd)):
+            store(ref, row, inside=row >= 0, value=value)
 
     statistics = jax.ShapeDtypeStruct((rows,), np.float32)
     shapes = jax.ShapeDtypeStruct((rows, width), x.dtype), statistics, statistics
-    run = launched(kernel, "norm", shapes, (rows,), warps=_warps(block))
+    run = launched(kernel, "norm", shapes, (rows // own,), warps=_warps(own * block, 1024))
     y, mean, rstd = run(flat(x), gamma, jnp.zeros_like(gamma) if beta is None else beta)
     leading = (*x.shape[:-1], 1)
     return y.reshape(x.shape), mean.reshape(leading), rstd.reshape(leading)
@@ -180,7 +186,7 @@ def norm_fused_backward(
     parts = jax.ShapeDtypeStruct((rows // _ROWS, width), np.float32)
     kernel = partial(_norm_backward_kernel, width=width, block=block, centered=mean is not None)
     shapes = jax.ShapeDtypeStruct((rows, width), x.dtype), parts, parts
-    run = launched(kernel, "norm_backward", shapes, (rows // _ROWS,), warps=_warps(block), stages=2)
+    run = launched(kernel, "norm_backward", shapes, (rows // _ROWS,), warps=_warps(block, 256), stages=2)
     dx, dgamma, dbeta = run(flat(dy), flat(x), (rstd if mean is None else mean).reshape(-1), rstd.reshape(-1), gamma)
     return dx.reshape(x.shape), dgamma.sum(axis=0), dbeta.sum(axis=0)
 
@@ -208,9 +214,9 @@ def _norm_backward_kernel(*refs: Any, width: int, block: int, centered: bool) ->
     store(dbeta_ref, program, places, inside=inside, value=dbeta)
 
 
-def _warps(block: int) -> int:
-    """Return how many groups of 32 threads work on one vector."""
-    return max(1, min(16, block // 256))
+def _warps(numbers: int, each: int) -> int:
+    """Return how many groups of 32 threads work on so many numbers, each of them on `each`."""
+    return max(1, min(16, numbers // each))
 
 
 # --- the loss --------------------------------------------------------------------------------------------------------
@@ -285,8 +291,9 @@ def _log_sums(x: Array) -> Array:
             largest, total = sums
             places = number * _COLUMNS + jnp.arange(_COLUMNS, dtype=np.int32)
             part = load(x_ref, row, places, inside=places < width, other=-np.inf)
-            larger = jnp.maximum(largest, part)
-            return larger, total * jnp.exp(largest - larger) + jnp.exp(part - larger)
+            # Of the two exponentials exp(largest − larger) and exp(part − larger), one is 1.
+            smaller = jnp.exp(-jnp.abs(part - largest))
+            return jnp.maximum(largest, part), jnp.where(part > largest, total * smaller + 1, total + smaller)
 
         # One maximum and one sum for every column of a run: joined once, at the end.
         first = jnp.full(_COLUMNS, np.finfo(np.float32).min), jnp.zeros(_COLUMNS, np.float32)

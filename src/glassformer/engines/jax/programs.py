@@ -1,8 +1,8 @@
 """The programs of generation under JAX: each is compiled once for each size of batch, prompt and cache.
 
-    new_state  make room for keys and values
     remember   read the sources, once
-    prefill    read a part of the prompts
+    begin      make room for keys and values, and read the prompts, if they are short
+    prefill    read a part of long prompts
     step       read one more token of each sequence; return the logits of what follows
     write      read and choose one token after the other without coming back to the host
     take       keep some of the sequences
@@ -31,7 +31,6 @@ from ...arrays import Array, Tree, cast, half_type, namespace, widen
 from ...dispatch import replaces, use_engine
 from ...generation.sampling import Sampling, choose, only_known
 from ...generation.writer import Sequences
-from ...layers import Attention
 from ...layers.cache import BlockCache, Cache, KeyValues
 from ...models import EncoderDecoder
 from ...models.model import WritingModel
@@ -164,17 +163,6 @@ class Program:
         return compiled
 
 
-@partial(Program, static_argnames=("attention", "layers", "dtype", "capacity"))
-def new_state(
-    attention: Attention, layers: int, dtype: Any, padding: Array, capacity: int, remembered: Remembered
-) -> State:
-    """Return buffers of `layers` blocks for `capacity` tokens of each sequence, nothing read yet."""
-    shape = (len(padding), attention.key_heads, capacity, attention.channels)
-    keys, values = ([jnp.zeros(shape, dtype) for _ in range(layers)] for _ in range(2))
-    memory, mask = remembered
-    return State(keys, values, memory, mask, padding.astype(jnp.int32), jnp.zeros((), jnp.int32))
-
-
 @partial(Program, static_argnames="model")
 def remember(model: EncoderDecoder, params: Tree, source: Array, mask: Array) -> Remembered:
     """Return the keys and values that every block has of sources (B, M) with their mask (B, M), and that mask."""
@@ -182,6 +170,20 @@ def remember(model: EncoderDecoder, params: Tree, source: Array, mask: Array) ->
     with _digits(model, params):
         cache = model.new_cache(params, source, source_mask=mask)
     return [block.memory for block in cache.blocks if block.memory is not None], mask
+
+
+@partial(Program, static_argnames=("model", "capacity"))
+def begin(
+    model: WritingModel, params: Tree, tokens: Array, padding: Array, remembered: Remembered, *, capacity: int
+) -> State:
+    """Make room for `capacity` tokens of each sequence, and read prompts (B, T), which may be empty."""
+    stack = model.decoder_stack(params)[0]
+    attention, dtype = stack.block.attention, computed_type(model, params)
+    shape = (len(padding), attention.key_heads, capacity, attention.channels)
+    keys, values = ([jnp.zeros(shape, dtype) for _ in range(stack.layers)] for _ in range(2))
+    state = State(keys, values, *remembered, padding.astype(jnp.int32), jnp.zeros((), jnp.int32))
+    _traces["begin", (*state.sizes, tokens.shape[-1])] += 1
+    return _read(model, params, state, tokens)[1] if tokens.size else state
 
 
 @partial(Program, static_argnames="model", donate_argnames="state")
@@ -251,28 +253,28 @@ def write(
     _traces["write", state.sizes] += 1
 
     def going(now: Any) -> Array:
-        number, _, _, ended = now
-        return (number < orders.count) & ~jnp.all(ended)
+        return jnp.any(now[3] > 0)
 
     def further(_: Any, now: Any) -> Any:
         """Write one more token, if there is one to write: what is read in vain is not counted as seen."""
-        number, state, written, ended = now
-        goes_on, seen = going(now), state.seen
+        number, state, written, left = now
+        active, goes_on, seen = left > 0, going(now), state.seen
         logits, state = _read(model, params, state, written.last[:, None])
         state = state._replace(seen=jnp.where(goes_on, state.seen, seen))
         logits = only_known(logits, orders.known)
-        active = goes_on & ~ended
-        broken = written.broken | jnp.any(active & ~jnp.isfinite(jnp.max(logits, axis=-1)))
         tokens = chosen(logits, orders.uniforms[:, number], orders.drawing, way)
+        # The largest is that of the likeliest, which is one that is not a number if there is any.
+        likeliest = tokens if way == LIKELIEST else jnp.argmax(logits, axis=-1)
+        largest = jnp.take_along_axis(logits, likeliest[:, None], axis=-1)[:, 0]
+        broken = written.broken | jnp.any(active & ~jnp.isfinite(largest))
         ids = written.ids.at[:, number].set(jnp.where(active, tokens, -1))
         last = jnp.where(goes_on, tokens, written.last)
-        ended = ended | (
-            goes_on & (jnp.any(tokens[:, None] == orders.stop_ids, axis=-1) | (number + 1 >= orders.limits))
-        )
-        return number + goes_on, state, Written(ids, last, broken), ended
+        stopped = jnp.any(tokens[:, None] == orders.stop_ids, axis=-1)
+        return number + goes_on, state, Written(ids, last, broken), jnp.where(active & ~stopped, left - 1, 0)
 
     nothing = Written(jnp.full(orders.uniforms.shape, -1, jnp.int32), tokens, jnp.zeros((), bool))
-    start = (jnp.zeros((), jnp.int32), state, nothing, orders.ended)
+    left = jnp.where(orders.ended, 0, jnp.minimum(orders.limits, orders.count))
+    start = (jnp.zeros((), jnp.int32), state, nothing, left)
     _, state, written, _ = jax.lax.while_loop(going, lambda now: jax.lax.fori_loop(0, at_once, further, now), start)
     return written, state
 

@@ -103,10 +103,10 @@ class JaxReader:
             assert isinstance(model, EncoderDecoder)
             longest = min(rounded(max(map(len, sources)), LEAST), model.config.context)
             remembered = compiled.remember(model, self.params, *stack(sources, rows=len(tokens), size=longest))
-        own, dtype = model.decoder_stack(self.params)[0], compiled.computed_type(model, self.params)
-        padding = (~mask).sum(axis=1)
-        state = compiled.new_state(own.block.attention, own.layers, dtype, padding, capacity, remembered)
-        for start in range(0, tokens.shape[1], chunk):
+        padding, length = (~mask).sum(axis=1), tokens.shape[1]
+        at_once = tokens if length <= chunk else tokens[:, :0]
+        state = compiled.begin(model, self.params, at_once, padding, remembered, capacity=capacity)
+        for start in range(at_once.shape[1], length, chunk):
             state = compiled.prefill(model, self.params, state, tokens[:, start : start + chunk])
         return state
 
