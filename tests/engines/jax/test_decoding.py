@@ -30,6 +30,7 @@ def blocks_read(jax, numpy_engine, monkeypatch):
     monkeypatch.setattr(decoding, "_ROWS", 32)
     monkeypatch.setattr(decoding, "_PROGRAMS", 4)
     monkeypatch.setattr(decoding, "_PLACES", 8)
+    monkeypatch.setattr(decoding, "_TOKENS", 16)
     seen, written = [], decoding.read_block
 
     def counted(block, *others):
@@ -64,15 +65,17 @@ def test_tokens_are_read_as_numpy_reads_them(blocks_read, settings):
 
 
 def test_several_sequences_attend_by_the_kernel(jax, blocks_read, monkeypatch):
-    calls, written = [], decoding.attended
-    monkeypatch.setattr(decoding, "attended", lambda *given: calls.append(1) or written(*given))
+    calls = []
+    for name in ("attended_prompt", "attended"):
+        written = getattr(decoding, name)
+        monkeypatch.setattr(decoding, name, lambda *given, own=written: calls.append(own) or own(*given))
     model, params = model_of(dtype=np.float32, **{**SIZES, **LLAMA, "window": 7})
     prompts = prompts_of(9, 3, 6)
     settings = {"max_new_tokens": 8, "sampling": Sampling(temperature=0)}
     with use_engine("jax"):
         found = written_by(model, params, prompts, **settings)
     assert found == written_by(model, params, prompts, **settings)
-    assert len(calls) == model.config.layers
+    assert [own.__name__ for own in calls] == ["attended_prompt", "attended_prompt", "attended", "attended"]
     assert not blocks_read
 
 

@@ -1,4 +1,4 @@
-"""Kernels of a GPU for generation: attention of one token to a cache, and all blocks of a single sequence.
+"""Kernels of a GPU for generation: attention to a cache, and all blocks of a single token of one sequence.
 
 A single token is too little work for a GPU: launching kernels takes longer than reading all weights. XLA makes dozens
 of a block; here it is one for each time that all of a vector must be known before work can go on:
@@ -36,6 +36,8 @@ _WIDEST = 8192  # numbers of x that a program adds up at once
 _ROWS, _COLUMNS = 512, 64  # of a matrix that a program reads at a time
 _PROGRAMS = 96  # of a product at least: most of what a GPU runs at once
 _PLACES = 256  # keys that a program looks at at a time
+_TOKENS = 64  # of a prompt that a program reads at a time, and keys that it looks at meanwhile
+_FEWEST = 16  # channels: Triton multiplies no smaller matrices
 _WARPS = 8  # groups of 32 threads that a program has
 
 
@@ -246,19 +248,21 @@ def _norm_of(norm: Any, read: dict[str, Any], x: Array, inside: Array, width: in
 def attend_from(
     self: Attention, cache: Any, q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None
 ) -> tuple[Array, Tree]:
-    if type(cache) is not FixedKeyValues or bias is not None or q.ndim != 4 or q.shape[-2] != 1:
+    if type(cache) is not FixedKeyValues or bias is not None or q.ndim != 4 or q.dtype.itemsize > 4:
         return NotImplemented
-    if q.dtype.itemsize > 4 or not can_attend(self) or not on_one_gpu():
+    if not can_attend(self) or not on_one_gpu() or (mask is not None and (mask.ndim != 3 or mask.shape[1] != 1)):
         return NotImplemented
-    if mask is not None and mask.ndim != 3:
-        return NotImplemented
-    return attended(self, cache, q, k, v, None if mask is None else mask[:, 0]), None
+    mask = None if mask is None else mask[:, 0]
+    if q.shape[-2] == 1:
+        return attended(self, cache, q, k, v, mask), None
+    cache.append(k, v)
+    return attended_prompt(self, cache, q, mask), None
 
 
 def can_attend(attention: Attention) -> bool:
     """Tell whether the kernel has all that an attention layer has."""
     pattern, channels = attention.pattern, attention.channels
-    is_power = channels & (channels - 1) == 0 and channels <= _ROWS
+    is_power = channels & (channels - 1) == 0 and _FEWEST <= channels <= _ROWS
     return pattern.causal and not pattern.prefix and pattern.stride is None and is_power
 
 
@@ -290,6 +294,55 @@ def attended(self: Attention, kept: Any, q: Array, k: Array, v: Array, mask: Arr
     y, kept.k, kept.v = run(*given.values())
     kept.seen = kept.seen + 1
     return y
+
+
+def attended_prompt(self: Attention, kept: Any, q: Array, mask: Array | None) -> Array:
+    """Return what the heads mix for the last tokens that a cache has seen, (B, H, T, C); mask (B, S): the real ones."""
+    pallas, triton = pallas_and_triton()
+    heads, length = heads_of(self, kept, len(q)), q.shape[-2]
+    run, dtype = min(_TOKENS, max(_FEWEST, pallas.next_power_of_2(length))), q.dtype
+    # The heads stand last where q is made and where y is read.
+    given = {"query": q.swapaxes(1, 2), **seen_so_far(kept, mask, None)}
+    multiply = partial(jax.lax.dot_general, precision="highest", preferred_element_type=np.float32)
+
+    def kernel(*refs: Any) -> None:
+        read = dict(zip((*given, "y"), refs, strict=True))
+        block, head, row = (pallas.program_id(axis) for axis in range(3))
+        tokens, channel = (jnp.arange(size, dtype=np.int32) for size in (run, heads.channels))
+        tokens, before = block * run + tokens, read["seen"][0] - length
+        places, last = before + tokens, before + jnp.minimum((block + 1) * run, length)
+        inside = (tokens < length)[:, None] & (channel >= 0)[None, :]
+        at = row, tokens[:, None], head, channel[None, :]
+        query = triton.load(read["query"].at[at], mask=inside, other=0.0)
+
+        def look(number: Any, sums: Any) -> Any:
+            largest, total, mixed = sums
+            columns = number * run + jnp.arange(run, dtype=np.int32)
+            there = (columns < last)[:, None] & (channel >= 0)[None, :]
+            at = row, head // heads.shared, columns[:, None], channel[None, :]
+            keys, values = (triton.load(read[name].at[at], mask=there, other=0.0) for name in ("keys", "values"))
+            allowed = columns[None, :] <= places[:, None]
+            if heads.window is not None:
+                allowed &= columns[None, :] > places[:, None] - heads.window
+            if mask is not None:
+                allowed &= (load(read["mask"], row, columns, inside=columns < last) != 0)[None, :]
+            scores = jnp.where(allowed, multiply(query, keys, (((1,), (1,)), ((), ()))) * heads.scale, -np.inf)
+            larger = jnp.maximum(largest, scores.max(axis=1))
+            top = jnp.where(larger == -np.inf, 0.0, larger)  # padding sees nothing
+            shares, faded = jnp.exp(scores - top[:, None]), jnp.exp(largest - top)
+            more = multiply(shares.astype(dtype), values, (((1,), (0,)), ((), ())))
+            return larger, total * faded + shares.sum(axis=1), mixed * faded[:, None] + more
+
+        nothing = jnp.full(run, -np.inf, np.float32), jnp.zeros(run, np.float32)
+        first = last * 0 if heads.window is None else jnp.maximum(before + block * run - heads.window + 1, 0) // run
+        sums = *nothing, jnp.zeros((run, heads.channels), np.float32)
+        _, total, mixed = jax.lax.fori_loop(first, (last + run - 1) // run, look, sums)
+        mixed /= jnp.maximum(total, np.finfo(np.float32).tiny)[:, None]
+        store(read["y"], row, tokens[:, None], head, channel[None, :], inside=inside, value=mixed)
+
+    shape = jax.ShapeDtypeStruct(given["query"].shape, dtype)
+    grid = pallas.cdiv(length, run), self.heads, len(q)
+    return launched(kernel, "attended_prompt", shape, grid, warps=4)(*given.values()).swapaxes(1, 2)
 
 
 def attended_output(
