@@ -76,7 +76,8 @@ class PublishedTokenizer(Comparable):
         self._holds_bytes = any(step["type"] == "ByteFallback" for step in steps)
         self._byte_level = any(step["type"] == "ByteLevel" for step in steps)
         self._model_type = type(model).__name__
-        self._unknown: str | None = _unknown_piece(described) if self._model_type == "Unigram" else model.unk_token
+        place = described.get("unk_id") if self._model_type == "Unigram" else None
+        self._unknown: str | None = getattr(model, "unk_token", None) if place is None else model.id_to_token(place)
         self._drops_unknown = self._model_type == "BPE" and not (
             self._unknown or model.byte_fallback or self._byte_level
         )
@@ -351,11 +352,6 @@ def _checked_model(content: str | Mapping[str, Any]) -> Mapping[str, Any]:
 def _ids(vocabulary: Any) -> Iterable[int]:
     """Return the ids in a vocabulary; Unigram has a list of pieces, whose ids are their places."""
     return vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary or ()))
-
-
-def _unknown_piece(model: Mapping[str, Any]) -> str | None:
-    place = model.get("unk_id")
-    return None if place is None else model["vocab"][place][0]
 
 
 def _open(content: str | Mapping[str, Any], names: tuple[str, ...]) -> Any:
