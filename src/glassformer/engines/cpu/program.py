@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba import from_dtype, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import np_cfarray
 
 from ...arrays import Array
 from .compile import address_of, compiled
@@ -84,8 +85,6 @@ def _call(typing, address, like, arguments):
     given = [_argument(argument, like) for argument in arguments]
 
     def generate(context, builder, signature, values):
-        from numba.np.arrayobj import np_cfarray  # takes long, and only compiling needs it
-
         convention, unpacked = context.call_conv, []
         for n, argument in enumerate(arguments):
             value = builder.extract_value(values[2], n)
