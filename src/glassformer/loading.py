@@ -18,8 +18,8 @@ from .config import EncoderConfig, TransformerConfig
 from .data import Task, build_task
 from .errors import ConfigError, WeightsError
 from .generation.storage import AS_STORED
+from .quantized import FORMS
 from .runs.custom_files import check_task, granted
-from .runs.run import open_run, read_model
 from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
 from .text.published import TOKENIZER
 from .trained_model import TrainedModel
@@ -66,12 +66,28 @@ def load(
     return replace(model, params=_writeable(model.params))
 
 
+def read_model(source: str | Path, *, blocks: bool = False) -> TrainedModel:
+    """Read the model at a path, a pulled one by its name, or one of the hub; its parameters are as its files have them.
+
+    blocks    matrices of a GGUF file stay in the blocks in which it stores them
+    """
+    place = locate(source)
+    if is_run(place) or split_adapter(place) is not None:
+        # Without what trains, others are loaded sooner.
+        from .runs.run import read_model as read
+
+        return read(source, blocks=blocks)
+    return replace(open_published(place, kept=FORMS if blocks else ()), source=str(source))
+
+
 def load_config(path: str | Path) -> TransformerConfig:
     """Return the config of any model; of a folder, nothing but its config.json is read."""
     place = locate(path)
     if (adapted := split_adapter(place)) is not None:
         return load_config(adapted[0])
     if is_run(place):
+        from .runs.run import open_run
+
         return open_run(place).config
     if place.is_dir():
         from .weights.folder import read_config
@@ -93,6 +109,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if place.suffix == ".json" or (place / TOKENIZER).is_file():
         return PublishedTokenizer.load(place)
     if is_run(place):
+        from .runs.run import open_run
+
         return tokenizer_from_dict(open_run(place).tokenizer)
     if place.suffix == ".gguf":
         from .weights.gguf import read_parts

@@ -245,7 +245,7 @@ def _grouped(form: str, stored: Array) -> Array:
     fours = stored.reshape(groups, GROUP, count, size)
     blocks = np.empty((groups, count, GROUP * size), np.uint8)
     for part, unit in _parts(form):
-        units = np.ascontiguousarray(fours[..., part]).view(unit)
+        units = fours[..., part].view(unit)
         place = slice(GROUP * part.start, GROUP * part.stop)
         target = blocks[..., place].view(unit).reshape(groups, count, units.shape[-1], GROUP)
         target[...] = units.transpose(0, 2, 3, 1)
@@ -257,7 +257,7 @@ def _apart(form: str, blocks: Array) -> Array:
     groups, count, size = len(blocks), blocks.shape[1], FORMS[form].size
     fours = np.empty((groups, GROUP, count, size), np.uint8)
     for part, unit in _parts(form):
-        wide = np.ascontiguousarray(blocks[..., GROUP * part.start : GROUP * part.stop]).view(unit)
+        wide = blocks[..., GROUP * part.start : GROUP * part.stop].view(unit)
         units = wide.reshape(groups, count, wide.shape[-1] // GROUP, GROUP).transpose(0, 3, 1, 2)
         fours[..., part].view(unit)[...] = units
     return fours.reshape(groups * GROUP, count * size)

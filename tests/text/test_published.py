@@ -159,7 +159,7 @@ def test_it_comes_back_from_its_dict_and_its_files(name, ours, tmp_path):
     assert again.kind == "tokenizer.json"
     tokenizer.save(tmp_path / "new")
     assert PublishedTokenizer.load(tmp_path / "new") == tokenizer
-    assert repr(tokenizer).startswith(f"PublishedTokenizer({tokenizer._model['type']}, ")
+    assert repr(tokenizer).startswith(f"PublishedTokenizer({tokenizer._model_type}, ")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ that it began with: fewer cores take turns, and of more, some are idle.
 
 import contextlib
 import hashlib
-import importlib.metadata
 import inspect
 import json
 import platform
@@ -149,11 +148,13 @@ def products(engine: str) -> str | None:
 
 def versions(engine: str) -> dict[str, str]:
     """Return the versions of Python and of the libraries that an engine computes with."""
+    from importlib import metadata  # takes as long as a third of NumPy, and only runs that begin need it
+
     found = {"python": platform.python_version()}
     for package in ("glassformer", "numpy", "numba", "jax"):
         if _ONLY_OF.get(package, engine) == engine:
-            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                found[package] = importlib.metadata.version(package)
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                found[package] = metadata.version(package)
     return found
 
 

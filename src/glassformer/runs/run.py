@@ -314,11 +314,7 @@ def read_model(source: str | Path, *, blocks: bool = False, checkpoint: str = BE
         return replace(with_adapter(read_model(adapted[0], checkpoint=checkpoint), adapted[1]), source=str(source))
     if is_run(place):
         return replace(model_of_run(open_run(place), checkpoint), source=str(source))
-    found = open_published(place, kept=FORMS if blocks else ())
-    if blocks:
-        # Vectors are views of the file, which would keep all of it in memory.
-        found.params = tree_map(lambda leaf: np.array(leaf) if leaf.ndim == 1 else leaf, found.params)
-    return replace(found, source=str(source))
+    return replace(open_published(place, kept=FORMS if blocks else ()), source=str(source))
 
 
 def read_base(source: str) -> TrainedModel:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -43,6 +43,7 @@ BYTE_LETTERS = {chr(byte): byte for byte in _PRINTING} | {chr(256 + i): byte for
 class PublishedTokenizer(Comparable):
     """A `tokenizer.json`, with the roles of its special tokens and its chat template.
 
+    content          of the file; or a BPE described likewise, its merges as pairs, which is taken over without JSON
     roles            the names of special tokens by what they are for: bos, eos, pad, unk, cls, sep, mask
     chat_template    how a conversation becomes text, or None; see `render_chat`
 
@@ -54,31 +55,35 @@ class PublishedTokenizer(Comparable):
     kind: ClassVar[str] = "tokenizer.json"
 
     def __init__(
-        self, content: str, *, roles: Mapping[str, str] | None = None, chat_template: str | None = None
+        self,
+        content: str | Mapping[str, Any],
+        *,
+        roles: Mapping[str, str] | None = None,
+        chat_template: str | None = None,
     ) -> None:
-        _check_ids(content)
+        described = _checked_model(content)
         self._inner = _open(content, tuple((roles or {}).values()))
-        described = json.loads(self._inner.to_str())
-        self._content = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
-        self._model: dict[str, Any] = described["model"]
-        self._steps = flat_steps(described["decoder"], "decoders")
+        decoder, model = self._inner.decoder, self._inner.model
+        steps = [] if decoder is None else flat_steps(json.loads(decoder.__getstate__()), "decoders")
         added = self._inner.get_added_tokens_decoder()
         self.specials: dict[str, int] = {token.content: i for i, token in sorted(added.items()) if token.special}
         self.roles = {role: name for role, name in (roles or {}).items() if self._inner.token_to_id(name) is not None}
         self.chat_template = chat_template
-        ids = self._inner.get_vocab()
-        if not ids:
+        self.size = max((*_ids(described.get("vocab")), *added), default=-1) + 1
+        if not self.size:
             raise ConfigError("the tokenizer has an empty vocabulary", hint="restore the file")
-        self.size = max(ids.values()) + 1
-        self._holds_all = rewrites_earlier_text(self._steps)
-        self._holds_bytes = any(step["type"] == "ByteFallback" for step in self._steps)
-        self._byte_level = any(step["type"] == "ByteLevel" for step in self._steps)
-        self._drops_unknown = self._model["type"] == "BPE" and not (
-            self._model.get("unk_token") or self._model.get("byte_fallback") or self._byte_level
+        self._holds_all = rewrites_earlier_text(steps)
+        self._holds_bytes = any(step["type"] == "ByteFallback" for step in steps)
+        self._byte_level = any(step["type"] == "ByteLevel" for step in steps)
+        self._model_type = type(model).__name__
+        place = described.get("unk_id") if self._model_type == "Unigram" else None
+        self._unknown: str | None = getattr(model, "unk_token", None) if place is None else model.id_to_token(place)
+        self._drops_unknown = self._model_type == "BPE" and not (
+            self._unknown or model.byte_fallback or self._byte_level
         )
         # Special tokens that are words of the model as well: these could come out of plain text.
-        words = self._inner.get_vocab(with_added_tokens=False)
-        self._lookalikes = {i: name for name, i in self.specials.items() if name in words and name != self._unknown}
+        words = {i: name for name, i in self.specials.items() if model.token_to_id(name) is not None}
+        self._lookalikes = {i: name for i, name in words.items() if name != self._unknown}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PublishedTokenizer:
@@ -104,7 +109,7 @@ class PublishedTokenizer(Comparable):
         folder = Path(folder)
         with explained(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            for name, content in ((TOKENIZER, json.loads(self._content)), (CONFIG, config)):
+            for name, content in ((TOKENIZER, json.loads(self._inner.to_str())), (CONFIG, config)):
                 text = json.dumps(content, ensure_ascii=False, indent=2)
                 (folder / name).write_text(text + "\n", encoding="utf-8")
 
@@ -174,8 +179,8 @@ class PublishedTokenizer(Comparable):
         return None if role not in self.roles else self._inner.token_to_id(self.roles[role])
 
     def to_dict(self) -> dict[str, Any]:
-        stored = {"kind": self.kind, "json": self._content, "roles": dict(self.roles)}
-        return {**stored, "chat_template": self.chat_template}
+        content = json.dumps(json.loads(self._inner.to_str()), ensure_ascii=False, separators=(",", ":"))
+        return {"kind": self.kind, "json": content, "roles": dict(self.roles), "chat_template": self.chat_template}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> PublishedTokenizer:
@@ -186,7 +191,7 @@ class PublishedTokenizer(Comparable):
         return cls(content, roles=roles, chat_template=field(data, "chat_template", cls.kind))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._model['type']}, {self.size:,} ids, specials={list(self.specials)})"
+        return f"{type(self).__name__}({self._model_type}, {self.size:,} ids, specials={list(self.specials)})"
 
     def _encoded(self, reader: Any, text: str, *, specials: bool) -> Array:
         """Return the ids that one of the library's tokenizers gives."""
@@ -210,7 +215,7 @@ class PublishedTokenizer(Comparable):
         """
         from tokenizers import AddedToken
 
-        reader = _open(self._content, ())
+        reader = _open(self._inner.to_str(), ())
         stored = self._inner.get_added_tokens_decoder()
         for name, mark in self.marks.items():
             like = stored[self.specials[name]]
@@ -226,16 +231,9 @@ class PublishedTokenizer(Comparable):
 
         A second object, because the choice is a switch on the object, which threads would flip under each other.
         """
-        parsing = _open(self._content, ())
+        parsing = _open(self._inner.to_str(), ())
         parsing.encode_special_tokens = False
         return parsing
-
-    @property
-    def _unknown(self) -> str | None:
-        if self._model["type"] == "Unigram":
-            place = self._model.get("unk_id")
-            return None if place is None else self._model["vocab"][place][0]
-        return self._model.get("unk_token")
 
     def _spelled_out(self, ids: Array, added: Array) -> Array:
         """Replace special tokens that came out of plain text by the letters of their names."""
@@ -250,7 +248,7 @@ class PublishedTokenizer(Comparable):
         name = self._lookalikes[special]
         unknown: Any = None if self._unknown is None else self._inner.token_to_id(self._unknown)
         # A word that is not in the vocabulary is one unknown token to the models of whole words.
-        parts = list(name) if self._model["type"] in ("BPE", "Unigram") else [name]
+        parts = list(name) if self._model_type in ("BPE", "Unigram") else [name]
         letters = [None if part == name else self._inner.token_to_id(part) for part in parts]
         if None in letters and unknown is None:
             fact = f"the text holds {name!r}, which this tokenizer knows as a special token only"
@@ -263,8 +261,8 @@ class PublishedTokenizer(Comparable):
         normal = text if normalizer is None else normalizer.normalize_str(text)
         words = [normal] if splitter is None else [word for word, _ in splitter.pre_tokenize_str(normal)]
         added = {token.content for token in self._inner.get_added_tokens_decoder().values() if not token.special}
-        prefix = self._model.get("continuing_subword_prefix") or ""
-        suffix = self._model.get("end_of_word_suffix") or ""
+        model = self._inner.model
+        prefix, suffix = model.continuing_subword_prefix or "", model.end_of_word_suffix or ""
         for letter in sorted(set("".join(words)) - set("".join(added))):
             spellings = (letter, prefix + letter, letter + suffix, prefix + letter + suffix)
             if all(self._inner.token_to_id(spelling) is None for spelling in spellings):
@@ -333,29 +331,35 @@ def rewrites_earlier_text(steps: list[dict[str, Any]]) -> bool:
     return False
 
 
-def _check_ids(content: str) -> None:
-    """Refuse ids far beyond the number of tokens: the library makes room for every id below."""
+def _checked_model(content: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the model that is described; refuse ids far beyond the number of tokens: the library makes room for all.
+
+    Of what is no tokenizer nothing is returned: the library says what is wrong with it.
+    """
     try:
-        described = json.loads(content)
-        ids = [token["id"] for token in described.get("added_tokens") or ()]
-        vocabulary = described["model"].get("vocab") or ()
-        count = len(ids) + len(vocabulary)
-        # Unigram has a list of pieces, whose ids are their places.
-        ids += vocabulary.values() if isinstance(vocabulary, dict) else ()
-        largest = max((i for i in ids if isinstance(i, int)), default=0)
+        described = json.loads(content) if isinstance(content, str) else content
+        model = described["model"]
+        ids = [*(token["id"] for token in described.get("added_tokens") or ()), *_ids(model.get("vocab"))]
+        largest = max(ids, default=0)
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        return  # no tokenizer: the library says what is wrong with it
-    if largest > SPARSEST * count + MOST_UNUSED:
-        fact = f"the tokenizer has {count:,} tokens, but an id of {largest:,}"
+        return {}
+    if largest > SPARSEST * len(ids) + MOST_UNUSED:
+        fact = f"the tokenizer has {len(ids):,} tokens, but an id of {largest:,}"
         raise ConfigError(fact, hint="the file is damaged: get it again")
+    return model
 
 
-def _open(content: str, names: tuple[str, ...]) -> Any:
+def _ids(vocabulary: Any) -> Iterable[int]:
+    """Return the ids in a vocabulary; Unigram has a list of pieces, whose ids are their places."""
+    return vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary or ()))
+
+
+def _open(content: str | Mapping[str, Any], names: tuple[str, ...]) -> Any:
     """Return the library's tokenizer; `names` become special tokens where the file has them as plain ones."""
     from tokenizers import AddedToken, Tokenizer
 
     try:
-        tokenizer = Tokenizer.from_str(content)
+        tokenizer = Tokenizer.from_str(content) if isinstance(content, str) else _assembled(content)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
@@ -367,6 +371,19 @@ def _open(content: str, names: tuple[str, ...]) -> Any:
         hint = "restore the file; if it is whole, a newer version of `tokenizers` may read it"
         raise ConfigError(f"the content of a tokenizer.json cannot be read: {error}", hint=hint) from error
     tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _assembled(described: Mapping[str, Any]) -> Any:
+    """Return the library's tokenizer for a BPE; writing JSON of its vocabulary and reading it takes twice as long."""
+    from tokenizers import AddedToken, Tokenizer, models
+
+    model = {name: value for name, value in described["model"].items() if name != "type"}
+    empty = {"type": "BPE", "vocab": {}, "merges": []}
+    tokenizer = Tokenizer.from_str(json.dumps({**described, "model": empty, "added_tokens": []}))
+    tokenizer.model = models.BPE(**model)
+    added = described["added_tokens"]
+    tokenizer.add_tokens([AddedToken(**{key: token[key] for key in token.keys() - {"id"}}) for token in added])
     return tokenizer
 
 

@@ -25,6 +25,7 @@ from ..quantized import BLOCK, write_rows
 from ..setting import check_known
 from ..text import PublishedTokenizer
 from ..trained_model import TrainedModel
+from ..tree import tree_map
 from .export import KEEP, family_for, has_family, published_arrays, with_config
 from .family import Family, block_names, read_params
 from .fields import Fields, naming
@@ -183,6 +184,9 @@ def open_gguf(path: str | Path, dtype: Any = np.float32, *, kept: Collection[str
     with naming(path):
         family, config = _described(header)
         config, params, _ = read_params(family, config, Tensors(header.tensors, kept), np.dtype(dtype))
+        if kept:
+            # Vectors are views of the file, which would keep all of it in memory.
+            params = tree_map(lambda leaf: np.array(leaf) if leaf.ndim == 1 else leaf, params)
         tokenizer, start_id, end_ids = read_tokenizer(header.settings, vocab=config.vocab)
     return TrainedModel(
         config=config,

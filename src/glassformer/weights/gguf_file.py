@@ -84,7 +84,7 @@ def read_header(path: str | Path) -> Header:
 def parse_header(content: Any, path: Path = Path()) -> Header:
     """Read the header of a GGUF file from its content: bytes, or a memory map."""
     reader = _ByteReader(content)
-    if bytes(reader.take(4)) != MAGIC:
+    if reader.take(4) != MAGIC:
         raise WeightsError("this is no GGUF file: it does not begin with GGUF", hint="check which file it is")
     version = reader.number(4)
     if version not in VERSIONS:
@@ -113,18 +113,18 @@ class _ByteReader:
     """Bytes from front to back, never past their end."""
 
     def __init__(self, content: Any) -> None:
-        self.content = memoryview(content)
-        self.size = len(self.content)
+        self.content = content  # a slice of a map is bytes, which are decoded sooner than a memoryview
+        self.size = len(content)
         self.place = 0
         self.strings_left = MOST_STRINGS
 
-    def take(self, length: int) -> memoryview:
+    def take(self, length: int) -> bytes:
         end = self.place + length
         if end > self.size:
             self.ends(length)
         if end > MOST_HEADER:
             raise WeightsError(f"the header is larger than {MOST_HEADER:,} bytes", hint=_DAMAGED)
-        part = self.content[self.place : end]
+        part: bytes = self.content[self.place : end]
         self.place = end
         return part
 
@@ -146,9 +146,9 @@ class _ByteReader:
             raise WeightsError(f"a name is {length:,} bytes long; {longest:,} are read at most", hint=_DAMAGED)
         part = self.take(length)
         try:
-            return str(part, "utf-8")
+            return part.decode()
         except UnicodeDecodeError:
-            raise WeightsError(f"a name is not UTF-8: {bytes(part[:40])!r}", hint=_DAMAGED) from None
+            raise WeightsError(f"a name is not UTF-8: {part[:40]!r}", hint=_DAMAGED) from None
 
     def value(self, code: int) -> Any:
         """Read a string, a number, a truth value, or an array of them."""
@@ -166,13 +166,14 @@ class _ByteReader:
     def strings(self, count: int) -> list[str]:
         """Read strings one behind the other, without a call for each: a tokenizer has a hundred thousand."""
         content, place, end, found = self.content, self.place, min(self.size, MOST_HEADER), []
+        length_at = _LENGTH.unpack_from
         with suppress(struct.error, UnicodeDecodeError):
             for _ in range(count):
                 start = place + 8
-                stop = start + _LENGTH.unpack_from(content, place)[0]
+                stop = start + length_at(content, place)[0]
                 if stop > end:
                     break
-                found.append(str(content[start:stop], "utf-8"))
+                found.append(content[start:stop].decode())
                 place = stop
         self.place = place
         return found + [self.string() for _ in range(count - len(found))]  # which refuses what is damaged

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import ConfigError, WeightsError
 from ..text import CharTokenizer, PublishedTokenizer, Tokenizer
 from ..text.bpe import WORDS
@@ -65,39 +66,40 @@ def read_tokenizer(settings: dict[str, Any], *, vocab: int) -> tuple[PublishedTo
     own = {key.removeprefix(KEY): value for key, value in settings.items() if key.startswith(KEY)}
     fields, template = Fields(own, KEY.rstrip(".")), settings.get(TEMPLATE)
     tokens = _tokens(fields, vocab)
-    types = _numbers(fields, "token_type", tokens).tolist() if "token_type" in own else [NORMAL] * len(tokens)
+    types = _numbers(fields, "token_type", tokens) if "token_type" in own else np.full(len(tokens), NORMAL)
     ids = {role: _id(fields, key, tokens) for role, key in _ROLES.items() if key in own}
     rule = _rule(fields)
     starts = fields.flag("add_bos_token", rule in (None, "llama-bpe")) and "bos" in ids
     described = _word_pieces(fields, tokens, types) if rule is None else _byte_pieces(fields, tokens, rule)
+    added = np.flatnonzero((types == CONTROL) | (types == USER_DEFINED)).tolist()
     described["added_tokens"] = [
-        {**_EXACTLY, "id": i, "content": token, "special": type_ == CONTROL}
-        for i, (token, type_) in enumerate(zip(tokens, types, strict=True))
-        if type_ in (CONTROL, USER_DEFINED)
+        {**_EXACTLY, "id": i, "content": tokens[i], "special": bool(types[i] == CONTROL)} for i in added
     ]
     if starts:
         described["post_processor"] = _beginning(tokens[ids["bos"]], ids["bos"])
     try:
         tokenizer = PublishedTokenizer(
-            json.dumps({"version": "1.0", "truncation": None, "padding": None, **described}),
+            {"version": "1.0", "truncation": None, "padding": None, **described},
             roles={role: tokens[i] for role, i in ids.items()},
             chat_template=template if isinstance(template, str) else None,
         )
     except ConfigError as error:
+        _check_merges(described["model"])
         raise WeightsError(f"its tokenizer cannot be built: {error.fact}", hint=error.hint) from error
     ends = [ids["eos"]] if "eos" in ids else []
     ends += [_id(fields, key, tokens) for key in ("eot_token_id", "eom_token_id") if key in own]
-    ends += [i for i, token in enumerate(tokens) if types[i] == CONTROL and token in _ENDS]
+    ends += [i for i in added if types[i] == CONTROL and tokens[i] in _ENDS]
     return tokenizer, ids["bos"] if starts else None, tuple(dict.fromkeys(ends))
 
 
 def _tokens(fields: Fields, vocab: int) -> list[str]:
     tokens = fields.get("tokens")
-    if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
+    if not isinstance(tokens, list) or set(map(type, tokens)) != {str}:
         fields.refuse("tokens", "a list of tokens is needed")
     if len(tokens) > vocab:
         raise WeightsError(f"the tokenizer has {len(tokens):,} tokens, the model {vocab:,}", hint="the file is damaged")
-    tokens = [token or f"[EMPTY_{i}]" for i, token in enumerate(tokens)]
+    if "" in tokens:
+        tokens = [token or f"[EMPTY_{i}]" for i, token in enumerate(tokens)]
     if len(set(tokens)) < len(tokens):
         [(twice, _)] = Counter(tokens).most_common(1)
         raise WeightsError(f"the token {twice!r:.80} is there twice", hint="the file is damaged")
@@ -134,29 +136,36 @@ def _rule(fields: Fields) -> str | None:
 
 def _byte_pieces(fields: Fields, tokens: list[str], rule: str) -> dict[str, Any]:
     """Describe a tokenizer whose pieces are bytes, joined by merges in their order."""
-    merges, known = fields.get("merges", []), set(tokens)
-    if not isinstance(merges, list) or not all(isinstance(merge, str) for merge in merges):
+    merges = fields.get("merges", [])
+    if not isinstance(merges, list) or not set(map(type, merges)) <= {str}:
         fields.refuse("merges", "a list of texts is needed")
-    pairs = [merge.split(" ") for merge in merges]
-    for pair in pairs:
-        if len(pair) != 2 or not {*pair, "".join(pair)} <= known:
-            fact = f"the merge {' '.join(pair)!r:.80} joins no two tokens to a third"
-            raise WeightsError(fact, hint="use another file")
-    vocabulary = {token: i for i, token in enumerate(tokens)}
     return {
         # Qwen's own tokenizer composes characters first: é is one character, however it was typed.
         "normalizer": {"type": "NFC"} if rule == "qwen2" else None,
         "pre_tokenizer": RULES[rule],
         "decoder": _GPT2,
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": pairs, "ignore_merges": rule == "llama-bpe"},
+        "model": {
+            "type": "BPE",
+            "vocab": dict(zip(tokens, range(len(tokens)), strict=True)),
+            "merges": [tuple(merge.split(" ")) for merge in merges],
+            "ignore_merges": rule == "llama-bpe",
+        },
     }
 
 
-def _word_pieces(fields: Fields, tokens: list[str], types: list[int]) -> dict[str, Any]:
+def _check_merges(model: dict[str, Any]) -> None:
+    """Name the merge for which the library refuses a tokenizer, if that is why."""
+    for pair in model["merges"]:
+        if len(pair) != 2 or not {*pair, "".join(pair)} <= model["vocab"].keys():
+            fact = f"the merge {' '.join(pair)!r:.80} joins no two tokens to a third"
+            raise WeightsError(fact, hint="use another file")
+
+
+def _word_pieces(fields: Fields, tokens: list[str], types: Array) -> dict[str, Any]:
     """Describe a tokenizer of SentencePiece: characters, joined into the pieces of the highest score first."""
     scores = _numbers(fields, "scores", tokens)
     prefix = fields.flag("add_space_prefix", True)
-    vocabulary = {token: i for i, token in enumerate(tokens)}
+    vocabulary = dict(zip(tokens, range(len(tokens)), strict=True))
     first = [{"type": "Prepend", "prepend": SPACE}] if prefix else []
     strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
     back = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
@@ -168,24 +177,24 @@ def _word_pieces(fields: Fields, tokens: list[str], types: list[int]) -> dict[st
             "type": "BPE",
             "vocab": vocabulary,
             "merges": _merges(tokens, types, scores),
-            "unk_token": next((token for token, type_ in zip(tokens, types, strict=True) if type_ == UNKNOWN), None),
+            "unk_token": next((tokens[i] for i in np.flatnonzero(types == UNKNOWN).tolist()), None),
             "fuse_unk": True,
             "byte_fallback": all(f"<0x{byte:02X}>" in vocabulary for byte in range(256)),
         },
     }
 
 
-def _merges(tokens: list[str], types: list[int], scores: Any) -> list[list[str]]:
+def _merges(tokens: list[str], types: Array, scores: Array) -> list[tuple[str, str]]:
     """Return the merges that scores stand for: every way to join two pieces to a third, by its score."""
-    pieces = {token for token, type_ in zip(tokens, types, strict=True) if type_ in (NORMAL, USER_DEFINED)}
-    merges = []
+    pieces = {tokens[i] for i in np.flatnonzero((types == NORMAL) | (types == USER_DEFINED)).tolist()}
+    merges: list[tuple[str, str]] = []
     for i in np.argsort(-scores, kind="stable").tolist():
         piece = tokens[i]
         if piece not in pieces:
             continue
         if len(piece) > LONGEST_PIECE:
             raise WeightsError(f"the token {piece[:40]!r}… has {len(piece):,} characters", hint="the file is damaged")
-        pairs = ([piece[:cut], piece[cut:]] for cut in range(1, len(piece)))
+        pairs = ((piece[:cut], piece[cut:]) for cut in range(1, len(piece)))
         merges += [pair for pair in pairs if pair[0] in pieces and pair[1] in pieces]
     return merges
 
