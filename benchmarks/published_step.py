@@ -22,8 +22,8 @@ OURS, WHOLE = "glassformer", "glassformer, all weights"
 EAGER, COMPILED, JAX = "PyTorch eager", "PyTorch compiled", "JAX jit"
 PEFT, PEFT_COMPILED = "PyTorch PEFT", "PyTorch PEFT compiled"
 PEERS = (EAGER, COMPILED, JAX, PEFT, PEFT_COMPILED)
-LOSS_LIMIT = 1e-4
-"""Allowed difference of the first losses, relative, in float32."""
+LOSS_LIMITS = {"lora": 1e-4, "bert": 1e-4, "t5": 5e-4}
+"""Allowed difference of the first losses, relative, in float32: in it, T5's gradients are 1% from those in float64."""
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "lora": {"preset": "smollm2-135m", "length": 128, "batch": 4},
@@ -63,7 +63,7 @@ def step_time(name: str, path: str, *, peers: bool, seconds: float, talk: Talk) 
         ratio=f"× as fast as {baseline}",
         figures=compared(result, baseline),
         bars=bars(name, result, baseline),
-        checks=[same_losses(facts)],
+        checks=[same_losses(facts, LOSS_LIMITS[name])],
         notes=notes,
         facts={**SETTINGS[name], "baseline": baseline},
     )
@@ -99,11 +99,11 @@ def bars(name: str, result: Race, baseline: str) -> list[Bar]:
     return found
 
 
-def same_losses(facts: dict[str, dict[str, Any]]) -> Check:
+def same_losses(facts: dict[str, dict[str, Any]], limit: float) -> Check:
     """Compare the losses of the first steps; those of training all weights are others from the second on."""
     losses = [fact["losses"] for name, fact in facts.items() if name != WHOLE]
     error = max(max(column) / min(column) - 1 for column in zip(*losses, strict=False))
-    return Check("first losses of all contenders, relative", error, LOSS_LIMIT)
+    return Check("first losses of all contenders, relative", error, limit)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def batches_for(model: Model, *, length: int, batch: int) -> list[Batch]:
             Batch(tokens=own[0, :, :-1], targets=np.where(here, own[1, :, :-1], ops.IGNORE))
             for own, here in zip(rows, asked, strict=True)
         ]
-    source = model.config.architecture == "encoder_decoder"
+    source = model.config.architecture == "encoder-decoder"
     return [Batch(own[0, :, :-1], own[0, :, 1:], source=own[1, :, :-1] if source else None) for own in rows]
 
 

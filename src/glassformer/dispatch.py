@@ -113,6 +113,10 @@ class Engine:
         """Return a context that may let another process call `job`, to prepare from its end what is done inside."""
         return nullcontext()
 
+    def beside(self, job: Callable[..., Any]) -> AbstractContextManager[Callable[..., Any]]:
+        """Return a context that may let another process call `job`, and gives what returns its result, or calls it."""
+        return nullcontext(job)
+
     @functools.cached_property
     def table(self) -> Kernels:
         """The kernels by the names of what they replace."""

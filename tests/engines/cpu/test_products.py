@@ -5,6 +5,7 @@ import pytest
 
 from glassformer import Batch, build, ops, use_engine
 from glassformer.engines.cpu import products
+from glassformer.engines.cpu.linear import WIDE
 from glassformer.engines.cpu.mkl import mkl
 from glassformer.tree import flatten
 
@@ -103,3 +104,20 @@ def test_tiled_attention_is_that_of_its_op(rng, blas, kind):
         found = ops.attention_tiled_backward(dy, kept, pattern=ops.CAUSAL)
     for a, b in zip((ours, *found[:3]), (y, *grads[:3]), strict=True):
         close(a, b, 10 * KINDS[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
+def test_places_that_do_not_count_in_the_loss_need_no_products(kind, order, share):
+    rng = np.random.default_rng(0)
+    w, b = np.array(normal(rng, (8, WIDE), kind), order=order), normal(rng, (WIDE,), kind)
+    dy = normal(rng, (3, 10, WIDE), kind) * (rng.random((3, 10, 1)) < share).astype(kind)
+    saved = ops.linear(normal(rng, (3, 10, 8), kind), w, b)[1]
+    with use_engine("numpy"):
+        expected = ops.linear_backward(dy, saved)
+    with use_engine("cpu"):
+        found = ops.linear_backward(dy, saved)
+    for one, other in zip(found, expected, strict=True):
+        close(one, other, KINDS[kind])
+    assert found[1].flags[f"{order}_CONTIGUOUS"]

@@ -297,3 +297,13 @@ def test_a_subclass_that_overrides_update_runs():
             return params, state
 
     assert_same_bits(*taken_in_place(Still()))
+
+
+def test_weights_that_lie_in_columns_as_in_published_files_are_trained_in_rows():
+    model = build("tiny-decoder")
+    given = tree_map(np.asfortranarray, model.init(0))
+    moved = InPlaceTrainer(model, Recipe(steps=1)).first(given).params
+    for name, x in flatten(moved).items():
+        assert x.flags.c_contiguous
+        assert not np.shares_memory(x, flatten(given)[name])
+        np.testing.assert_array_equal(x, flatten(given)[name])

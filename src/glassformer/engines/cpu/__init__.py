@@ -5,7 +5,7 @@ attention/                              ops and layer; which file serves which c
 block stack fused program               fused layers: a block, one token through all blocks; what they share, as steps
 cores trainer                           several cores at once; batches shared out to them, and steps in place
 compile vectorized_rows                 what loops are made of
-kernel_cache ahead                      compiled code on disk; a second process that compiles
+kernel_cache ahead                      compiled code on disk; a second process that compiles or computes
 products mkl                            matrix products by the address of a BLAS
 parts quantized_rows thread_pool        products at the speed of memory, as parts that any core may take
 """
@@ -59,6 +59,11 @@ class Cpu(Reference):
         from .ahead import ahead
 
         return ahead(job, *arguments)
+
+    def beside(self, job: Any) -> Any:
+        from .ahead import beside
+
+        return beside(job)
 
     def trainer(self, *arguments: Any, **settings: Any) -> Any:
         from .trainer import InPlaceTrainer

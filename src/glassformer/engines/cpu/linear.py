@@ -23,6 +23,7 @@ from .quantized_rows import CODES, F16, F32, Q8_0, split, unpack
 from .thread_pool import JOB, KIND, on_all_cores, place, share_out
 
 LARGE = 1 << 16  # numbers in a matrix that a few rows are better multiplied by on all cores
+WIDE = 4096  # columns of dy, as of a head, with which it is worth looking for rows of zeros: they need no products
 PART = 256  # rows of blocks that are turned into floats at a time, and multiplied while they are in a core's cache
 MOST_ROWS = 64  # of x: with more, turning blocks into floats and a matrix product are faster ...
 MOST_ROWS_OF = {F32: 32 if FOUR_AT_ONCE else 3, F16: 16}  # ... or with more than these, for matrices stored so
@@ -50,12 +51,36 @@ def linear_backward(dy: Array, saved: LinearSaved, *, frozen: bool = False) -> A
     x, w, b = saved
     if not _fits(x, w, b) or not _fits(dy, w, b) or (*x.shape, dy.shape[-1]) != (*dy.shape[:-1], *w.shape):
         return NotImplemented
-    dx, dout = np.empty(x.shape, x.dtype), rows(dy)
-    multiply_into(dout, w.T, rows(dx))
-    dw = None if frozen else np.empty(w.shape, x.dtype)
-    if dw is not None:
-        multiply_into(rows(x).T, dout, dw)
+    dx, dw, flat, dout = np.empty(x.shape, x.dtype), None, rows(x), rows(dy)
+    asked = _rows_with_numbers(dout) if dout.shape[1] >= WIDE and dout.flags.c_contiguous else None
+    if asked is None or len(asked) > len(dout) // 2:
+        multiply_into(dout, w.T, rows(dx))
+    else:
+        flat, dout = flat[asked], dout[asked]
+        found = np.empty(flat.shape, x.dtype)
+        multiply_into(dout, w.T, found)
+        dx.fill(0)
+        rows(dx)[asked] = found
+    if not frozen:
+        dw = np.empty_like(w)  # in the order of w: that of a tied head is the embedding's table, turned over
+        if dw.flags.c_contiguous:
+            multiply_into(flat.T, dout, dw)
+        else:
+            multiply_into(dout.T, flat, dw.T)
     return dx, dw, None if b is None else dout.sum(axis=0)
+
+
+@compiled
+def _rows_with_numbers(x):
+    """Return which rows of x are not all zeros: of a head, those of tokens that count in the loss."""
+    found, count = np.empty(len(x), np.int64), 0
+    for n in range(len(x)):
+        for value in x[n]:
+            if value != 0:
+                found[count] = n
+                count += 1
+                break
+    return found[:count]
 
 
 def _fits(x: Array, w: Array, b: Array | None) -> bool:

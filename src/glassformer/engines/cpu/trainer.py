@@ -52,8 +52,11 @@ class InPlaceTrainer(Trainer):
     _stepped = False
 
     def first(self, params: Tree | None = None) -> TrainingState:
-        """Return the state before the first step; parameters that are given stay as they are."""
-        return super().first(params if params is None else tree_map(np.array, params))
+        """Return the state before the first step; parameters that are given stay as they are.
+
+        Rows of matrices lie one behind the other, as kernels want them, unlike in the files of most published models.
+        """
+        return super().first(params if params is None else tree_map(partial(np.array, order="C"), params))
 
     def put(self, state: TrainingState) -> TrainingState:
         """Return the state in memory of its own, which steps may overwrite."""
