@@ -19,7 +19,7 @@ from .compile import REAL, compiled, inlined, is_plain, rows
 from .cores import cores, each
 from .parts import ADD_ROWS, CODE, FOUR_AT_ONCE, MULTIPLY, ROOM, ROWS, bytes_of_four, count_parts
 from .products import multiply_into
-from .quantized_rows import CODES, F16, F32, Q8_0, split, unpack
+from .quantized_rows import CODES, F16, F32, PLANES, Q8_0, split, unpack
 from .thread_pool import JOB, KIND, on_all_cores, place, share_out
 
 LARGE = 1 << 16  # numbers in a matrix that a few rows are better multiplied by on all cores
@@ -144,7 +144,7 @@ class Workspace(NamedTuple):
 @inlined
 def workspace(N, I):
     count = (I + BLOCK - 1) // BLOCK
-    planes, floats = np.empty((N, count, 3, BLOCK), np.int8), np.float32
+    planes, floats = np.empty((N, count, PLANES // BLOCK, BLOCK), np.int8), np.float32
     return Workspace(planes, np.empty((N, count), floats), np.empty((N, count), floats), np.empty((N, I), floats))
 
 
