@@ -128,7 +128,7 @@ def _pointer(number: Any, llvm: Any) -> Any:
 
 
 floats_pointer, shorts_pointer = _pointer(types.float32, _FLOAT), _pointer(types.int16, ir.IntType(16))
-integers_pointer = _pointer(types.int64, ir.IntType(64))
+integers_pointer, bytes_pointer = _pointer(types.int64, ir.IntType(64)), _pointer(types.uint8, ir.IntType(8))
 
 
 @instruction(FLOATS, types.intp)
