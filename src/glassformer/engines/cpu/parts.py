@@ -25,7 +25,7 @@ LENGTH = 16  # numbers of a job at most
 SIZE = 1 << 15  # bytes that a part reads, about: few, so that the last is not waited for long ...
 LARGE, ENOUGH = 1 << 18, 16  # ... and more where there are many parts: long runs of memory are read faster
 FOUR_AT_ONCE = platform.machine().lower() in ("x86_64", "amd64")  # memory brings several runs at once sooner
-UNPACKED = 3 if FOUR_AT_ONCE else 1 << 30  # rows of x from which on blocks are better turned into floats first
+UNPACKED = 4 if FOUR_AT_ONCE else 1 << 30  # rows of x from which on blocks are better turned into floats first
 
 CODE, ADDRESS, ROWS, ROOM = range(4)
 """What is said of a matrix: how its numbers are stored, where it lies, its outputs, and those written."""
@@ -57,7 +57,7 @@ def _multiply_part(job, part):
     at = (job[0], job[1], job[2], job[3], job[4], job[5])
     N, I, count, groups, parts = job[6], job[7], job[9], job[10], job[11]
     matrices = carray(simd.integers_pointer(job[8]), (count, 4))
-    turns = N >= UNPACKED and I % 16 == 0
+    turns = are_unpacked(N, I)
     blocks = (I + BLOCK - 1) // BLOCK
     room = np.empty(GROUP * BLOCK * blocks + 16 if turns else 0, np.float32)
     floats = (np.intp(room.ctypes.data) + 63) & -64
@@ -82,6 +82,12 @@ def _multiply_part(job, part):
             else:
                 _block_rows(at, N, blocks, code, w, start + row, rows)
     room[:1] = 0  # until here it must live
+
+
+@inlined
+def are_unpacked(N, I):
+    """Tell whether blocks are turned into floats for N rows of I numbers."""
+    return N >= UNPACKED and I % 16 == 0
 
 
 @inlined
