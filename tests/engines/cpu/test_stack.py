@@ -12,7 +12,7 @@ from compare import error
 from draws import draws
 from engines.cpu.fused_cases import Gentle
 from glassformer.dispatch import use_engine
-from glassformer.engines.cpu.stack import _plans
+from glassformer.engines.cpu.stack import MOST_SEQUENCES, _plans
 from glassformer.generation.storage import stored
 from glassformer.layers import FeedForward
 from glassformer.models import build
@@ -68,15 +68,18 @@ def assert_both_ways_agree(model, params, tokens, *, taken=True, **chunks):
     head_width=st.sampled_from([None, 2, 10, 16, 20]),
     window=st.sampled_from([None, 1, 5, 32]),
     weights=st.sampled_from(KINDS),
+    sequences=st.integers(1, 5).filter(lambda count: count <= MOST_SEQUENCES),
 )
-def test_every_kind_of_decoder_is_read_as_by_its_layers(norm, norm_bias, positions, biases, weights, **settings):
+def test_every_kind_of_decoder_is_read_as_by_its_layers(
+    norm, norm_bias, positions, biases, weights, sequences, **settings
+):
     settings |= {"norm": norm, "attention_bias": biases[0], "feed_forward_bias": biases[1], "positions": positions}
     if positions in ("halves", "interleaved"):
         settings |= {"positions": "rotary", "rotary_pairing": positions}
     if norm == "layer":
         settings["norm_bias"] = norm_bias
     model, params = model_of(**settings)
-    tokens = np.random.default_rng(2).integers(0, 19, (1, LENGTH))
+    tokens = np.random.default_rng(2).integers(0, 19, (sequences, LENGTH))
     assert_both_ways_agree(model, stored(params, weights), tokens)
 
 
@@ -91,9 +94,12 @@ ODD = st.sampled_from([1, 2, 3, 5, 15, 16, 17, 31, 33])
     heads=st.sampled_from([(1, 1), (2, 1), (3, 3), (6, 2)]),
     gated=st.booleans(),
     layers=st.integers(1, 3),
+    sequences=st.integers(1, MOST_SEQUENCES),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_decoders_of_any_size_are_read_as_by_their_layers(width, hidden, channels, heads, gated, layers, seed):
+def test_decoders_of_any_size_are_read_as_by_their_layers(
+    width, hidden, channels, heads, gated, layers, sequences, seed
+):
     changes = {"width": width, "feed_forward": hidden, "head_width": channels, "layers": layers, "gated": gated}
     model, params = model_of(heads=heads[0], kv_heads=heads[1], norm="rms", **changes)
     rng = np.random.default_rng(seed)
@@ -102,7 +108,7 @@ def test_decoders_of_any_size_are_read_as_by_their_layers(width, hidden, channel
         for part in (*block["attention"].values(), *block["feed_forward"].values()):
             kind = (None, *QUANTIZED)[rng.integers(len(QUANTIZED) + 1)]
             part["w"] = part["w"] if kind is None else quantize(part["w"].T, kind).T
-    assert_both_ways_agree(model, params, rng.integers(0, 19, (1, 5)))
+    assert_both_ways_agree(model, params, rng.integers(0, 19, (sequences, 5)))
 
 
 @draws(times=0.6)
@@ -205,9 +211,9 @@ def test_what_the_loops_do_not_know_is_read_by_the_layers(rng, changes):
     assert_both_ways_agree(model, stored(params, "int8"), rng.integers(0, 19, (1, 8)), taken=False)
 
 
-def test_so_are_several_sequences_float64_and_matrices_in_the_other_order(rng):
+def test_so_are_many_sequences_float64_and_matrices_in_the_other_order(rng):
     model, params = model_of()
-    tokens = rng.integers(0, 19, (2, 6))
+    tokens = rng.integers(0, 19, (MOST_SEQUENCES + 1, 6))
     assert_both_ways_agree(model, stored(params, "int8"), tokens, taken=False)
     assert_both_ways_agree(model, params, tokens[:1], taken=False)
     assert_both_ways_agree(model, tree_map(lambda x: x.astype(np.float64), params), tokens[:1], taken=False)
@@ -237,13 +243,19 @@ def test_positions_of_several_tokens_are_left_to_the_layers():
     assert error(found, expected) <= LIMIT
 
 
-def test_padding_is_read_by_the_layers(rng):
-    model, params = model_of()
-    params, tokens = stored(params, "int8"), rng.integers(0, 19, (1, 6))
-    cache = model.new_cache()
-    padded = np.concatenate([[[5, 5]], tokens], axis=1)
-    places, real = np.maximum(np.arange(8) - 2, 0)[None], np.arange(8)[None] >= 2
-    for place in range(8):
+@pytest.mark.parametrize("settings", [{}, {"positions": "rotary"}, {"positions": "rotary", "window": 6}], ids=str)
+def test_sequences_of_different_lengths_are_read_as_if_each_were_alone(rng, settings):
+    model, params = model_of(**settings)
+    params, tokens = stored(params, "int8"), rng.integers(0, 19, (3, LENGTH))
+    places, padding = np.arange(LENGTH), np.array([[0], [2], [9]])
+    real, places, cache = places >= padding, np.maximum(places - padding, 0), model.new_cache()
+    for place in range(LENGTH):
         one = slice(place, place + 1)
-        logits = model.read(params, padded[:, one], cache, mask=real[:, one], positions=places[:, one])
-    assert error(logits[0, 0], model.forward(params, tokens)[0][0, -1]) <= LIMIT
+        logits = model.read(params, tokens[:, one], cache, mask=real[:, one], positions=places[:, one])
+    cache.select(np.array([2, 0]))
+    after = model.read(params, np.array([[3], [4]]), cache, positions=np.array([[LENGTH - 9], [LENGTH]]))
+    assert is_taken(cache)
+    for row, start in enumerate((0, 2, 9)):
+        assert error(logits[row, 0], model.forward(params, tokens[row, start:])[0][-1]) <= LIMIT
+    for row, own in enumerate(([*tokens[2, 9:], 3], [*tokens[0], 4])):
+        assert error(after[row, 0], model.forward(params, np.array(own))[0][-1]) <= LIMIT

@@ -17,9 +17,9 @@ from ...ops.linear import LinearSaved
 from ...quantized import BLOCK, GROUP, Quantized
 from .compile import REAL, compiled, inlined, is_plain, rows
 from .cores import cores, each
-from .parts import ADD_ROWS, CODE, FOUR_AT_ONCE, MULTIPLY, ROOM, ROWS, bytes_of_four, count_parts
+from .parts import ADD_ROWS, CODE, FOUR_AT_ONCE, MULTIPLY, ROOM, ROWS, are_unpacked, bytes_of_four, count_parts
 from .products import multiply_into
-from .quantized_rows import CODES, F16, F32, Q8_0, split, unpack
+from .quantized_rows import CODES, F16, F32, PLANES, Q8_0, split, unpack
 from .thread_pool import JOB, KIND, on_all_cores, place, share_out
 
 LARGE = 1 << 16  # numbers in a matrix that a few rows are better multiplied by on all cores
@@ -169,7 +169,7 @@ class Workspace(NamedTuple):
 @inlined
 def workspace(N, I):
     count = (I + BLOCK - 1) // BLOCK
-    planes, floats = np.empty((N, count, 3, BLOCK), np.int8), np.float32
+    planes, floats = np.empty((N, count, PLANES // BLOCK, BLOCK), np.int8), np.float32
     return Workspace(planes, np.empty((N, count), floats), np.empty((N, count), floats), np.empty((N, I), floats))
 
 
@@ -182,7 +182,7 @@ def multiply(x, matrices, y, work, board):
         own = (matrices[m, ROWS] + 3) // 4
         groups += own
         size += own * bytes_of_four(matrices[m, CODE], I)
-        in_blocks |= matrices[m, CODE] >= Q8_0
+        in_blocks |= matrices[m, CODE] >= Q8_0 and not are_unpacked(N, I)
         in_halves |= matrices[m, CODE] == F16
     for n in range(N):
         if in_blocks:

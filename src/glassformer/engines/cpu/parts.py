@@ -6,7 +6,8 @@ A job is a run of whole numbers in memory which says everything about its parts;
                 are M, as `linear.described` says: address, M; how many fours of outputs, how many parts
     ADD_ROWS    x (I,), w (I, O), sums (parts, O): addresses; I, O; how many parts
     MIX         queries, mixtures: addresses; the first key, the first value, and from one head's to the next's in
-                bytes; how many query heads share one, H, C, how many keys; the bits of the factor on scores; parts
+                bytes; how many query heads share one, H, C, how many keys; the bits of the factor on scores; parts;
+                N; from one row of queries to the next in numbers; the mask (N, keys): an address, or 0
 """
 
 import platform
@@ -24,7 +25,7 @@ LENGTH = 16  # numbers of a job at most
 SIZE = 1 << 15  # bytes that a part reads, about: few, so that the last is not waited for long ...
 LARGE, ENOUGH = 1 << 18, 16  # ... and more where there are many parts: long runs of memory are read faster
 FOUR_AT_ONCE = platform.machine().lower() in ("x86_64", "amd64")  # memory brings several runs at once sooner
-UNPACKED = 3 if FOUR_AT_ONCE else 1 << 30  # rows of x from which on blocks are better turned into floats first
+UNPACKED = 4 if FOUR_AT_ONCE else 1 << 30  # rows of x from which on blocks are better turned into floats first
 
 CODE, ADDRESS, ROWS, ROOM = range(4)
 """What is said of a matrix: how its numbers are stored, where it lies, its outputs, and those written."""
@@ -56,7 +57,7 @@ def _multiply_part(job, part):
     at = (job[0], job[1], job[2], job[3], job[4], job[5])
     N, I, count, groups, parts = job[6], job[7], job[9], job[10], job[11]
     matrices = carray(simd.integers_pointer(job[8]), (count, 4))
-    turns = N >= UNPACKED and I % 16 == 0
+    turns = are_unpacked(N, I)
     blocks = (I + BLOCK - 1) // BLOCK
     room = np.empty(GROUP * BLOCK * blocks + 16 if turns else 0, np.float32)
     floats = (np.intp(room.ctypes.data) + 63) & -64
@@ -81,6 +82,12 @@ def _multiply_part(job, part):
             else:
                 _block_rows(at, N, blocks, code, w, start + row, rows)
     room[:1] = 0  # until here it must live
+
+
+@inlined
+def are_unpacked(N, I):
+    """Tell whether blocks are turned into floats for N rows of I numbers."""
+    return N >= UNPACKED and I % 16 == 0
 
 
 @inlined
@@ -220,18 +227,20 @@ def _add_rows_part(job, part):
 def _mix_part(job, part):
     """Let some heads gather values, y = softmax(q kᵀ · scale) v."""
     share, H, C, count, scale, parts = job[5], job[6], job[7], job[8], bits_to_float(np.int32(job[9])), job[10]
-    weights = np.empty(count, np.float32)
-    for head in range(part * H // parts, (part + 1) * H // parts):
-        shared, own = head // share * job[4], 4 * head * C
-        _weigh(job[0] + own, job[2] + shared, C, scale, weights)
-        _mix(weights, job[3] + shared, C, job[1] + own)
+    heads, weights = job[11] * H, np.empty(count, np.float32)
+    for head in range(part * heads // parts, (part + 1) * heads // parts):
+        row, shared = head // H, head // share * job[4]
+        mask = carray(simd.bytes_pointer(job[13] + row * count), (count if job[13] else 0,))
+        _weigh(job[0] + 4 * (row * job[12] + head % H * C), job[2] + shared, C, scale, mask, weights)
+        _mix(weights, job[3] + shared, C, job[1] + 4 * head * C)
 
 
 @compiled
-def _weigh(q, k, C, scale, weights):
+def _weigh(q, k, C, scale, mask, weights):
     largest = np.float32(-np.inf)
     for s in range(weights.size):
-        weights[s] = _dot_floats(k + 4 * s * C, q, C) * scale
+        hidden = mask.size and mask[s] == 0
+        weights[s] = np.float32(-np.inf) if hidden else _dot_floats(k + 4 * s * C, q, C) * scale
         largest = max(largest, weights[s])
     total = np.float32(0)
     for s in range(weights.size):

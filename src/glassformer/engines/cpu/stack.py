@@ -1,4 +1,4 @@
-"""The kernel of `layers.Stack.read_blocks`: one more token of one sequence, through all blocks in one call.
+"""The kernel of `layers.Stack.read_blocks`: one more token of a few sequences, through all blocks in one call.
 
 Generation takes this way where it can, which is most of the time: a decoder with norms before its sublayers, float32 or
 quantized matrices that lie as (outputs, inputs), and positions that are learned or turned. Everything else is read by
@@ -26,7 +26,7 @@ from .attention.layer import PARTS
 from .block import NEVER_FUSED, are_known
 from .compile import call, compiled, is_array
 from .fused import linear_places, once_for_each
-from .linear import described, multiply, workspace
+from .linear import MOST_ROWS_OF, described, multiply, workspace
 from .norm import inverse_root
 from .parts import MIX, ROOM, SIZE
 from .thread_pool import JOB, KIND, on_all_cores, place, share_out
@@ -36,27 +36,32 @@ PAIRINGS = ("halves", "interleaved")
 _VECTORS = (*PARTS, "up", "gate", "down")
 _LAYERS = Block, layers.Residual, Attention, FeedForward, LayerNorm, RMSNorm, layers.Linear, KeyValues, layers.Positions
 _FLOAT = np.dtype(np.float32)
-_NOTHING: Array = np.zeros(0, _FLOAT)
+_NOTHING: Array = np.zeros((0, 1), _FLOAT)
+MOST_SEQUENCES = min(MOST_ROWS_OF.values())
 
 
 @replaces(Stack.read_blocks, *_LAYERS, excluding=NEVER_FUSED)
 def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Any:
-    if type(x) is not np.ndarray or x.ndim < 2 or x.dtype != _FLOAT or x.size != x.shape[-1]:
+    if type(x) is not np.ndarray or x.ndim < 2 or x.dtype != _FLOAT or x.shape[-2] != 1:
         return NotImplemented
-    if type(cache) is not Cache or cache.mask is not None or not is_readable(self):
+    if not 0 < x.size <= MOST_SEQUENCES * x.shape[-1] or type(cache) is not Cache or not is_readable(self):
         return NotImplemented
     plan = _plans.get(cache)
     if plan is None or not plan.is_about(self, params["blocks"]):
         plan = _plans[cache] = Plan(self, params["blocks"])
     if x.shape[-1] != plan.sizes.width or plan.tables is None or not plan.fits(cache, x.shape[:-2], rotation):
         return NotImplemented
+    mask = None if cache.mask is None else np.ascontiguousarray(cache.key_mask(1), bool)
+    if mask is not None and (mask.shape != (*x.shape[:-1], cache.columns(1).size) or not mask.any(axis=-1).all()):
+        return NotImplemented
     cos, sin = (_NOTHING, _NOTHING) if rotation is None else (np.ascontiguousarray(y, _FLOAT) for y in rotation)
-    y = x.reshape(1, -1).copy()
-    turn = cos.reshape(-1), sin.reshape(-1)
+    turn = cos.reshape(-1, cos.shape[-1]), sin.reshape(-1, cos.shape[-1])
+    y = x.reshape(-1, x.shape[-1]).copy()
     if not plan.turn.acquire(blocking=False):
         raise ConfigError("this cache is being read in another thread", hint="give every thread a cache of its own")
     try:
         tables, sizes = plan.reserve(cache, x.shape[:-2])
+        sizes = sizes._replace(mask=_address(mask))
         on_all_cores(_read_token, y, tables, sizes, turn, self.block.norm.eps, plan.scale, size=plan.size)
         for kept in cache.blocks:
             kept.attention.seen += 1
@@ -98,6 +103,7 @@ class Sizes(NamedTuple):
     capacity: int = 0  # keys that the memory of a block has room for ...
     slot: int = 0  # ... where the new one goes ...
     looked_at: int = 0  # ... and how many of the first count
+    mask: int = 0  # the address of which of them are real, for each sequence; 0: all are
 
 
 class Tables(NamedTuple):
@@ -105,7 +111,7 @@ class Tables(NamedTuple):
 
     norms: np.ndarray  # (L, 4): scale and shift before attention, scale and shift before the feed-forward layer
     biases: np.ndarray  # (L, 7) of `_VECTORS`
-    keys: np.ndarray  # (L, 2): keys (K, capacity, C) and values
+    keys: np.ndarray  # (L, 2): keys (N, K, capacity, C) and values
     inward: np.ndarray  # (L, 3, 4): query, key and value
     output: np.ndarray  # (L, 1, 4)
     widening: np.ndarray  # (L, 1, 4) up, or (L, 2, 4) up and gate
@@ -142,8 +148,9 @@ class Plan:
         return stack is self.stack and blocks is self.blocks and all(map(is_, self.listed(), self.contents))
 
     def fits(self, cache: Cache, lead: tuple[int, ...], rotation: tuple[Array, Array] | None) -> bool:
-        """Tell whether one position turns the heads, and the cache holds float32 keys of one sequence, or none yet."""
-        if rotation is not None and any(2 * y.size != self.sizes.channels for y in rotation):
+        """Tell whether each token has one position, and the cache holds float32 keys of all sequences, or none yet."""
+        half = self.sizes.channels // 2
+        if rotation is not None and any(y.size != half and y.shape != (*lead, 1, 1, half) for y in rotation):
             return False
         kept, heads = [block.attention for block in cache.blocks], (*lead, self.sizes.key_heads)
         if len(kept) != self.stack.layers:
@@ -221,14 +228,15 @@ def _address(array: Array | None) -> int:
 
 @compiled
 def _read_token(x, tables, sizes, rotation, eps, scale, board):
-    """Turn the vector x (1, D) of a token into what the last block makes of it, in place; remember its keys.
+    """Turn vectors x (N, D) of tokens into what the last block makes of them, in place; remember their keys.
 
-    rotation    cosines and sines (C/2,) by which heads are turned, or empty
+    rotation    cosines and sines by which heads are turned: (N, C/2), or (1, C/2) for all, or none
     """
-    h, inner = np.empty((1, sizes.width), np.float32), np.empty((1, sizes.hidden), np.float32)
-    mixed = np.empty((1, sizes.heads * sizes.channels), np.float32)
+    N, f = len(x), np.float32
+    h, inner = np.empty((N, sizes.width), f), np.empty((N, sizes.hidden), f)
+    mixed = np.empty((N, sizes.heads * sizes.channels), f)
     # One for each width that is multiplied. They are made here once, and stay until the last block is done.
-    work = workspace(1, sizes.width), workspace(1, sizes.heads * sizes.channels), workspace(1, sizes.hidden)
+    work = workspace(N, sizes.width), workspace(N, sizes.heads * sizes.channels), workspace(N, sizes.hidden)
     for layer in range(len(tables.norms)):
         norms, biases = tables.norms[layer], tables.biases[layer]
         _normalize(x, norms[0], norms[1], eps, sizes.rms, h)
@@ -242,18 +250,19 @@ def _read_token(x, tables, sizes, rotation, eps, scale, board):
 @compiled
 def _normalize(x, gamma, beta, eps, rms, y):
     f, D = np.float32, x.shape[1]
-    mean, square = f(0), f(0)
-    if rms == 0:
-        for i in range(D):
-            mean += x[0, i]
-        mean /= f(D)
-    for i in range(D):
-        square += (x[0, i] - mean) * (x[0, i] - mean)
-    factor = inverse_root(square / f(D) + f(eps), f)
     scales = carray(floats_pointer(gamma), (D,))
-    for i in range(D):
-        y[0, i] = (x[0, i] - mean) * factor * scales[i]
-    _add_vector(beta, y[0])
+    for n in range(len(x)):
+        mean, square = f(0), f(0)
+        if rms == 0:
+            for i in range(D):
+                mean += x[n, i]
+            mean /= f(D)
+        for i in range(D):
+            square += (x[n, i] - mean) * (x[n, i] - mean)
+        factor = inverse_root(square / f(D) + f(eps), f)
+        for i in range(D):
+            y[n, i] = (x[n, i] - mean) * factor * scales[i]
+        _add_vector(beta, y[n])
 
 
 @compiled
@@ -266,55 +275,62 @@ def _add_vector(address, y):
 
 @compiled
 def _add_product(h, matrix, bias, x, work, board):
-    y = np.empty(matrix[0, ROOM], np.float32)
+    room = matrix[0, ROOM]
+    y = np.empty(len(x) * room, np.float32)
     multiply(h, matrix, y, work, board)
-    for i in range(x.shape[1]):
-        x[0, i] += y[i]
-    _add_vector(bias, x[0])
+    for n in range(len(x)):
+        for i in range(x.shape[1]):
+            x[n, i] += y[n * room + i]
+        _add_vector(bias, x[n])
 
 
 @compiled
 def _widen(h, matrices, up_bias, gate_bias, sizes, inner, work, board):
     """Write act(h up), or act(h gate) · h up where there is a gate."""
-    start = matrices[0, ROOM] if len(matrices) == 2 else 0
-    y = np.empty(start + matrices[-1, ROOM], np.float32)  # no sum(): to load its code, Numba would import SciPy
+    room, last = matrices[0, ROOM], matrices[-1, ROOM]
+    start = len(h) * room if len(matrices) == 2 else 0
+    y = np.empty(start + len(h) * last, np.float32)  # no sum(): to load its code, Numba would import SciPy
     multiply(h, matrices, y, work, board)
-    up, gate = y[: sizes.hidden], y[start : start + sizes.hidden]
-    _add_vector(up_bias, up)
-    if len(matrices) == 2:
-        _add_vector(gate_bias, gate)
-    call(sizes.activation, (gate, inner[0]))
-    if len(matrices) == 2:
-        for i in range(sizes.hidden):
-            inner[0, i] *= up[i]
+    for n in range(len(h)):
+        up, gate = y[n * room :][: sizes.hidden], y[start + n * last :][: sizes.hidden]
+        _add_vector(up_bias, up)
+        if len(matrices) == 2:
+            _add_vector(gate_bias, gate)
+        call(sizes.activation, (gate, inner[n]))
+        if len(matrices) == 2:
+            for i in range(sizes.hidden):
+                inner[n, i] *= up[i]
 
 
 @compiled
 def _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work, board):
-    """Write what the heads gather for the token h, side by side, into mixed; its key and value join the others."""
-    H, K, C = sizes.heads, sizes.key_heads, sizes.channels
-    matrices, biases = tables.inward[layer], tables.biases[layer]
-    first, second = matrices[0, ROOM], matrices[0, ROOM] + matrices[1, ROOM]
-    y = np.empty(second + matrices[2, ROOM], np.float32)
+    """Write what the heads gather for the tokens h, side by side, into mixed; their keys and values join the others."""
+    N, H, K, C = len(h), sizes.heads, sizes.key_heads, sizes.channels
+    matrices, biases, cos, sin = tables.inward[layer], tables.biases[layer], rotation[0], rotation[1]
+    wide, room, last = matrices[0, ROOM], matrices[1, ROOM], matrices[2, ROOM]
+    y = np.empty(N * (wide + room + last), np.float32)
     multiply(h, matrices, y, work, board)
-    q, k, v = y[: H * C], y[first : first + K * C], y[second : second + K * C]
-    _add_vector(biases[0], q)
-    _add_vector(biases[1], k)
-    _add_vector(biases[2], v)
-    if rotation[0].size:
-        _turn(q, rotation[0], rotation[1], sizes.pairing)
-        _turn(k, rotation[0], rotation[1], sizes.pairing)
-    keys = carray(floats_pointer(tables.keys[layer, 0]), (K, sizes.capacity, C))
-    values = carray(floats_pointer(tables.keys[layer, 1]), (K, sizes.capacity, C))
-    for n in range(K):
-        for c in range(C):
-            keys[n, sizes.slot, c] = k[n * C + c]
-            values[n, sizes.slot, c] = v[n * C + c]
-    parts = max(1, min(H, 8 * H * C * sizes.looked_at // SIZE))
+    keys = carray(floats_pointer(tables.keys[layer, 0]), (N, K, sizes.capacity, C))
+    values = carray(floats_pointer(tables.keys[layer, 1]), (N, K, sizes.capacity, C))
+    for n in range(N):
+        q, k, v = y[n * wide :][: H * C], y[N * wide + n * room :][: K * C], y[N * (wide + room) + n * last :][: K * C]
+        _add_vector(biases[0], q)
+        _add_vector(biases[1], k)
+        _add_vector(biases[2], v)
+        if cos.size:
+            turn = min(n, len(cos) - 1)
+            _turn(q, cos[turn], sin[turn], sizes.pairing)
+            _turn(k, cos[turn], sin[turn], sizes.pairing)
+        for head in range(K):
+            for c in range(C):
+                keys[n, head, sizes.slot, c] = k[head * C + c]
+                values[n, head, sizes.slot, c] = v[head * C + c]
+    parts = max(1, min(N * H, 8 * N * H * C * sizes.looked_at // SIZE))
     job = board[JOB:]
-    job[0], job[1], job[2], job[3] = place(q), place(mixed), tables.keys[layer, 0], tables.keys[layer, 1]
+    job[0], job[1], job[2], job[3] = place(y), place(mixed), tables.keys[layer, 0], tables.keys[layer, 1]
     job[4], job[5], job[6], job[7] = sizes.capacity * C * 4, H // K, H, C
     job[8], job[9], job[10] = sizes.looked_at, bits_of_float(np.float32(scale)), parts
+    job[11], job[12], job[13] = N, wide, sizes.mask
     board[KIND] = MIX
     share_out(board, parts)
     return y  # which must live until all parts are done

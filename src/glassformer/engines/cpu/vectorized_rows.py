@@ -29,25 +29,21 @@ _IN_ORDER = ("arcp",)  # says nothing of a sum, but Numba would let one without 
 
 
 @cache
-def _mixed_products() -> dict[int, str]:
-    """Return the instruction that adds up products of unsigned and signed bytes, by the runs that it multiplies."""
+def _mixed_products() -> int:
+    """Return how many bits an instruction has that adds up products of unsigned and signed bytes; 0: there is none."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
-        return {}
+        return 0
     if numba.config.CPU_NAME or numba.config.CPU_FEATURES is not None:  # compiled for another processor than this one
-        return {}
+        return 0
     has = binding.get_host_cpu_features()
-    if has.get("avx512vnni"):
-        return {4: "llvm.x86.avx512.vpdpbusd.512"}
-    return {2: "llvm.x86.avx512.vpdpbusd.256"} if has.get("avxvnni") else {}
+    return 512 if has.get("avx512vnni") else 256 if has.get("avxvnni") else 0
 
 
-RUNS = max(_mixed_products(), default=1)
-ZEROS, SIGNED = (0x800000, 0) if _mixed_products() else (0x808080, 128)
-"""What is added to a number to read its digits off, and subtracted from each digit again.
-
-For products of signed bytes all three digits are from −128 to 127. Where a processor multiplies bytes without sign by
-signed ones, all are from 0 to 255, and 128 too many in the highest place: `minus_zeros` makes up for that.
-"""
+UNSIGNED = 128 if _mixed_products() else 0
+"""What is added to each of the bytes that digits are multiplied by; `starts_at` makes up for that."""
+RUNS = 4 if UNSIGNED else 1
+_EACH_ROW = [row for row in range(4) for _ in range(RUNS)]
+"""The rows of the lanes: where all runs are multiplied at once, those of one row lie side by side."""
 
 
 class Register(types.Type):
@@ -89,8 +85,8 @@ def _sum(builder, a, b):
     return builder.fadd(a, b, flags=_IN_ORDER)
 
 
-def _each(byte, count=64):
-    return ir.Constant(ir.VectorType(ir.IntType(8), count), [byte - 256 if byte > 127 else byte] * count)
+def _each(byte):
+    return ir.Constant(BYTES.vector, [byte - 256 if byte > 127 else byte] * 64)
 
 
 spread, spread_sixteen, spread_lanes = _spread(FLOATS), _spread(SIXTEEN), _spread(LANES)
@@ -132,14 +128,20 @@ def _pointer(number: Any, llvm: Any) -> Any:
 
 
 floats_pointer, shorts_pointer = _pointer(types.float32, _FLOAT), _pointer(types.int16, ir.IntType(16))
-integers_pointer = _pointer(types.int64, ir.IntType(64))
+integers_pointer, bytes_pointer = _pointer(types.int64, ir.IntType(64)), _pointer(types.uint8, ir.IntType(8))
 
 
-@instruction(LANES, types.intp)
+@instruction(FLOATS, types.intp)
 def halves_at(builder, address):
-    """Load four float16 numbers, one for each row, as float32 for each run."""
+    """Load four float16 numbers as float32."""
     halves = builder.inttoptr(address, ir.VectorType(ir.HalfType(), 4).as_pointer())
-    return _pick(builder, builder.fpext(builder.load(halves, align=1), _FLOATS), *[0, 1, 2, 3] * RUNS)
+    return builder.fpext(builder.load(halves, align=1), _FLOATS)
+
+
+@instruction(LANES, FLOATS)
+def each_lane(builder, x):
+    """Put the number of each row into all of its lanes."""
+    return _pick(builder, x, *_EACH_ROW)
 
 
 @instruction(types.none, types.intp)
@@ -157,27 +159,58 @@ def bits_of_float(builder, x):
     return builder.bitcast(x, _INT)
 
 
+@instruction(BYTES, BYTES)
+def in_lanes(builder, w):
+    """Put runs of four bytes (4, four rows, 4) into the order of the lanes."""
+    if not UNSIGNED:
+        return w
+    words = builder.bitcast(w, ir.VectorType(_INT, 16))
+    return builder.bitcast(_pick(builder, words, *[4 * run + row for row in range(4) for run in range(4)]), w.type)
+
+
+@instruction(BYTES, BYTES)
+def without_sign(builder, w):
+    """Add UNSIGNED to each byte."""
+    return builder.xor(w, _each(UNSIGNED))
+
+
+@instruction(BYTES)
+def added(builder):
+    """Return what `without_sign` adds."""
+    return _each(UNSIGNED)
+
+
+@instruction(types.none, types.intp, SUMS, SUMS)
+def store_starts(builder, address, high, low):
+    """Write −(65536 high + low) as a and b of  65536 a + b,  four of each: one for each run."""
+    if not UNSIGNED:
+        return
+    low = builder.neg(low)
+    high = builder.sub(builder.ashr(low, ir.Constant(low.type, [16] * 16)), high)
+    low = builder.and_(low, ir.Constant(low.type, [65535] * 16))
+    both = builder.shuffle_vector(high, low, ir.Constant(ir.VectorType(_INT, 8), [0, 1, 2, 3, 16, 17, 18, 19]))
+    builder.store(both, builder.inttoptr(address, both.type.as_pointer()), align=4)
+
+
+@instruction(SUMS, types.intp)
+def starts_at(builder, address):
+    """Return four of these numbers for each row; zeros where there is no UNSIGNED."""
+    if not UNSIGNED:
+        return ir.Constant(SUMS.vector, [0] * 4)
+    starts = builder.inttoptr(address, ir.VectorType(_INT, 4).as_pointer())
+    return _pick(builder, builder.load(starts, align=4), *[0, 1, 2, 3] * 4)
+
+
 @instruction(SUMS, SUMS, BYTES, DIGITS)
 def dot(builder, sums, w, x):
-    """Add products of bytes w (4, four rows, 4) and digits x (4, 4) to the sums of each row."""
-    words, wide = builder.bitcast(x, ir.VectorType(_INT, 4)), 16 * RUNS
-    for first in range(0, 4, RUNS):
-        own = _pick(builder, w, *range(16 * first, 16 * first + wide))
-        word = _pick(builder, words, *[run for run in range(first, first + RUNS) for _ in range(4)])
-        add = _add_mixed if _mixed_products() else _add_products
-        sums = add(builder, sums, builder.bitcast(word, own.type), own)
+    """Add products of bytes w, `in_lanes` and without sign where there is UNSIGNED, and digits x to the sums."""
+    words = builder.bitcast(x, ir.VectorType(_INT, 4))
+    if UNSIGNED:
+        return _add_mixed(builder, sums, w, builder.bitcast(_pick(builder, words, *[0, 1, 2, 3] * 4), w.type))
+    for run in range(4):
+        own = _pick(builder, w, *range(16 * run, 16 * run + 16))
+        sums = _add_products(builder, sums, builder.bitcast(_pick(builder, words, *[run] * 4), own.type), own)
     return sums
-
-
-@instruction(SUMS, BYTES, BYTES)
-def minus_zeros(builder, a, b):
-    """Return −128 (Σ a + Σ b) for each row where digits have no sign, else zeros."""
-    sums = none = ir.Constant(SUMS.vector, [0] * SUMS.vector.count)
-    for first in range(0, 0 if SIGNED else 4, RUNS):
-        for w in (a, b):
-            own = _pick(builder, w, *range(16 * first, 16 * (first + RUNS)))
-            sums = _add_mixed(builder, sums, _each(128, 16 * RUNS), own)
-    return builder.sub(none, sums)
 
 
 @instruction(SUMS, SUMS)
@@ -194,14 +227,7 @@ def as_floats(builder, x):
 @instruction(FLOATS, LANES)
 def each_row(builder, x):
     """Add up what the runs of each row gave."""
-    parts = [_pick(builder, x, *range(first, first + 4)) for first in range(0, 4 * RUNS, 4)]
-    return reduce(builder.fadd, parts)
-
-
-@instruction(FLOATS, LANES)
-def first_run(builder, x):
-    """Return one number for each row, where all runs hold the same."""
-    return _pick(builder, x, 0, 1, 2, 3)
+    return reduce(builder.fadd, [_pick(builder, x, *range(run, 4 * RUNS, RUNS)) for run in range(RUNS)])
 
 
 @intrinsic
@@ -302,7 +328,7 @@ def _spread_row(builder, x, row):
     return _pick(builder, x, *[row] * 16)
 
 
-row_floats, spread_row = _of_constant(SIXTEEN, BYTES, _row_floats), _of_constant(SIXTEEN, LANES, _spread_row)
+row_floats, spread_row = _of_constant(SIXTEEN, BYTES, _row_floats), _of_constant(SIXTEEN, FLOATS, _spread_row)
 
 
 def _add_products(builder, sums, a, b):
@@ -318,11 +344,16 @@ def _add_products(builder, sums, a, b):
     return builder.add(sums, products)
 
 
-def _add_mixed(builder, sums, x, w):
-    """Add to each of the sums the products of four neighbors: bytes x without sign, and signed ones w."""
-    signature = ir.FunctionType(sums.type, [sums.type] * 3)
-    add = builder.module.declare_intrinsic(_mixed_products()[RUNS], fnty=signature)
-    return builder.call(add, [sums, builder.bitcast(x, sums.type), builder.bitcast(w, sums.type)])
+def _add_mixed(builder, sums, w, x):
+    """Add to each of 16 sums the products of four neighbors: bytes w without sign, and signed ones x."""
+    bits = _mixed_products()
+    part = ir.VectorType(_INT, bits // 32)
+    add = builder.module.declare_intrinsic(f"llvm.x86.avx512.vpdpbusd.{bits}", fnty=ir.FunctionType(part, [part] * 3))
+    given = sums, builder.bitcast(w, sums.type), builder.bitcast(x, sums.type)
+    if bits == 512:
+        return builder.call(add, given)
+    low, high = (builder.call(add, [_pick(builder, y, *range(i, i + 8)) for y in given]) for i in (0, 8))
+    return builder.shuffle_vector(low, high, ir.Constant(ir.VectorType(_INT, 16), [*range(16)]))
 
 
 @cache
