@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer.dispatch import use_engine
-from glassformer.engines.jax import decoding, programs
+from glassformer.engines.jax import cached_attention, decoding, programs
 from glassformer.engines.jax.reader import JaxReader
 from glassformer.generation import Sampling
 from glassformer.layers import FeedForward
@@ -26,11 +26,12 @@ SIZES = {"width": 48, "heads": 3, "layers": 2, "vocab": 17, "context": 24}  # no
 def blocks_read(jax, numpy_engine, monkeypatch):
     """Let the kernels be interpreted, in several runs of rows and of keys; return the blocks that they have read."""
     interpret(monkeypatch)
-    monkeypatch.setattr(decoding, "on_one_gpu", lambda: True)
+    for module in (cached_attention, decoding):
+        monkeypatch.setattr(module, "on_one_gpu", lambda: True)
     monkeypatch.setattr(decoding, "_ROWS", 32)
     monkeypatch.setattr(decoding, "_PROGRAMS", 4)
-    monkeypatch.setattr(decoding, "_PLACES", 8)
-    monkeypatch.setattr(decoding, "_TOKENS", 16)
+    monkeypatch.setattr(cached_attention, "_PLACES", 8)
+    monkeypatch.setattr(cached_attention, "_TOKENS", 16)
     seen, written = [], decoding.read_block
 
     def counted(block, *others):
@@ -38,7 +39,7 @@ def blocks_read(jax, numpy_engine, monkeypatch):
         return written(block, *others)
 
     monkeypatch.setattr(decoding, "read_block", counted)
-    for program in (programs.step, programs.write):  # traced anew, and not left to others
+    for program in (programs.begin, programs.step, programs.write):  # traced anew, and not left to others
         monkeypatch.setattr(program, "made", (None, None))
     return seen
 
@@ -67,8 +68,8 @@ def test_tokens_are_read_as_numpy_reads_them(blocks_read, settings):
 def test_several_sequences_attend_by_the_kernel(jax, blocks_read, monkeypatch):
     calls = []
     for name in ("attended_prompt", "attended"):
-        written = getattr(decoding, name)
-        monkeypatch.setattr(decoding, name, lambda *given, own=written: calls.append(own) or own(*given))
+        written = getattr(cached_attention, name)
+        monkeypatch.setattr(cached_attention, name, lambda *given, own=written: calls.append(own) or own(*given))
     model, params = model_of(dtype=np.float32, **{**SIZES, **LLAMA, "window": 7})
     prompts = prompts_of(9, 3, 6)
     settings = {"max_new_tokens": 8, "sampling": Sampling(temperature=0)}

@@ -4,7 +4,8 @@ Its kernels compute whatever is given as JAX arrays, under whichever engine:
 
     elementary, attention   products of half precision in half precision, with sums in float32; special functions
     fused                   norms, GELU and the loss on a GPU, by kernels that read their arrays once
-    decoding                one more token of each sequence, by few kernels on a GPU
+    cached_attention        attention to what was read before, on a GPU
+    decoding                one more token of a single sequence, by few kernels on a GPU
     stack                   all blocks as one loop; what is said of arrays that lie on several devices
 """
 
@@ -24,9 +25,9 @@ class Jax(Engine):
     library = "jax"
 
     def kernels(self) -> list[Kernel]:
-        from . import attention, decoding, elementary, fused, stack
+        from . import attention, cached_attention, decoding, elementary, fused, stack
 
-        return kernels_of(attention, decoding, elementary, fused, stack)
+        return kernels_of(attention, cached_attention, decoding, elementary, fused, stack)
 
     def table_for(self, array_type: type) -> Kernels:
         """Return the kernels for a type of array; where NumPy runs the blocks of a model, say so once."""
