@@ -1,8 +1,9 @@
 """Intel's BLAS, where PyPI's package `mkl` is installed: its products are faster on Intel's processors than NumPy's.
 
-It multiplies on the thread that calls it. So kernels take it inside shards and for small products, and NumPy's BLAS
-where a large product may use several cores. The variable GLASSFORMER_BLAS says `numpy` to do without it, and `mkl` to
-take it on other makers' processors, too, and to be told if it is not there.
+It multiplies on the thread that calls it. So kernels take it inside shards and for small products; a large product that
+may use several cores is shared out to them (`multiply_into`), and inside of a kernel left to NumPy's BLAS. The variable
+GLASSFORMER_BLAS says `numpy` to do without it, and `mkl` to take it on other makers' processors, too, and to be told if
+it is not there.
 """
 
 import ctypes

@@ -8,7 +8,8 @@ without.
 
 import ctypes
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,13 @@ from numba.extending import intrinsic
 from threadpoolctl import ThreadpoolController
 
 from ...arrays import Array
-from .cores import cores
+from .cores import cores, each
 from .mkl import mkl
 
 LARGE = 1e8  # FLOPs of a product that several threads are better for, where cores are idle
 SMALL = 1e6  # FLOPs of a product that NumPy calls sooner
+
+_TOGETHER = 16  # rows or columns that stay on one core
 
 _ROWS, _AS_IS, _TRANSPOSED = 101, 111, 112  # of cblas.h
 
@@ -57,12 +60,22 @@ def _address_in_numpy(dtype: np.dtype) -> int:
 def multiply_into(a: Array, b: Array, out: Array) -> None:
     """Write a b into out: matrices of one real type, whose rows may lie apart; a and b may be transposed."""
     (M, K), N = a.shape, b.shape[1]
-    flops, sides = 2.0 * M * N * K, (_side(a), _side(b), _side(out))
-    address = gemm_address(a.dtype, flops, alone=cores() == 1) if flops >= SMALL else 0
-    if not address or None in sides or sides[2][0] != _AS_IS:
+    flops, many = 2.0 * M * N * K, cores()
+    address = gemm_address(a.dtype, flops, alone=many == 1) if flops >= SMALL else 0
+    if not address or None in (_side(a), _side(b)) or (_side(out) or (0,))[0] != _AS_IS:
         np.matmul(a, b, out=out)
-        return
-    (turned_a, lda), (turned_b, ldb), (_, ldc) = sides
+    elif flops < LARGE or many == 1 or not _address_in_mkl(a.dtype):
+        _multiply(address, a, b, out)
+    else:  # Intel's multiplies on the thread that calls it: each core takes some rows or columns
+        edges = [max(M, N) * number // many // _TOGETHER * _TOGETHER for number in range(many)] + [max(M, N)]
+        shares = [slice(*ends) for ends in pairwise(edges)]
+        jobs = [(a[own], b, out[own]) if M >= N else (a, b[:, own], out[:, own]) for own in shares]
+        each([partial(_multiply, _address_in_mkl(a.dtype), *job) for job in jobs])
+
+
+def _multiply(address: int, a: Array, b: Array, out: Array) -> None:
+    (M, K), N = a.shape, b.shape[1]
+    (turned_a, lda), (turned_b, ldb), (_, ldc) = _side(a), _side(b), _side(out)
     call, real = _callable(address, a.dtype)
     places = [x.__array_interface__["data"][0] for x in (a, b, out)]
     call(_ROWS, turned_a, turned_b, M, N, K, real(1), places[0], lda, places[1], ldb, real(0), places[2], ldc)
