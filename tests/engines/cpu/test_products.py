@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, build, ops, use_engine
+from glassformer.blas import threads
 from glassformer.engines.cpu import products
 from glassformer.engines.cpu.linear import WIDE
 from glassformer.engines.cpu.mkl import mkl
@@ -51,6 +52,24 @@ def test_every_layout_gives_what_numpy_gives(rng, blas, kind, shape):
             close(table[:, 3:-4], a @ b, KINDS[kind])
             assert (table[:, :3] == 5).all()
             assert (table[:, -4:] == 5).all()
+
+
+@pytest.mark.parametrize("shape", [(701, 300, 260), (30, 400, 5003)])
+def test_large_products_of_intels_blas_are_shared_out_to_all_cores(rng, monkeypatch, shape):
+    """With the address of any BLAS: the rows of a tall result, the columns of a wide one."""
+    address, multiply, shares = products.gemm_address(np.dtype("float32"), 1e9), products._multiply, []
+    monkeypatch.setattr(products, "_address_in_mkl", lambda dtype: address)
+    monkeypatch.setattr(products, "_multiply", lambda *given: shares.append(given[3].shape) or multiply(*given))
+    lefts, rights = matrices(rng, *shape, "float32")
+    with threads(3):
+        for a in lefts:
+            for b in rights:
+                y = np.empty((shape[0], shape[2]), np.float32)
+                products.multiply_into(a, b, y)
+                close(y, a @ b, KINDS["float32"])
+    axis = int(shape[2] > shape[0])
+    assert len(shares) == 12
+    assert sum(own[axis] for own in shares) == 4 * max(shape[0], shape[2])
 
 
 def test_numbers_that_are_none_and_infinities_come_through(rng, blas):
