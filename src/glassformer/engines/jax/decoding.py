@@ -9,8 +9,8 @@ of a block; here it is one for each time that all of a vector must be known befo
     x       = x + act(h) down                                       gated: act(norm(x) gate) · h
 
 A matrix is read by many programs at once, each of which has some of its columns and a share of its rows. So a product
-is left in parts, one for each share of the rows, and whoever reads it next adds them up. Each program computes for
-itself what it multiplies, be it the norm of x or what a head mixes: to launch one more kernel would take longer.
+is left in parts, one for each share of the rows, and the kernel that reads it next adds them up. Each program computes
+for itself what it multiplies, be it the norm of x or what a head mixes: to launch one more kernel would take longer.
 """
 
 from collections.abc import Callable, Sequence
@@ -135,7 +135,7 @@ class Share:
         self.rows = [(places, places < last) for places in rows]
 
     def ask(self, w: Any) -> list[Array]:
-        """Ask for what the share has of a matrix: nobody waits for it before it is multiplied."""
+        """Ask for what the share has of a matrix; it is waited for only when it is multiplied."""
         load = pallas_and_triton()[1].load
         masks = [inside[:, None] & self.inside[None, :] for _, inside in self.rows]
         return [

@@ -215,7 +215,7 @@ def _norm_backward_kernel(*refs: Any, width: int, block: int, centered: bool) ->
 
 
 def _warps(numbers: int, each: int) -> int:
-    """Return how many groups of 32 threads work on so many numbers, each of them on `each`."""
+    """Return how many groups of 32 threads share `numbers`, each of them taking `each`."""
     return max(1, min(16, numbers // each))
 
 
