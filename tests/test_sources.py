@@ -12,7 +12,7 @@ import pytest
 
 from glassformer import ops, sources
 from glassformer.dispatch import current, use_engine
-from glassformer.layers import FeedForward, LayerNorm, Linear, attention
+from glassformer.layers import FeedForward, LayerNorm, Linear, Stack, attention
 from glassformer.layers.attention import Attention
 from glassformer.layers.block import Block
 from glassformer.models import build
@@ -132,21 +132,18 @@ def test_a_class_of_records_replaced_in_a_module_is_the_one_that_is_made(monkeyp
     assert type(saved["attention"]) is Mine
 
 
-def test_what_a_kernel_never_does_may_change(monkeypatch, x):
-    results(a_block(), x, "cpu")
+def test_what_a_kernel_never_does_may_change(monkeypatch):
     monkeypatch.setattr(Linear, "specs", lambda self: {})
-    assert stands("Block.forward")
-    assert stands("Block.backward")
+    assert stands("Stack.read_blocks")
     monkeypatch.setattr(Linear, "forward", lambda self, params, x: (x, None))
-    assert not stands("Block.forward")
+    assert not stands("Stack.read_blocks")
 
 
-def test_what_a_block_does_only_as_written_may_change_and_is_what_runs_there(monkeypatch, x):
+def test_what_a_block_never_does_while_it_reads_on_may_change_and_is_what_runs_elsewhere(monkeypatch, x):
     block, params, key = a_block(dropout=0.5), a_block().init(0), ops.new_key(0)
     plain = [block.forward(params, x)[0], block.forward(params, x, key=key)[0]]
     monkeypatch.setattr(ops, "dropout", lambda x, key, *, rate: (0 * x, None))
-    assert stands("Block.forward")
-    assert stands("Block.backward")
+    assert stands("Stack.read_blocks")
     np.testing.assert_array_equal(block.forward(params, x)[0], plain[0])
     dropped = block.forward(params, x, key=key)[0]
     np.testing.assert_array_equal(dropped, x)
@@ -154,17 +151,20 @@ def test_what_a_block_does_only_as_written_may_change_and_is_what_runs_there(mon
 
 
 @dataclass(frozen=True)
-class Same(Block):
-    """A block with nothing of its own."""
+class Same(Stack):
+    """A stack with nothing of its own."""
 
 
-def test_a_subclass_is_reported_once_to_run_as_written(caplog, x):
-    block = Same(a_block().attention, a_block().feed_forward, a_block().norm)
+def test_a_subclass_is_reported_once_to_run_as_written(caplog, rng):
+    stack, token = Same(a_block(), layers=2), rng.standard_normal((1, 1, 8)).astype(np.float32)
+    params, found = stack.init(0), {}
     with caplog.at_level(logging.WARNING, "glassformer"):
-        have = results(block, x, "cpu")
-    assert [word for word in warnings(caplog) if word.startswith("Same overrides Block")]
-    for found, expected in zip(have, results(a_block(), x, "numpy"), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        for engine in ("cpu", "numpy"):
+            cache = stack.new_cache()
+            with use_engine(engine):
+                found[engine] = [stack.read(params, token, cache) for _ in range(2)]
+    assert len([word for word in warnings(caplog) if word.startswith("Same overrides Stack")]) == 1
+    np.testing.assert_allclose(found["cpu"], found["numpy"], rtol=1e-4, atol=1e-5)
 
 
 # --- replaced before anything has run: in processes of their own -----------------------------------------------------
@@ -268,7 +268,7 @@ def test_code_edited_in_place_runs(monkeypatch):
 @pytest.mark.parametrize(
     ("kernel", "home", "name"),
     [
-        ("Block.forward", "layers.linear", "ops"),
+        ("Stack.read_blocks", "layers.linear", "ops"),
         ("softmax", "ops.softmax", "namespace"),
         ("attention_tiled_backward", "ops.attention_tiled", "unbroadcast"),
     ],
@@ -280,16 +280,16 @@ def test_a_name_replaced_in_a_module_that_only_imports_it_is_noticed(monkeypatch
 
 
 def test_what_python_adds_to_a_class_changes_nothing():
-    assert stands("Block.forward")
+    assert stands("Stack.read_blocks")
     before = sources.version()
     copied = copy.deepcopy(a_block())  # adds __slotnames__ to the classes of a block
     assert copied == a_block()
     assert Block.__annotations__
-    assert stands("Block.forward")
+    assert stands("Stack.read_blocks")
     assert sources.version() == before
 
 
 def test_a_member_deleted_from_a_class_that_no_kernel_uses_changes_nothing(monkeypatch):
-    assert stands("Block.forward")
+    assert stands("Stack.read_blocks")
     monkeypatch.delattr(Linear, "specs")
-    assert stands("Block.forward")
+    assert stands("Stack.read_blocks")

@@ -109,10 +109,6 @@ class Engine:
         """Run tasks that do not need each other, perhaps at the same time; return their results in order."""
         return [task() for task in tasks]
 
-    def ahead(self, job: Callable[..., Any], *arguments: Any) -> AbstractContextManager[None]:
-        """Return a context that may let another process call `job`, to prepare from its end what is done inside."""
-        return nullcontext()
-
     def beside(self, job: Callable[..., Any]) -> AbstractContextManager[Callable[..., Any]]:
         """Return a context that may let another process call `job`, and gives what returns its result, or calls it."""
         return nullcontext(job)

@@ -1,6 +1,6 @@
 """Who executes the mathematics.
 
-    cpu      the default: hot ops and whole blocks as compiled kernels, a batch in shards over the cores; needs Numba
+    cpu      the default: hot ops as compiled kernels, a batch in shards over the cores; needs Numba
     numpy    every op and layer as its source reads; needs NumPy alone
     jax      the same source traced and compiled, for GPUs and many machines; needs JAX
 

@@ -19,9 +19,8 @@ from engines.cpu.kernel_cases import KERNELS, KEY, PAIRS, SINGLES, case_of
 from glassformer import ops
 from glassformer.dispatch import use_engine
 from glassformer.generation.storage import stored
-from glassformer.layers import Attention, Block, FeedForward, LayerNorm
 from glassformer.models import build
-from glassformer.ops import CAUSAL, Pattern, rotary_angles
+from glassformer.ops import CAUSAL, Pattern
 from glassformer.quantized import quantize
 from glassformer.tree import flatten
 
@@ -114,7 +113,7 @@ SOME = {
     "nothing",
     *HARMLESS,
 }
-"""What is wrong with the many parameters and records of a layer: the rest is tried with ops."""
+"""What is wrong with the many parameters of a block: the rest is tried with ops."""
 
 
 def wrong_calls(call, arguments, *, kinds=None):
@@ -174,22 +173,6 @@ def masked_calls(case, heads):
 
 def named(name, calls):
     return ((f"{name}: {what}", call) for what, call in calls)
-
-
-def layer_calls():
-    """The calls of fused layers and of their gradients."""
-    attention = Attention(width=8, heads=2, pattern=CAUSAL)
-    block = Block(attention, FeedForward(8, 12), LayerNorm(8))
-    x = np.random.default_rng(1).standard_normal((3, 5, 8)).astype(np.float32)
-    angles = rotary_angles(np.arange(5), 4)
-    rotation = tuple(np.asarray(part, np.float32) for part in (np.cos(angles), np.sin(angles)))
-    for layer in (attention, block):
-        params, name = layer.init(1), type(layer).__name__
-        run = partial(lambda layer, params, x, rotation: layer.forward(params, x, rotation=rotation), layer)
-        yield from named(f"{name}.forward", wrong_calls(run, (params, x, rotation), kinds=SOME))
-        with use_engine("numpy"):
-            y, saved = run(params, x, rotation)
-        yield from named(f"{name}.backward", wrong_calls(layer.backward, (params, saved, np.ones_like(y)), kinds=SOME))
 
 
 def reading_calls():
@@ -273,7 +256,7 @@ def differs(have, want, *, limit, must_answer):
 def main():
     warnings.simplefilter("ignore")
     wrong, count, met = [], 0, set()
-    for part in (op_calls, layer_calls, reading_calls):
+    for part in (op_calls, reading_calls):
         for name, call in part():
             os.write(1, f"{name}\n".encode())
             faulthandler.dump_traceback_later(PATIENCE, exit=True)

@@ -1,7 +1,7 @@
 """One token through all blocks in one call: what the blocks give one after the other."""
 
 import gc
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from compare import error
 from draws import draws
-from engines.cpu.fused_cases import Gentle
 from glassformer.dispatch import use_engine
 from glassformer.engines.cpu.stack import MOST_SEQUENCES, _plans
 from glassformer.generation.storage import stored
-from glassformer.layers import FeedForward
+from glassformer.layers import FeedForward, Linear
 from glassformer.models import build
 from glassformer.quantized import FORMS as QUANTIZED
 from glassformer.quantized import quantize
@@ -219,13 +218,39 @@ def test_so_are_many_sequences_float64_and_matrices_in_the_other_order(rng):
     assert_both_ways_agree(model, tree_map(lambda x: x.astype(np.float64), params), tokens[:1], taken=False)
 
 
-def test_a_layer_of_ones_own_is_read_by_itself(rng):
+@dataclass(frozen=True)
+class Gentle(FeedForward):
+    """A feed-forward layer of one's own."""
+
+    def forward(self, params, x):
+        y, saved = super().forward(params, x)
+        return y / 2, saved
+
+
+class Doubled(Linear):
+    """A linear map of one's own."""
+
+    def forward(self, params, x):
+        y, saved = super().forward(params, x)
+        return 2 * y, saved
+
+
+def with_gentle_layer(block):
+    settings = [getattr(block.feed_forward, field.name) for field in fields(FeedForward)]
+    return replace(block, feed_forward=Gentle(*settings))
+
+
+def with_doubled_output(block):
+    block = replace(block, attention=replace(block.attention))  # with linear maps of its own
+    block.attention.parts["output"] = Doubled(48, 48)
+    return block
+
+
+@pytest.mark.parametrize("change", [with_gentle_layer, with_doubled_output])
+def test_a_layer_of_ones_own_is_read_by_itself(rng, change):
     model, params = model_of()
     params, x = stored(params, "float32"), rng.standard_normal((1, 1, 48)).astype(np.float32)
-    block = model.stack.block
-    own = replace(
-        block, feed_forward=Gentle(*(getattr(block.feed_forward, field.name) for field in fields(FeedForward)))
-    )
+    own = change(model.stack.block)
     stack, cache = replace(model.stack, block=own), model.new_cache()
     found = stack.read(params, x, cache)
     assert not is_taken(cache)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from glassformer.dispatch import use_engine
+from glassformer.dispatch import current, use_engine
 from glassformer.engines.cpu.cores import at_most
 from glassformer.engines.cpu.trainer import InPlaceTrainer, in_place
 from glassformer.errors import ShapeError
@@ -134,6 +134,22 @@ def test_what_does_not_fit_is_refused_before_anything_is_written():
 )
 def test_only_steps_that_cannot_leave_the_range_of_numbers_are_taken_unseen(optimizer, lr, bounded):
     assert optimizer.is_bounded(lr) is bounded
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_ten_steps_have_the_losses_of_the_path_as_written(name, rng):
+    tokens = rng.integers(0, 19, (10, 6, 13))
+    losses = {}
+    for engine in ("cpu", "numpy"):
+        with use_engine(engine):
+            model = build("tiny-decoder", vocab=19, width=16, heads=2, layers=2, context=12)
+            trainer = current().trainer(model, Recipe(optimizer=name, lr=0.01, steps=10, batch=6))
+            state, losses[engine] = trainer.first(), []
+            for part in tokens:
+                state, figures = trainer.step(state, Batch(part[:, :-1], part[:, 1:]), 0.01, keep=lambda *_: None)
+                losses[engine].append(figures.loss)
+    assert losses["cpu"][-1] != pytest.approx(losses["cpu"][0], rel=1e-3)
+    np.testing.assert_allclose(losses["cpu"], losses["numpy"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [Adam, AdamW, Lion, Muon])

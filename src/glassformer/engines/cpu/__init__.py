@@ -1,11 +1,11 @@
-"""The engine cpu: hot ops and fused layers by loops that Numba compiles, a batch in shards over the cores.
+"""The engine cpu: hot ops by loops that Numba compiles, a batch in shards over the cores.
 
 activation dropout embedding linear loss norm position softmax update    ops of the file of that name
-attention/                              ops and layer; which file serves which case
-block stack fused program               fused layers: a block, one token through all blocks; what they share, as steps
+attention/                              its ops; which file serves which case
+stack                                   one more token of a few sequences, through all blocks
 cores trainer                           several cores at once; batches shared out to them, and steps in place
 compile vectorized_rows                 what loops are made of
-kernel_cache ahead                      compiled code on disk; a second process that compiles or computes
+kernel_cache second_process             compiled code on disk; a second process that computes
 products mkl                            matrix products by the address of a BLAS
 parts quantized_rows thread_pool        products at the speed of memory, as parts that any core may take
 """
@@ -22,8 +22,8 @@ from ...dispatch import Kernel, kernels_of
 from .. import Reference
 
 HOMES = (
-    "activation", "attention.dense", "attention.layer", "attention.tiled", "block", "dropout", "embedding", "linear",
-    "loss", "norm", "position", "softmax", "stack", "update",
+    "activation", "attention.dense", "attention.tiled", "dropout", "embedding", "linear", "loss",
+    "norm", "position", "softmax", "stack", "update",
 )  # fmt: skip
 """The modules with kernels."""
 
@@ -55,13 +55,8 @@ class Cpu(Reference):
 
         return each([*tasks])
 
-    def ahead(self, job: Any, *arguments: Any) -> Any:
-        from .ahead import ahead
-
-        return ahead(job, *arguments)
-
     def beside(self, job: Any) -> Any:
-        from .ahead import beside
+        from .second_process import beside
 
         return beside(job)
 

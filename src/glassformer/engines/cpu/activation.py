@@ -106,7 +106,6 @@ class Loops(NamedTuple):
 
     forward: Any  # (x, y): y = act(x)
     backward: Any  # (dy, x, dx): dx = act′(x) · dy
-    backward_in_place: Any  # (dy, x)
     gate: Any  # (gate, up, y): y = act(gate) · up
     gate_backward: Any  # (dy, gate, up, dgate, dup)
 
@@ -120,10 +119,6 @@ def _loops(name: str, value: Any, gradient: Any) -> Loops:
         for i in range(x.size):
             dx[i] = gradient(dy[i], x[i], x.dtype.type)
 
-    def backward_in_place(dy, x):  # what a compiler must suspect to overlap, it does not vectorize
-        for i in range(x.size):
-            dy[i] = gradient(dy[i], x[i], x.dtype.type)
-
     def gate(gate, up, y):
         for i in range(y.size):
             y[i] = value(gate[i], y.dtype.type) * up[i]
@@ -134,7 +129,7 @@ def _loops(name: str, value: Any, gradient: Any) -> Loops:
         for i in range(dy.size):
             dup[i] = dy[i] * value(gate[i], dy.dtype.type)
 
-    every = forward, backward, backward_in_place, gate, gate_backward
+    every = forward, backward, gate, gate_backward
     for loop in every:
         loop.__qualname__ = f"{name}_{loop.__name__}"  # compiled code is kept by name
     return Loops(*[compiled(loop) for loop in every])
@@ -149,10 +144,10 @@ LOOPS = {
 
 
 @cache
-def activation_address(name: str, dtype: np.dtype, *, backward: bool = False) -> int:
-    """Return where the code of an activation, or of its backward in place, lies."""
+def activation_address(name: str, dtype: np.dtype) -> int:
+    """Return where the code of an activation lies."""
     row = types.Array(from_dtype(dtype), 1, "C")
-    return address_of(LOOPS[name].backward_in_place if backward else LOOPS[name].forward, row, row)
+    return address_of(LOOPS[name].forward, row, row)
 
 
 def _kernels_of(op: Any, op_backward: Any) -> tuple[Any, Any]:
@@ -162,7 +157,7 @@ def _kernels_of(op: Any, op_backward: Any) -> tuple[Any, Any]:
     def forward(x: Array) -> Any:
         if not is_plain(x):
             return NotImplemented
-        y = np.empty_like(x)
+        y = np.empty(x.shape, x.dtype)
         loops.forward(x.reshape(-1), y.reshape(-1))
         return y, x
 
@@ -170,7 +165,7 @@ def _kernels_of(op: Any, op_backward: Any) -> tuple[Any, Any]:
     def backward(dy: Array, x: Array) -> Any:
         if not is_plain(dy, x) or dy.shape != x.shape:
             return NotImplemented
-        dx = np.empty_like(x)
+        dx = np.empty(x.shape, x.dtype)
         loops.backward(dy.reshape(-1), x.reshape(-1), dx.reshape(-1))
         return dx
 
@@ -187,7 +182,7 @@ silu, silu_backward = _kernels_of(ops.silu, ops.silu_backward)
 def gated(gate: Array, up: Array, *, activation: str = "silu") -> Any:
     if activation not in LOOPS or not is_plain(gate, up) or gate.shape != up.shape:
         return NotImplemented
-    y = np.empty_like(gate)
+    y = np.empty(gate.shape, gate.dtype)
     LOOPS[activation].gate(gate.reshape(-1), up.reshape(-1), y.reshape(-1))
     return y, GatedSaved(gate, up)
 
@@ -197,6 +192,6 @@ def gated_backward(dy: Array, saved: GatedSaved, *, activation: str = "silu") ->
     gate, up = saved
     if activation not in LOOPS or not is_plain(dy, gate, up) or not dy.shape == gate.shape == up.shape:
         return NotImplemented
-    dgate, dup = np.empty_like(gate), np.empty_like(up)
+    dgate, dup = np.empty(gate.shape, gate.dtype), np.empty(up.shape, up.dtype)
     LOOPS[activation].gate_backward(*(x.reshape(-1) for x in (dy, gate, up, dgate, dup)))
     return dgate, dup

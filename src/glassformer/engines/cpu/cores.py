@@ -47,7 +47,7 @@ def each(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
     A core that is done takes the next task; the first is done on the calling thread. Inside a task, and on one core,
     they run one after the other.
     """
-    workers = min(cores(), len(tasks))
+    workers = min(cores(), len(tasks)) if len(tasks) > 1 else 1  # to ask how many there are takes long
     if workers < 2:
         return [task() for task in tasks]
     results, waiting = dict[int, Result](), deque(range(workers, len(tasks)))

@@ -37,9 +37,6 @@ ENDING = ".kernel"
 _CHECKSUM = 32  # bytes
 PATIENCE = 300.0  # seconds to wait for another process that compiles: one that takes longer was stopped
 
-before_compiling: list[Callable[[], None]] = []
-"""What is to be called, once, when something must be compiled (`ahead`)."""
-
 
 @cache
 def mark() -> str:
@@ -124,8 +121,6 @@ class KernelCache(_Cache):
         rtsys.initialize(target_context)  # all that loading needs: `refresh`, for compiling, takes as long as the rest
         key = self._key(sig, target_context.codegen())
         found = self._read(key, target_context)
-        if found is None and before_compiling:
-            before_compiling.pop()()
         if found is None and key not in self._turns:  # after a compilation that failed, it is still this process's turn
             self._turns[key] = turn = Turn(folder / f"{self._file(key)}.lock" for folder in folders(self._folder))
             turn.wait()

@@ -18,7 +18,8 @@ from ...quantized import BLOCK, GROUP, Quantized
 from .compile import REAL, compiled, inlined, is_plain, rows
 from .cores import cores, each
 from .parts import ADD_ROWS, CODE, FOUR_AT_ONCE, MULTIPLY, ROOM, ROWS, are_unpacked, bytes_of_four, count_parts
-from .products import multiply_into
+from .products import LARGE as LARGE_PRODUCT
+from .products import gemm, gemm_address, multiply_into
 from .quantized_rows import CODES, F16, F32, PLANES, Q8_0, split, unpack
 from .thread_pool import JOB, KIND, on_all_cores, place, share_out
 
@@ -38,6 +39,9 @@ def linear(x: Array, w: Array, b: Array | None = None) -> Any:
     few = multiply_few(rows(x), w) if w.size >= LARGE and x.dtype == np.float32 else NotImplemented
     if few is NotImplemented:
         y = np.empty((*x.shape[:-1], w.shape[1]), x.dtype)
+        if address := _address_for_small(x, w, b):
+            _affine(address, rows(x), w, b, rows(y))
+            return y, LinearSaved(x, w, b)
         multiply_into(rows(x), w, rows(y))
     else:
         y = few.reshape(*x.shape[:-1], w.shape[1])
@@ -52,6 +56,10 @@ def linear_backward(dy: Array, saved: LinearSaved, *, frozen: bool = False) -> A
     if not _fits(x, w, b) or not _fits(dy, w, b) or (*x.shape, dy.shape[-1]) != (*dy.shape[:-1], *w.shape):
         return NotImplemented
     dx, dw, flat, dout = np.empty(x.shape, x.dtype), None, rows(x), rows(dy)
+    if not frozen and dy.flags.c_contiguous and (address := _address_for_small(x, w, b)):
+        dw, db = np.empty(w.shape, w.dtype), None if b is None else np.zeros(b.shape, b.dtype)
+        _affine_backward(address, dout, flat, w, rows(dx), dw, db)
+        return dx, dw, db
     asked = _rows_with_numbers(dout) if dout.shape[1] >= WIDE and dout.flags.c_contiguous else None
     if asked is None or len(asked) > len(dout) // 2:
         multiply_into(dout, w.T, rows(dx))
@@ -68,6 +76,36 @@ def linear_backward(dy: Array, saved: LinearSaved, *, frozen: bool = False) -> A
         else:
             multiply_into(dout.T, flat, dw.T)
     return dx, dw, None if b is None else dout.sum(axis=0)
+
+
+def _address_for_small(x: Array, w: Array, b: Array | None) -> int:
+    """Return the address of the product where one call into a loop makes all of an affine map; 0 where none does."""
+    if not 0 < 2 * x.size * w.shape[1] < LARGE_PRODUCT or not (x.flags.c_contiguous and w.flags.c_contiguous):
+        return 0
+    return gemm_address(x.dtype) if b is None or b.flags.c_contiguous else 0
+
+
+@compiled
+def _affine(address, x, w, b, y):
+    """Turn y into x w + b."""
+    (N, I), O, none = x.shape, w.shape[1], x.dtype.type(0)
+    gemm(address, False, False, N, O, I, x.ctypes.data, I, w.ctypes.data, O, none, y.ctypes.data, O)
+    if b is not None:
+        for n in range(N):
+            for o in range(O):
+                y[n, o] += b[o]
+
+
+@compiled
+def _affine_backward(address, dy, x, w, dx, dw, db):
+    """Turn dx into dy wᵀ and dw into xᵀ dy; add the rows of dy to db."""
+    (N, I), O, none = x.shape, w.shape[1], x.dtype.type(0)
+    gemm(address, False, True, N, I, O, dy.ctypes.data, O, w.ctypes.data, O, none, dx.ctypes.data, I)
+    gemm(address, True, False, I, O, N, x.ctypes.data, I, dy.ctypes.data, O, none, dw.ctypes.data, O)
+    if db is not None:
+        for n in range(N):
+            for o in range(O):
+                db[o] += dy[n, o]
 
 
 @compiled

@@ -19,7 +19,7 @@ def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float 
     if not is_plain(x, shift) or shift.shape != gamma.shape:
         return NotImplemented
     one = (*x.shape[:-1], 1)
-    y, mean, rstd = np.empty_like(x), np.empty(one, x.dtype), np.empty(one, x.dtype)
+    y, mean, rstd = np.empty(x.shape, x.dtype), np.empty(one, x.dtype), np.empty(one, x.dtype)
     normalize(rows(x), gamma, shift, eps, rows(y), mean.reshape(-1), rstd.reshape(-1))
     return y, LayerNormSaved(x, mean, rstd, gamma, beta)
 
@@ -31,7 +31,8 @@ def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> Any:
         return NotImplemented
     if not mean.shape == rstd.shape == (*x.shape[:-1], 1):
         return NotImplemented
-    dx, dgamma, dbeta = np.empty_like(x), np.zeros(gamma.shape, gamma.dtype), np.zeros(gamma.shape, gamma.dtype)
+    dx = np.empty(x.shape, x.dtype)
+    dgamma, dbeta = np.zeros(gamma.shape, gamma.dtype), np.zeros(gamma.shape, gamma.dtype)
     normalize_backward(rows(dy), rows(x), mean.reshape(-1), rstd.reshape(-1), gamma, rows(dx), dgamma, dbeta)
     return dx, dgamma, None if beta is None else dbeta
 
@@ -40,7 +41,7 @@ def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> Any:
 def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> Any:
     if not is_plain(x, gamma) or x.ndim < 1 or gamma.shape != x.shape[-1:]:
         return NotImplemented
-    y, rrms = np.empty_like(x), np.empty((*x.shape[:-1], 1), x.dtype)
+    y, rrms = np.empty(x.shape, x.dtype), np.empty((*x.shape[:-1], 1), x.dtype)
     normalize(rows(x), gamma, None, eps, rows(y), None, rrms.reshape(-1))
     return y, RMSNormSaved(x, rrms, gamma)
 
@@ -52,7 +53,7 @@ def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> Any:
         return NotImplemented
     if rrms.shape != (*x.shape[:-1], 1):
         return NotImplemented
-    dx, dgamma = np.empty_like(x), np.zeros(gamma.shape, gamma.dtype)
+    dx, dgamma = np.empty(x.shape, x.dtype), np.zeros(gamma.shape, gamma.dtype)
     normalize_backward(rows(dy), rows(x), None, rrms.reshape(-1), gamma, rows(dx), dgamma, None)
     return dx, dgamma
 

@@ -73,21 +73,3 @@ def _turn_interleaved(x, cos, sin, direction, y):
 
 
 PAIRINGS = {"halves": _turn_halves, "interleaved": _turn_interleaved}
-
-
-@compiled
-def turn(x, cos, sin, direction, interleaved):
-    """Turn heads x (B, T, H, C) by the angles of their positions, in place."""
-    B, T, H, C = x.shape
-    half = C // 2
-    sign = x.dtype.type(direction)
-    for b in range(B):
-        for t in range(T):
-            c, s = cos[t], sin[t]
-            for h in range(H):
-                row = x[b, t, h]
-                for i in range(half):
-                    first, second = (2 * i, 2 * i + 1) if interleaved else (i, half + i)
-                    a, z = row[first], row[second]
-                    row[first] = a * c[i] - z * s[i] * sign
-                    row[second] = z * c[i] + a * s[i] * sign

@@ -60,11 +60,12 @@ def _address_in_numpy(dtype: np.dtype) -> int:
 def multiply_into(a: Array, b: Array, out: Array) -> None:
     """Write a b into out: matrices of one real type, whose rows may lie apart; a and b may be transposed."""
     (M, K), N = a.shape, b.shape[1]
-    flops, many = 2.0 * M * N * K, cores()
+    flops = 2.0 * M * N * K
+    many = cores() if flops >= LARGE else 1  # to ask how many there are takes long
     address = gemm_address(a.dtype, flops, alone=many == 1) if flops >= SMALL else 0
     if not address or None in (_side(a), _side(b)) or (_side(out) or (0,))[0] != _AS_IS:
         np.matmul(a, b, out=out)
-    elif flops < LARGE or many == 1 or not _address_in_mkl(a.dtype):
+    elif many == 1 or not _address_in_mkl(a.dtype):
         _multiply(address, a, b, out)
     else:  # Intel's multiplies on the thread that calls it: each core takes some rows or columns
         edges = [max(M, N) * number // many // _TOGETHER * _TOGETHER for number in range(many)] + [max(M, N)]

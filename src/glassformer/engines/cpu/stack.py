@@ -22,10 +22,7 @@ from ...errors import ConfigError, ShapeError
 from ...layers import Attention, Block, Cache, FeedForward, KeyValues, LayerNorm, RMSNorm, Stack
 from ...tree import flatten
 from .activation import LOOPS, activation_address
-from .attention.layer import PARTS
-from .block import NEVER_FUSED, are_known
 from .compile import call, compiled, is_array
-from .fused import linear_places, once_for_each
 from .linear import MOST_ROWS_OF, described, multiply, workspace
 from .norm import inverse_root
 from .parts import MIX, ROOM, SIZE
@@ -33,21 +30,27 @@ from .thread_pool import JOB, KIND, on_all_cores, place, share_out
 from .vectorized_rows import bits_of_float, floats_pointer
 
 PAIRINGS = ("halves", "interleaved")
-_VECTORS = (*PARTS, "up", "gate", "down")
+_PARTS = ("query", "key", "value", "output")
+_VECTORS = (*_PARTS, "up", "gate", "down")
 _LAYERS = Block, layers.Residual, Attention, FeedForward, LayerNorm, RMSNorm, layers.Linear, KeyValues, layers.Positions
 _FLOAT = np.dtype(np.float32)
+_RESIDUALS = [(layers.Residual, "attention"), (layers.Residual, "feed_forward")]
 _NOTHING: Array = np.zeros((0, 1), _FLOAT)
+# What layers call with tiles and with dropout, and never while they read on.
+_NEVER_READING = ("attention_tiled", "attention_tiled_backward", "dropout", "dropout_backward", "dropped", "fold_key")
 MOST_SEQUENCES = min(MOST_ROWS_OF.values())
 
 
-@replaces(Stack.read_blocks, *_LAYERS, excluding=NEVER_FUSED)
+@replaces(Stack.read_blocks, *_LAYERS, excluding=_NEVER_READING)
 def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Any:
     if type(x) is not np.ndarray or x.ndim < 2 or x.dtype != _FLOAT or x.shape[-2] != 1:
         return NotImplemented
-    if not 0 < x.size <= MOST_SEQUENCES * x.shape[-1] or type(cache) is not Cache or not is_readable(self):
+    if not 0 < x.size <= MOST_SEQUENCES * x.shape[-1] or type(cache) is not Cache:
         return NotImplemented
     plan = _plans.get(cache)
     if plan is None or not plan.is_about(self, params["blocks"]):
+        if not is_readable(self):
+            return NotImplemented
         plan = _plans[cache] = Plan(self, params["blocks"])
     if x.shape[-1] != plan.sizes.width or plan.tables is None or not plan.fits(cache, x.shape[:-2], rotation):
         return NotImplemented
@@ -70,7 +73,6 @@ def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tup
     return y.reshape(x.shape)
 
 
-@once_for_each
 def is_readable(stack: Stack) -> bool:
     """Tell whether the loops have all that a stack has."""
     block = stack.block
@@ -78,17 +80,22 @@ def is_readable(stack: Stack) -> bool:
     if (type(block), type(attention), type(feed_forward)) != (Block, Attention, FeedForward):
         return False
     names = ("up", "gate", "down") if feed_forward.gated else ("up", "down")
-    parts = (attention.parts, PARTS), (feed_forward.parts, names)
     return (
         type(block.norm) in (LayerNorm, RMSNorm)
         and type(stack.positions) in (type(None), layers.RotaryPositions)
         and block.norm_position == "pre"
-        and are_known(block, "attention", "feed_forward")
-        and all(linear_places(*part) is not None for part in parts)
+        and [(type(residual), residual.name) for residual in block.residuals] == _RESIDUALS
+        and _are_linear(attention.parts, _PARTS)
+        and _are_linear(feed_forward.parts, names)
         and attention.pattern.stride is None
         and attention.pairing in PAIRINGS
         and feed_forward.activation in LOOPS
     )
+
+
+def _are_linear(parts: dict[str, layers.Linear], names: tuple[str, ...]) -> bool:
+    """Tell whether the maps of a layer have these names, and none is of a class derived from the library's."""
+    return parts.keys() == set(names) and all(type(part) is layers.Linear for part in parts.values())
 
 
 class Sizes(NamedTuple):
@@ -213,7 +220,7 @@ def _tables(blocks: list[Tree], feed_forward: FeedForward) -> Any:
         before = params["attention_norm"], params["feed_forward_norm"]
         norms = [norm.get(name) for norm in before for name in ("gamma", "beta")]
         biases = [parts.get(name, {}).get("b") for name in _VECTORS]
-        groups = PARTS[:3], PARTS[3:], widening, ("down",)
+        groups = _PARTS[:3], _PARTS[3:], widening, ("down",)
         matrices = [[described(parts[name]["w"]) for name in names] for names in groups]
         vectors = [x for x in (*norms, *biases) if x is not None]
         if any(None in found for found in matrices) or not all(is_array(x, _FLOAT, x.shape) for x in vectors):

@@ -8,7 +8,7 @@ them idle between products. The number of shards decides the order of the sums, 
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -19,29 +19,25 @@ from ... import ops
 from ...arrays import Array, Tree, cast, widen
 from ...config import TransformerConfig
 from ...data.examples import count_targets
-from ...dispatch import current, replaces, use_engine
+from ...dispatch import current, replaces
 from ...models import Batch, Model
 from ...models.accounting import flops_per_token
 from ...sources import check_once
-from ...training.gradients import global_norm, target_shares
+from ...training.gradients import target_shares
 from ...training.interruption import uninterrupted
-from ...training.lora import Parametrization, trainable
+from ...training.lora import trainable
 from ...training.optimizer import Optimizer, check_gradients, memories_of
-from ...training.optimizers import Adam, AdamW, Muon, orthogonalized
-from ...training.recipe import Recipe
+from ...training.optimizers import Adam, AdamW
 from ...training.state import TrainingState
 from ...training.trainer import Figures, Keep, Taken, Trainer
-from ...tree import count, flatten, tree_map
-from .ahead import ahead
+from ...tree import flatten, tree_map
 from .cores import cores, each
-from .muon import Matrix, muon_on_all
-from .update import adam_on_all, add_to_all, add_weighted, is_like
+from .update import adam_on_all, add_to_all, add_weighted
 
 Arrays: TypeAlias = dict[str, Array]
 Move: TypeAlias = Callable[[Arrays, float], None]
 """A step of an optimizer in place, given all gradients and the learning rate."""
 
-SMALL = 1 << 24  # parameters of a model for which a second process may take memory, to compile ahead
 WORTHWHILE = 2e8  # FLOPs of a shard: fewer cost more to hand out than they save; measured by benchmarks/shards.py
 
 
@@ -49,7 +45,6 @@ class InPlaceTrainer(Trainer):
     """Takes steps in the memory of a state wherever it may: fresh arrays would have to be brought in at every step."""
 
     _moves: tuple[TrainingState, Move] | None = None  # the state whose arrays move, and how
-    _stepped = False
 
     def first(self, params: Tree | None = None) -> TrainingState:
         """Return the state before the first step; parameters that are given stay as they are.
@@ -62,15 +57,8 @@ class InPlaceTrainer(Trainer):
         """Return the state in memory of its own, which steps may overwrite."""
         return tree_map(lambda x: np.array(x) if isinstance(x, np.ndarray) else x, state)
 
-    def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Keep | None = None) -> Taken:
-        if self._stepped or count(state.params) > SMALL:
-            return self._step(state, batch, lr, keep=keep)
-        self._stepped = True
-        with ahead(step_back, self.model, self.recipe, self.parametrization, batch):
-            return self._step(state, batch, lr, keep=keep)
-
     @check_once
-    def _step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Keep | None = None) -> Taken:
+    def step(self, state: TrainingState, batch: Batch, lr: float, *, keep: Keep | None = None) -> Taken:
         # What overflows here needs no warning of its own: the step is refused.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             loss, grads, norm = self.gradients(state, batch)
@@ -94,35 +82,12 @@ class InPlaceTrainer(Trainer):
         return loss_and_grads(self.model, params, batch, shards=self.recipe.shards or 1, key=key, **settings)
 
 
-def step_back(model: Model, recipe: Recipe, parametrization: Parametrization, batch: Batch) -> None:
-    """Take a first step in which forward passes run as written: only kernels that come after them are compiled."""
-    names = current().table
-
-    class Backward(type(current())):  # type: ignore[misc]
-        def kernels(self) -> list[Any]:
-            return [names[name] for name in names if not _is_forward(name, names)]
-
-    trainer = InPlaceTrainer(model, recipe, parametrization)
-    with use_engine(Backward()):
-        # What comes last first: the other process is behind until it has the kernels of its forward pass.
-        state = trainer.first()
-        moving = trainable(state.params, recipe.freeze)
-        _add_up([moving, moving], [0.5, 0.5])
-        global_norm(moving)
-        in_place(trainer.optimizer, moving, state.optimizer)(flatten(moving), 0.0)
-        trainer.step(trainer.first(), batch, lr=0.0, keep=lambda *_: None)
-
-
-def _is_forward(name: str, names: Iterable[str]) -> bool:
-    return name.endswith(".forward") or f"{name}_backward" in names
-
-
-@replaces(Optimizer.update, Adam, AdamW, Muon, orthogonalized)
+@replaces(Optimizer.update, Adam, AdamW)
 def in_place(optimizer: Optimizer, params: Tree, state: Tree) -> Move:
     """Return a function that takes the same steps as `optimizer.update`, in the memory of `params` and `state`."""
     leaves, memories = flatten(params), memories_of(state)
     optimizer.check_state(memories, leaves)
-    collective = (_muon if isinstance(optimizer, Muon) else _adam)(optimizer, leaves, memories)
+    collective = _adam(optimizer, leaves, memories)
 
     def step(grads: Arrays, lr: float) -> None:
         number = state["step"].item() + 1
@@ -159,34 +124,6 @@ def _adam(optimizer: Optimizer, leaves: Arrays, memories: Tree) -> Callable[[Arr
         scalars = optimizer.scalars(np.float64(number), lr)  # as those of an integer, which NumPy multiplies slowly
         lr, rate, root = [float(np.float32(scalar)) for scalar in scalars]
         return run([grads[name] for name in leaves], rate=rate, root=root, **optimizer.decay(np.float32(lr)))
-
-    return move
-
-
-def _muon(optimizer: Optimizer, leaves: Arrays, memories: Tree) -> Callable[[Arrays, int, float], bool] | None:
-    """Return what takes a step of Muon in place: Adam's for the rest in one call, and all matrices at once."""
-    if any(getattr(type(optimizer), name) is not getattr(Muon, name) for name in ("move", "scalars", "slots", "_rest")):
-        return None
-    assert isinstance(optimizer, Muon)
-    hidden = [name for name in leaves if "momentum" in memories[name]]
-    matrices = [
-        Matrix(name, leaves[name], memories[name]["momentum"], optimizer.decays(name, leaves[name])) for name in hidden
-    ]
-    rest, shapes = (
-        {name: leaf for name, leaf in leaves.items() if name not in hidden},
-        [one.p.shape for one in matrices],
-    )
-    move_rest, move_matrices = _adam(optimizer._rest(), rest, memories), muon_on_all(optimizer, matrices)
-    if move_rest is None or move_matrices is None:
-        return None
-
-    def move(grads: Arrays, number: int, lr: float) -> bool:
-        if grads.keys() != leaves.keys() or not is_like([grads[one.name] for one in matrices], shapes):
-            return False
-        if not move_rest({name: grads[name] for name in rest}, number, lr * optimizer.rest_lr):
-            return False
-        move_matrices(grads, lr)
-        return True
 
     return move
 

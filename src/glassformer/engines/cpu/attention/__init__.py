@@ -1,10 +1,7 @@
 """Attention by compiled loops: which file serves which case.
 
-    dense      ops.attention: products of all heads of a batch, and the softmax between them in place; head by head, by
-               one of two `strategies`, where only positions decide which keys a query sees and no heads share keys
-    layer      layers.Attention: such attention of a token to its own sequence, with its four linear maps and rotation
-    tiled      ops.attention_tiled: sequences whose weights would fill the memory, over all cores, computed by `tiles`
-    ..stack    one more token of one sequence: a query for each head, and all keys there are
-
-A block with such a layer is fused as a whole: see `..block`.
+dense      ops.attention: products of all heads of a batch, and the softmax between them in place; head by head, by
+           one of two `strategies`, where only positions decide which keys a query sees and no heads share keys
+tiled      ops.attention_tiled: sequences whose weights would fill the memory, over all cores, computed by `tiles`
+..stack    one more token of one sequence: a query for each head, and all keys there are
 """

@@ -14,12 +14,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import from_dtype, typeof, types
 
 from ....arrays import Array
 from ....errors import ShapeError
 from ....ops.mask import Pattern
-from ..compile import REAL, address_of, compiled, exp, maximum
+from ..compile import REAL, compiled, exp, maximum
 from ..cores import cores
 from ..products import gemm, gemm_address
 from ..softmax import softmax_row, softmax_row_backward
@@ -72,27 +71,14 @@ def strategy_for(dtype: np.dtype, keys: int, channels: int) -> int:
     return VECTORS if keys <= FEW and dtype == np.float32 and channels % 4 == 0 else PRODUCTS
 
 
-def strategy_address(strategy: int, plan: HeadPlan, dtype: np.dtype, *, backward: bool) -> int:
-    """Return the address of a strategy's code, for contiguous heads of this type."""
-    heads = types.Array(from_dtype(dtype), 4, "C")
-    four, three = types.UniTuple(heads, 4), types.UniTuple(heads, 3)
-    if backward:
-        return address_of(BACKWARD[strategy], typeof(plan), heads, four, three)
-    return address_of(FORWARD[strategy], typeof(plan), four, heads)
-
-
 def has_products(dtype: np.dtype) -> bool:
     """Tell whether loops can call BLAS for arrays of this type."""
     return dtype in REAL and gemm_address(dtype) != 0
 
 
-def are_worth_sharing(batch: int, pairs: int) -> bool:
-    return batch > 1 and pairs >= 2 * WORTHWHILE
-
-
 def shares(batch: int, pairs: int) -> list[slice]:
     """Cut a batch into one part for each core, where it has enough pairs of a query and a key."""
-    parts = min(cores(), batch, pairs // WORTHWHILE) if are_worth_sharing(batch, pairs) else 1
+    parts = max(1, min(cores(), batch, pairs // WORTHWHILE)) if pairs >= 2 * WORTHWHILE else 1
     return [slice(batch * n // parts, batch * (n + 1) // parts) for n in range(parts)]
 
 

@@ -1,0 +1,38 @@
+"""What a second process computes while this one works."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from glassformer.engines.cpu.cores import at_most
+from glassformer.engines.cpu.second_process import beside
+
+
+def test_on_one_core_nothing_is_started():
+    with at_most(1), beside(os.getpid) as asked:
+        assert asked() == os.getpid()
+
+
+def test_another_process_computes_beside_this_one():
+    with at_most(2), beside(os.getpid) as asked:
+        assert asked() != os.getpid()
+
+
+def test_what_another_process_cannot_compute_or_send_is_computed_here():
+    with at_most(2):
+        with beside(lambda: 3) as asked:
+            assert asked() == 3
+        with beside(threading.Lock) as asked:
+            assert asked().acquire()
+        with beside(os._exit) as asked, pytest.raises(TypeError):  # for want of an argument, there and here
+            asked()
+
+
+def test_the_other_process_ends_with_its_block():
+    began = time.monotonic()
+    with at_most(2), beside(signal.pause):
+        pass
+    assert time.monotonic() - began < 60
