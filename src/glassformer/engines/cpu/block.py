@@ -135,7 +135,7 @@ def are_known(block: Block, *names: str) -> bool:
     return [(type(residual), residual.name) for residual in block.residuals] == [(Residual, name) for name in names]
 
 
-@replaces(Block.forward, *_PARTS, excluding=_NOT_HERE)
+@replaces(Block.forward, *_PARTS)
 def block_forward(
     self: Block, params: Tree, x: Array, memory: Array | None = None, bias: Array | None = None, *,
     mask: Array | None = None, memory_mask: Array | None = None, rotation: attention_layer.Rotation = None,
@@ -164,7 +164,7 @@ def block_forward(
     }
 
 
-@replaces(Block.backward, *_PARTS, excluding=_NOT_HERE)
+@replaces(Block.backward, *_PARTS)
 def block_backward(self: Block, params: Tree, saved: Tree, dy: Array) -> Any:
     fused = fused_block(self)
     if fused is None or saved.keys() != _RECORD or saved["attention"].key is not None:

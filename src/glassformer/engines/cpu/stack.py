@@ -23,7 +23,7 @@ from ...layers import Attention, Block, Cache, FeedForward, KeyValues, LayerNorm
 from ...tree import flatten
 from .activation import LOOPS, activation_address
 from .attention.layer import PARTS
-from .block import NEVER_FUSED, are_known
+from .block import are_known
 from .compile import call, compiled, is_array
 from .fused import linear_places, once_for_each
 from .linear import MOST_ROWS_OF, described, multiply, workspace
@@ -34,13 +34,12 @@ from .vectorized_rows import bits_of_float, floats_pointer
 
 PAIRINGS = ("halves", "interleaved")
 _VECTORS = (*PARTS, "up", "gate", "down")
-_LAYERS = Block, layers.Residual, Attention, FeedForward, LayerNorm, RMSNorm, layers.Linear, KeyValues, layers.Positions
 _FLOAT = np.dtype(np.float32)
 _NOTHING: Array = np.zeros((0, 1), _FLOAT)
 MOST_SEQUENCES = min(MOST_ROWS_OF.values())
 
 
-@replaces(Stack.read_blocks, *_LAYERS, excluding=NEVER_FUSED)
+@replaces(Stack.read_blocks)
 def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Any:
     if type(x) is not np.ndarray or x.ndim < 2 or x.dtype != _FLOAT or x.shape[-2] != 1:
         return NotImplemented
