@@ -148,7 +148,11 @@ def put_into_memory(edit: Edit, module: Any, *, in_place: bool) -> bool:
         owner = getattr(owner, part, None)
     found = vars(owner).get(name) if owner is not None else None
     function = inspect.unwrap(found) if callable(found) else None
-    if code is None or not isinstance(function, types.FunctionType) or code.co_freevars != function.__code__.co_freevars:
+    if (
+        code is None
+        or not isinstance(function, types.FunctionType)
+        or code.co_freevars != function.__code__.co_freevars
+    ):
         return False
     if in_place:
         function.__code__ = code
@@ -174,8 +178,11 @@ def _codes(code: Any, function: str) -> Iterator[Any]:
 SIZES = {"vocab": 11, "width": 16, "heads": 2, "layers": 2, "context": 12, "feed_forward": 24}
 
 
-def panel(engine: str) -> dict[str, Callable[[], Any]]:
-    """Return computations by name, each of one vector: three steps of training, and a text written with a cache."""
+def panel(engine: str, jitter: float = 0.0) -> dict[str, Callable[[], Any]]:
+    """Return computations by name, each of one vector: three steps of training, and a text written with a cache.
+
+    jitter   moves all parameters by about such a share: how far results move shows what rounding may do to them
+    """
     import numpy as np
 
     import glassformer as gf
@@ -192,9 +199,11 @@ def panel(engine: str) -> dict[str, Callable[[], Any]]:
     source = gf.Batch(tokens, targets, source=targets[:, :4], source_mask=mask[:, 2:])
 
     def start(model: Any) -> Any:
-        return tree.tree_map(
-            lambda p: (p + 0.2 * np.cos(1 + np.arange(p.size)).reshape(p.shape)).astype(p.dtype), model.init(0)
-        )
+        def moved(p: Any) -> Any:
+            bumps = np.cos(1 + np.arange(p.size)).reshape(p.shape)
+            return ((p + 0.2 * bumps) * (1 + jitter * bumps[::-1])).astype(p.dtype)
+
+        return tree.tree_map(moved, model.init(0))
 
     def flat(result: Any) -> Any:
         leaves = tree.flatten(result)
@@ -239,15 +248,23 @@ def panel(engine: str) -> dict[str, Callable[[], Any]]:
         "post-norm, ALiBi, dropout, sgd": trained(
             decoder(**SIZES, norm_position="post", positions="alibi", dropout=0.2), batch, "sgd", momentum=0.9
         ),
-        "tiles, relative, muon": trained(
-            decoder(**free, positions="relative", activation="gelu_tanh"), masked, "muon", attention_tile=3
+        "tiles, relative, sgd": trained(
+            decoder(**free, positions="relative", activation="gelu_tanh"), masked, "sgd", attention_tile=3
         ),
-        "window, sgd": trained(decoder(**SIZES, window=3, stride=2, activation="relu", tied_head=False), batch, "sgd", clip=0.5),
+        "muon": trained(decoder(**{**free, "layers": 1}), batch, "muon"),
+        "window, sgd": trained(
+            decoder(**SIZES, window=3, stride=2, activation="relu", tied_head=False), batch, "sgd", clip=0.5
+        ),
         "parallel, adam": trained(decoder(**free, block="parallel", positions="sinusoidal"), batch, "adam"),
         "classes, cls": trained(encoder(**SIZES, classes=3, pooling="cls"), labels, "sgd"),
-        "classes, mean": trained(encoder(**free, classes=3, activation="silu", padding_id=0, segments=2), labels, "adamw"),
+        "classes, mean": trained(
+            encoder(**free, classes=3, activation="silu", padding_id=0, segments=2), labels, "adamw"
+        ),
         "pairs, smoothed": trained(
-            gf.EncoderDecoderConfig(**free, positions="sinusoidal", embedding_scale=True), source, "adamw", label_smoothing=0.1
+            gf.EncoderDecoderConfig(**free, positions="sinusoidal", embedding_scale=True),
+            source,
+            "adamw",
+            label_smoothing=0.1,
         ),
         "written": written(gpt, temperature=0.0),
         "sampled": written(decoder(**SIZES, **llama), **sampled),
