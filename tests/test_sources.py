@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 
 from glassformer import ops, sources
-from glassformer.dispatch import current, use_engine
-from glassformer.layers import FeedForward, LayerNorm, Linear, Stack, attention
+from glassformer.dispatch import current, engines, use_engine
+from glassformer.layers import FeedForward, LayerNorm, Stack, attention
 from glassformer.layers.attention import Attention
 from glassformer.layers.block import Block
 from glassformer.models import build
@@ -50,6 +51,7 @@ def _on_cpu():
         ("SCALE * x", "SCALE * x + 1", True),
         ("2.0", "2.5", True),
         ("def double", "def triple", True),
+        ("return SCALE * x", "return len('  # one') * x", True),
     ],
 )
 def test_a_digest_covers_code_but_no_comments_docstrings_and_blank_lines(old, new, is_edit):
@@ -59,7 +61,7 @@ def test_a_digest_covers_code_but_no_comments_docstrings_and_blank_lines(old, ne
 
 def test_the_digests_are_those_of_the_sources():
     stored = json.loads(sources.DIGESTS.read_text(encoding="utf-8"))
-    assert stored == sources.digests(), "compare the kernels with what they replace, then run `make digests`"
+    assert stored == sources.described(), "compare the kernels with what they replace, then run `make digests`"
 
 
 def warnings(caplog):
@@ -130,24 +132,6 @@ def test_a_class_of_records_replaced_in_a_module_is_the_one_that_is_made(monkeyp
     monkeypatch.setattr(attention, "AttentionRecord", Mine)
     _, saved = a_block().forward(a_block().init(0), x)
     assert type(saved["attention"]) is Mine
-
-
-def test_what_a_kernel_never_does_may_change(monkeypatch):
-    monkeypatch.setattr(Linear, "specs", lambda self: {})
-    assert stands("Stack.read_blocks")
-    monkeypatch.setattr(Linear, "forward", lambda self, params, x: (x, None))
-    assert not stands("Stack.read_blocks")
-
-
-def test_what_a_block_never_does_while_it_reads_on_may_change_and_is_what_runs_elsewhere(monkeypatch, x):
-    block, params, key = a_block(dropout=0.5), a_block().init(0), ops.new_key(0)
-    plain = [block.forward(params, x)[0], block.forward(params, x, key=key)[0]]
-    monkeypatch.setattr(ops, "dropout", lambda x, key, *, rate: (0 * x, None))
-    assert stands("Stack.read_blocks")
-    np.testing.assert_array_equal(block.forward(params, x)[0], plain[0])
-    dropped = block.forward(params, x, key=key)[0]
-    np.testing.assert_array_equal(dropped, x)
-    assert not np.array_equal(dropped, plain[1])
 
 
 @dataclass(frozen=True)
@@ -233,7 +217,7 @@ def test_a_step_checks_everything_once(monkeypatch):
     @sources.check_once
     def step():
         with monkeypatch.context() as patch:
-            patch.setattr(sources.SourceGuard, "is_unchanged", lambda self: pytest.fail("checked again"))
+            patch.setattr(sources.Source, "is_unchanged", lambda self: pytest.fail("checked again"))
             return guard.is_current()
 
     assert step()
@@ -289,7 +273,71 @@ def test_what_python_adds_to_a_class_changes_nothing():
     assert sources.version() == before
 
 
-def test_a_member_deleted_from_a_class_that_no_kernel_uses_changes_nothing(monkeypatch):
-    assert stands("Stack.read_blocks")
-    monkeypatch.delattr(Linear, "specs")
-    assert stands("Stack.read_blocks")
+# --- which sources ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["cpu", "jax"])
+def test_every_kernel_depends_on_the_file_of_what_it_replaces(engine, request):
+    if engine == "jax":
+        request.getfixturevalue("jax")
+    for kernel in engines().find(engine).kernels():
+        assert kernel.is_current()
+        assert sources.file_of(kernel.original.__module__) in [source.file for source in kernel.sources], kernel.name
+
+
+def test_ops_and_layers_use_packages_only_by_their_names():
+    """So that what they depend on can be read: `ops.softmax`, not `getattr(ops, name)`."""
+    described = sources.described()
+    for file in [file for file in described if file.startswith(("ops/", "layers/"))]:
+        assert not [name for name in described[file]["imports"] if name.endswith("__init__.py")], file
+        imports = re.findall(r"(?m)^ *(?:from|import) +(glassformer\S*)", (sources.PACKAGE / file).read_text("utf-8"))
+        assert not imports, f"{file} names its own package: write from .."
+
+
+@pytest.mark.parametrize(
+    ("file", "steps_back", "stays"),
+    [
+        ("ops/activation.py", ["gelu", "relu_backward", "Stack.read_blocks"], ["softmax", "layer_norm", "adam_update"]),
+        ("ops/update.py", ["adam_update", "sum_of_squares"], ["attention", "Stack.read_blocks"]),
+        ("ops/embedding.py", ["embedding", "embedding_backward"], ["softmax", "attention"]),
+        ("ops/mask.py", ["attention", "attention_tiled_backward"], ["softmax", "gelu"]),
+        ("arrays.py", ["softmax", "adam_update", "Stack.read_blocks"], []),
+    ],
+)
+def test_an_edit_stops_the_kernels_that_depend_on_it_and_no_others(monkeypatch, file, steps_back, stays):
+    monkeypatch.setattr(sources, "edited_files", lambda: {file})
+    assert not [name for name in steps_back if stands(name)]
+    assert [name for name in stays if stands(name)] == stays
+
+
+def test_an_edited_activation_leaves_layers_of_norms_and_optimizers_compiled(monkeypatch):
+    monkeypatch.setattr(ops, "gelu", lambda x: (x, x))
+    assert all(map(stands, ("softmax", "layer_norm", "adam_update", "attention")))
+
+
+@pytest.mark.parametrize("where", ["__defaults__", "__kwdefaults__", "written into"])
+def test_a_changed_default_is_noticed(monkeypatch, where):
+    tiled = ops.attention_tiled.__wrapped__
+    assert stands("attention_tiled")
+    before = sources.version()
+    if where == "written into":
+        monkeypatch.setitem(tiled.__kwdefaults__, "pattern", ops.CAUSAL)
+    else:
+        monkeypatch.setattr(tiled, where, None)
+    assert not stands("attention_tiled")
+    assert sources.version() != before
+
+
+def test_a_method_of_a_default_object_is_noticed(monkeypatch):
+    assert stands("attention_tiled")
+    monkeypatch.setattr(ops.Pattern, "tile", lambda self, *_: None)
+    assert not stands("attention_tiled")
+    assert stands("softmax")
+
+
+def test_the_own_optimizer_step_notices_an_edit_of_the_op_that_it_calls(monkeypatch):
+    from glassformer.engines.cpu.trainer import in_place
+
+    assert in_place.kernel.is_current()
+    monkeypatch.setattr(sources, "edited_files", lambda: {"ops/update.py"})
+    assert not in_place.kernel.is_current()

@@ -40,21 +40,20 @@ Kernels = dict[str, "Kernel"]
 class Kernel(SourceGuard):
     """A function that computes what another one computes, and the guard over the source that it replaces."""
 
-    def __init__(self, function: Callable[..., Any], original: Any, *parts: Any, excluding: Iterable[str] = ()) -> None:
-        super().__init__(_name(original), (original, *parts), excluding)
+    def __init__(self, function: Callable[..., Any], original: Any, *parts: Any) -> None:
+        super().__init__(_name(original), original, *parts)
         self.function, self.original = function, original
 
 
-def replaces(original: Any, *parts: Any, excluding: Iterable[str] = ()) -> Callable[[Function], Function]:
+def replaces(original: Any, *parts: Any) -> Callable[[Function], Function]:
     """Mark a function as the kernel of `original`, which the engine computes instead of it.
 
-    `parts` are what else it was made from: the classes whose methods `original` calls through objects, such as those
-    of the layers in a block, or the other function of a pair. What `original` calls by name is found. `excluding`
-    names what it calls only where the kernel declines.
+    The kernel depends on the file of `original` and on what this file imports: see `sources`. `parts` are functions and
+    classes of other files, which `original` calls through its arguments.
     """
 
     def mark(function: Function) -> Function:
-        function.kernel = Kernel(function, original, *parts, excluding=excluding)  # type: ignore[attr-defined]
+        function.kernel = Kernel(function, original, *parts)  # type: ignore[attr-defined]
         return function
 
     return mark

@@ -1,99 +1,174 @@
-"""What is written is what runs: a kernel steps back when the source that it replaces has changed.
+"""What is written is what runs: a kernel steps back when a source that it depends on has changed.
 
-    edited      a file differs from the digest taken when kernels and sources were last compared (`make digests`)
-    replaced    a function, class or constant is another object than at import, or has other code
+A kernel depends on the file of what it replaces and on the files of the mathematics which that file imports,
+transitively, as their import statements say. `make digests` lists them in `engines/sources.json`. A source was
 
-A guard covers everything that the replaced functions look up by name, directly or through what they find there.
+    edited      the code of the file differs from the digest taken when kernels and sources were last compared
+    replaced    a function, class or constant in it is another object than at import, or a function has other code
+
+A name of a package, such as `ops.softmax`, is a source of its own, and leads to the file that defines it.
 """
 
-import inspect
+import ast
 import json
-import re
 import sys
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import cache, lru_cache, wraps
-from operator import attrgetter, call, itemgetter
+from operator import itemgetter
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from . import registry
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Names = dict[int, set[Any]]
-"""Names in modules, classes and tables, by the identity of these."""
 
 PACKAGE = Path(__file__).parent
 DIGESTS = PACKAGE / "engines" / "sources.json"
-SOURCES = ("arrays.py", "ops/*.py", "layers/*.py", "training/optimizer*.py", "generation/sampling.py")
-"""The files that kernels replace."""
-_CALLED_BY_PYTHON = {"__init__", "__call__", "__array__", "__iter__", "__len__", "__getitem__"}
-_DECIDE_NOTHING = ("typing", "collections.abc", "dataclasses", f"{__package__}.errors")
+MATHEMATICS = (
+    "arrays.py", "quantized.py", "ops/*.py", "layers/*.py", "models/*.py", "training/optimizer*.py",
+    "generation/sampling.py", "generation/writer.py",
+)  # fmt: skip
+"""The files that kernels may depend on."""
 
-_written: dict[int, tuple[Any, dict[Any, Any]]] = {}  # modules, classes and tables, and what they held at import
-_codes: dict[FunctionType, CodeType] = {}  # the code of each function at import
+_sources: dict[str, "Source"] = {}  # by file, and by file:name for the names of packages
 _guards: dict["SourceGuard", None] = {}  # those in use
 _reported: set[str] = set()
-_version: tuple[int, Any, Any] = 0, None, None
+_version: tuple[int, "Source | None", Any] = 0, None, None
 checked: ContextVar[frozenset["SourceGuard"]] = ContextVar("checked", default=frozenset())
 
 
-def snapshot(*names: str) -> None:
-    """Remember the contents of modules and packages that have just been imported."""
-    for module in [module for name, module in sys.modules.items() if name.startswith(names)]:
-        for holder in (module, *_contents(module).values()):
-            if id(holder) not in _written and (values := _contents(holder)):
-                _written[id(holder)] = vars(holder) if isinstance(holder, ModuleType) else holder, values
-                for function in (function for value in values.values() for function in _functions(value)):
-                    _codes.setdefault(function, function.__code__)
+class Source:
+    """What some names stood for when a file was imported, and the code of the functions behind them."""
+
+    def __init__(self, file: str, held: list[tuple[Any, dict[Any, Any]]], codes: dict[FunctionType, Any]) -> None:
+        self.file, self._held, self._codes = file, held, codes
+        # Tuples are compared many times faster than values one by one.
+        self._getters = [(itemgetter(*values, next(iter(values))), holder) for holder, values in held]
+        self._functions = list(codes)
+        self._with_defaults = [function for function, (_, *defaults) in codes.items() if any(defaults)]
+        values = [(*values.values(), next(iter(values.values()))) for _, values in held]
+        defaults = [codes[function][1:] for function in self._with_defaults]
+        self._before = values, [code for code, *_ in codes.values()], defaults
+
+    @classmethod
+    def of(cls, file: str, module: ModuleType, names: Iterable[str]) -> "Source":
+        """Return the source of names of a module: with those in its classes, and the entries of its tables."""
+        named = {name: vars(module)[name] for name in names}
+        held: list[tuple[Any, dict[Any, Any]]] = [(vars(module), {n: v for n, v in named.items() if _decides(v)})]
+        for value in [*held[0][1].values()]:
+            if isinstance(value, dict | MappingProxyType):
+                held.append((value, dict(value)))
+            elif isinstance(value, type) and value.__module__ == module.__name__:
+                own = value.__dict__
+                # What Python and dataclasses add is left out.
+                held.append((own, {n: own[n] for n in own if n[:2] != "__" or any(_functions(own[n], module))}))
+        functions = (f for _, values in held for value in values.values() for f in _functions(value, module))
+        codes = {f: (f.__code__, f.__defaults__, f.__kwdefaults__ and {**f.__kwdefaults__}) for f in functions}
+        return cls(file, [(holder, values) for holder, values in held if values], codes)
+
+    @classmethod
+    def union(cls, sources: Iterable["Source"]) -> "Source":
+        """Return several as one, which is compared faster."""
+        held: dict[int, tuple[Any, dict[Any, Any]]] = {}
+        codes: dict[FunctionType, Any] = {}
+        for source in sources:
+            codes |= source._codes
+            for holder, values in source._held:
+                held.setdefault(id(holder), (holder, {}))[1].update(values)
+        return cls("", [*held.values()], codes)
+
+    def now(self) -> Any:
+        """Return what all names stand for now, and the code and the defaults of the functions that they stood for."""
+        try:
+            values = [getter(holder) for getter, holder in self._getters]
+        except KeyError:
+            values = []  # a name was deleted
+        codes = [function.__code__ for function in self._functions]
+        return values, codes, [(f.__defaults__, f.__kwdefaults__) for f in self._with_defaults]
+
+    def is_unchanged(self) -> bool:
+        return _are_same(self.now(), self._before)
+
+    def change(self) -> str | None:
+        """Return what was edited or replaced, in words; None: nothing."""
+        if self.file in edited_files():
+            return f"{self.file} was edited"
+        return None if self.is_unchanged() else f"{self._first_replaced()} was replaced"
+
+    def _first_replaced(self) -> str:
+        for holder, values in self._held:
+            for name, value in values.items():
+                if not _are_same(holder.get(name), value):
+                    return str(name)
+        codes = ((f, (f.__code__, f.__defaults__, f.__kwdefaults__), before) for f, before in self._codes.items())
+        return next(f.__qualname__ for f, now, before in codes if not _are_same(now, before))
 
 
-def _contents(holder: Any) -> dict[Any, Any]:
-    """Return what decides in a table, a module or a class of this package: no checks, errors, types and defaults."""
-    if isinstance(holder, dict):
-        return dict(holder)
-    if isinstance(holder, type) and holder.__module__.partition(".")[0] == __package__:
-        return {name: value for name in dir(holder) if any(_functions(value := getattr(holder, name)))}
-    values = vars(holder) if isinstance(holder, ModuleType) and holder.__name__.startswith(__package__) else {}
-    kept = (name for name in values if not name.startswith("__") and not name.lstrip("_").startswith("check_"))
-    kept = (name for name in kept if getattr(values[name], "__module__", "") not in _DECIDE_NOTHING)
-    return {name: values[name] for name in kept if getattr(values[name], "__name__", "") not in ("math", "numpy")}
+def _decides(value: Any) -> bool:
+    """Tell whether a value is a constant or from this package; NumPy, types and the like are taken as they are."""
+    home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", __package__)
+    return str(home).startswith(f"{__package__}.") or home == __package__
+
+
+def _are_same(values: Any, others: Any) -> bool:
+    try:
+        return bool(values == others)
+    except ValueError:  # a constant is an array now
+        return False
+
+
+def _functions(value: Any, module: ModuleType) -> Iterator[FunctionType]:
+    """Yield the functions in a module's file behind a value: a function, wrapped or not, a method or a property."""
+    value = getattr(value, "fget", None) or getattr(value, "func", None) or getattr(value, "__func__", value)
+    while value is not None and not isinstance(value, type):
+        if isinstance(value, FunctionType) and value.__code__.co_filename == module.__file__:
+            yield value
+        value = getattr(value, "__wrapped__", None)
+
+
+def snapshot(*prefixes: str) -> None:
+    """Remember the contents of modules that have just been imported, by the beginning of their names."""
+    for module in [module for name, module in sys.modules.items() if name.startswith(prefixes)]:
+        file = file_of(module.__name__)
+        if file not in _sources:
+            names = [name for name in vars(module) if not name.startswith("__")]
+            _sources[file] = Source.of(file, module, names)
+            if file.endswith("__init__.py"):
+                _sources.update({f"{file}:{name}": Source.of(file, module, [name]) for name in names})
+
+
+def file_of(module: str) -> str:
+    """Return where the file of a module lies in the package."""
+    return Path(str(sys.modules[module].__file__)).relative_to(PACKAGE).as_posix()
 
 
 class SourceGuard:
-    """Tells whether everything that functions look up is as it was when kernels were written for them."""
+    """Tells whether the sources of some functions and classes are as they were when kernels were written for them."""
 
-    def __init__(self, name: str = "", starts: Iterable[Any] = (), excluding: Iterable[str] = ()) -> None:
-        self.name, self._starts, self._excluding, self._begun = name, starts, set(excluding), False
+    def __init__(self, name: str, *originals: Any) -> None:
+        self.name, self._originals = name, originals
+        self.sources: tuple[Source, ...] = ()
+        self._union: Source | None = None
 
     def is_current(self) -> bool:
         """Tell whether nothing was edited or replaced; if something was, report it once."""
         if self in checked.get():
             return True
-        if not self._begun:
-            self.watch(_reach(self._starts, self._excluding))
-            if not self._edited:
-                _guards[self] = None
-            self._begun = True  # only now: other threads trust it
-        if self.is_unchanged() and not self._edited:
+        if self._union is None:
+            needed = set[str]().union(*(needed_by(file_of(original.__module__)) for original in self._originals))
+            self.sources = tuple(_sources[name] for name in sorted(needed))
+            self._union = Source.union(self.sources)
+            _guards[self] = None
+        if self._union.is_unchanged() and not edited_files():
             return True
-        self.report(f"{self._edited} was edited" if self._edited else f"{self._first_change()} was replaced")
-        return False
-
-    def _first_change(self) -> str:
-        for key, names in self.names.items():
-            holder, values = _written[key]
-            now = {name: getattr(holder, name, None) for name in names} if isinstance(holder, type) else holder
-            for name in sorted(names):
-                if now.get(name) is not values[name]:
-                    return str(name)
-        return next(
-            (function.__qualname__ for function, code in self._functions.items() if function.__code__ is not code),
-            "something",
-        )
+        change = next(filter(None, (source.change() for source in self.sources)), None)
+        if change:
+            self.report(change)
+        return change is None
 
     def report(self, fact: str) -> None:
         """Log once that something runs as written, and why."""
@@ -104,38 +179,6 @@ class SourceGuard:
             logging.getLogger("glassformer").warning(
                 "%s: it and what uses it run as written, which may be slower (first met in %s)", fact, self.name
             )
-
-    def watch(self, names: Names) -> "SourceGuard":
-        """Compare these names from now on."""
-        self.names = names
-        # Tuples are compared many times faster than values one by one.
-        self._holders = [_written[key][0] for key in names]
-        kinds = [attrgetter if isinstance(holder, type) else itemgetter for holder in self._holders]
-        self._getters = [kind(*own) for kind, own in zip(kinds, names.values(), strict=True)]
-        found = [_written[key][1][name] for key, own in names.items() for name in own]
-        self._functions = {function: _codes[function] for value in found for function in _functions(value)}
-        self._values = [itemgetter(*own)(_written[key][1]) for key, own in names.items()], [*self._functions.values()]
-        files = {Path(code.co_filename).relative_to(PACKAGE).as_posix() for code in self._functions.values()}
-        self._edited = min(files & edited_files(), default=None)
-        return self
-
-    def now(self) -> Any:
-        """Return what the names stand for now, and the code of all functions that they stood for."""
-        try:
-            return [*map(call, self._getters, self._holders)], [function.__code__ for function in self._functions]
-        except (AttributeError, KeyError):
-            return object()  # a name was deleted: nothing equals this
-
-    def is_unchanged(self) -> bool:
-        """Tell whether every place holds what it held, with the same code."""
-        return _are_same(self.now(), self._values)
-
-
-def _are_same(values: Any, others: Any) -> bool:
-    try:
-        return bool(values == others)
-    except ValueError:  # a constant is an array now
-        return False
 
 
 def check_once(function: Callable[P, R]) -> Callable[P, R]:
@@ -157,119 +200,138 @@ def check_once(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _current_guards() -> frozenset[SourceGuard]:
-    """Return all guards in use if none finds a change; otherwise none, so that each checks for itself."""
-    guards, every = _union(len(_guards))
-    return guards if every.is_unchanged() else frozenset()
+    """Return the guards in use that find no change; the others check for themselves, and report."""
+    guards, union = _in_use(len(_guards))
+    if union.is_unchanged() and not edited_files():
+        return guards
+    changed = {source for guard in guards for source in guard.sources if source.change()}
+    return frozenset(guard for guard in guards if changed.isdisjoint(guard.sources))
 
 
 @lru_cache(maxsize=1)
-def _union(count: int) -> tuple[frozenset[SourceGuard], SourceGuard]:
-    names = defaultdict[int, set[Any]](set)
-    for guard in _guards:
-        for key, own in guard.names.items():
-            names[key] |= own
-    return frozenset(_guards), SourceGuard().watch(names)
+def _in_use(count: int) -> tuple[frozenset[SourceGuard], Source]:
+    return frozenset(_guards), Source.union({source for guard in _guards for source in guard.sources})
 
 
 def version() -> tuple[int, int]:
     """Return what changes whenever a source or a registered part does, for programs that keep what they traced."""
     global _version
-    number, guard, before = _version
-    every = _everything(len(_written))
+    number, union, before = _version
+    every = _everything(len(_sources))
     now = every.now()
-    # What is watched grows while programs are traced, which is no change of what was watched before.
-    if guard is not None and not _are_same(now if every is guard else guard.now(), before):
+    # There are more of them when more was imported, which is no change.
+    if union is not None and not _are_same(now if every is union else union.now(), before):
         number += 1
-    _version = number, every, now
+    values, codes, defaults = now
+    _version = number, every, (values, codes, [(own, named and {**named}) for own, named in defaults])
     return number, registry.version()
 
 
 @lru_cache(maxsize=1)
-def _everything(count: int) -> SourceGuard:
-    return SourceGuard().watch({key: set(values) for key, (_, values) in _written.items()})
+def _everything(count: int) -> Source:
+    return Source.union(source for name, source in _sources.items() if ":" not in name)
 
 
-# --- what functions reach --------------------------------------------------------------------------------------------
-
-
-def _reach(starts: Iterable[Any], excluding: set[str]) -> Names:
-    """Return the names that functions look up, directly or through what they find there.
-
-    Every name in the code of a reached function is looked up in everything that was reached: in more places than the
-    code looks at, never in fewer.
-    """
-    reached: Names = {}
-    names, found = set(_CALLED_BY_PYTHON), list(starts)
-    while found:
-        for value in found:
-            reached |= {key: set() for key in map(id, _holders(value)) if key in _written and key not in reached}
-            for function in _functions(value):
-                names.update(_names(_codes.get(function, function.__code__)))
-        found = []
-        for key, own in reached.items():
-            holder, values = _written[key]
-            is_table = isinstance(holder, dict) and "__name__" not in holder  # all its entries count
-            new = (values.keys() if is_table else names & values.keys()) - own - excluding
-            own |= new
-            found += [values[name] for name in new]
-    return {key: own for key, own in reached.items() if own}
-
-
-def _holders(value: Any) -> Iterator[Any]:
-    """Yield the modules, classes and tables in which names are looked up by, or on, a value."""
-    homes: list[Any] = [value if isinstance(value, type | ModuleType | dict) else type(value)]
-    for function in _functions(value):
-        module = sys.modules[function.__module__]
-        owner = getattr(module, function.__qualname__.partition(".")[0], None)
-        homes += [module, owner, *map(type, function.__defaults__ or ())]
-    for home in homes:
-        yield from home.__mro__ if isinstance(home, type) else [home]
-
-
-def _functions(value: Any) -> Iterator[FunctionType]:
-    """Yield the functions of this package behind a value: a function, a method, a property or a tuple of functions."""
-    if isinstance(value, tuple):
-        for part in value:
-            yield from _functions(part)
-    elif not isinstance(value, type | ModuleType):
-        inner = getattr(value, "fget", None) or getattr(value, "func", None) or getattr(value, "__func__", value)
-        inner = inspect.unwrap(inner) if callable(inner) else inner
-        if isinstance(inner, FunctionType) and (inner in _codes or inner.__code__.co_filename.startswith(str(PACKAGE))):
-            yield inner
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """Yield every name that a function and the functions inside it look up."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
-
-
-# --- digests of files ------------------------------------------------------------------------------------------------
-
-
-def digest(text: str) -> str:
-    """Return a digest of code: of its lines without docstrings, comments and blanks."""
-    import hashlib  # here, because no other part of a command's start needs it
-
-    code = re.sub(r'(?ms)^ *""".*?"""$|(^|  )#[^\n]*', "", text)
-    lines = [line.rstrip() for line in code.splitlines() if line.strip()]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-
-
-def digests() -> dict[str, str]:
-    """Return the digest of each source as it is now."""
-    files = sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern))
-    return {path.relative_to(PACKAGE).as_posix(): digest(path.read_text(encoding="utf-8")) for path in files}
+# --- the files -------------------------------------------------------------------------------------------------------
 
 
 @cache
 def edited_files() -> frozenset[str]:
     """Return the files whose code differs from what was digested."""
-    known = json.loads(DIGESTS.read_text(encoding="utf-8")) if DIGESTS.is_file() else {}
-    return frozenset(file for file, now in digests().items() if known.get(file, now) != now)
+    known = _stored()
+    texts = {file: (PACKAGE / file).read_text(encoding="utf-8") for file in known}
+    other = {file: text for file, text in texts.items() if known[file]["text"] != _hashed(text)}
+    return frozenset(file for file, text in other.items() if known[file]["code"] != digest(text))
+
+
+@cache
+def needed_by(file: str) -> frozenset[str]:
+    """Return the sources that what a file defines depends on, by file or file:name, itself included."""
+    known, found, new = _stored(), {file}, [file]
+    while new:
+        found |= (imported := set(known[new.pop().partition(":")[0]]["imports"]) - found)
+        new += [source for source in imported if ":" not in source]
+    return frozenset(found)
+
+
+@cache
+def _stored() -> dict[str, Any]:
+    return json.loads(DIGESTS.read_text(encoding="utf-8")) if DIGESTS.is_file() else described()
+
+
+def described() -> dict[str, Any]:
+    """Return the digests of each file of the mathematics as it is now, and what it imports of the others."""
+    files = sorted(path for pattern in MATHEMATICS for path in PACKAGE.glob(pattern))
+    names = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in files}
+    return {
+        name: {"text": _hashed(text), "code": digest(text), "imports": sorted(_imports(name, ast.parse(text), names))}
+        for name, text in names.items()
+    }
+
+
+def _imports(file: str, tree: ast.Module, files: dict[str, str]) -> set[str]:
+    """Return what a file imports of `files`, and the names of their packages that it uses."""
+    found, packages, bare = set[str](), dict[str, str](), Counter[str]()
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level):
+        folder = "/".join([*file.split("/")[: -node.level], *(node.module or "").split(".")]).strip("/")
+        for name in node.names:
+            part = f"{folder}/{name.name}".strip("/")
+            if f"{part}/__init__.py" in files:
+                packages[name.asname or name.name] = part
+            else:
+                found |= _leads_to(folder, name.name, files)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in packages:
+            found |= _leads_to(packages[node.value.id], node.attr, files)
+            bare[node.value.id] -= 1
+        elif isinstance(node, ast.Name) and node.id in packages:
+            bare[node.id] += 1
+    # A package that is used in another way than by its names may lead anywhere.
+    return found | {f"{folder}/__init__.py" for name, folder in packages.items() if bare[name]}
+
+
+def _leads_to(folder: str, name: str, files: dict[str, str]) -> set[str]:
+    """Return the sources behind `from folder import name`, where `folder` may be a file, too."""
+    if f"{folder}.py" in files:
+        return {f"{folder}.py"}
+    home = f"{folder}/__init__.py"
+    for node in ast.parse(files.get(home, "")).body:
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.level == 1
+            and name in [own.asname or own.name for own in node.names]
+        ):
+            return {f"{home}:{name}", f"{folder}/{node.module}.py"} & {f"{home}:{name}", *files}
+    modules = {f"{folder}/{name}.py".strip("/")} & files.keys()
+    return modules or ({home} & files.keys())
+
+
+def digest(text: str) -> str:
+    """Return a digest of code: comments, docstrings and layout do not count."""
+    return _hashed(repr(_shape(ast.parse(text))))
+
+
+def _shape(node: Any) -> Any:
+    """Return a syntax tree as nested tuples, the same for every version of Python."""
+    if isinstance(node, list):
+        return [_shape(part) for part in node if not _is_text(part)]
+    if not isinstance(node, ast.AST):
+        return node
+    fields = [(name, _shape(value)) for name, value in ast.iter_fields(node) if value not in (None, [])]
+    return type(node).__name__, *fields
+
+
+def _is_text(node: Any) -> bool:
+    """Tell whether a statement is a text alone: a docstring."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _hashed(text: str) -> str:
+    import hashlib  # here, because no other part of a command's start needs it
+
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 if __name__ == "__main__":
-    DIGESTS.write_text(json.dumps(digests(), indent=1) + "\n", encoding="utf-8")
+    lines = ",\n".join(f"{json.dumps(file)}: {json.dumps(about)}" for file, about in described().items())
+    DIGESTS.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")

@@ -90,4 +90,4 @@ __all__ = [
 ]  # fmt: skip
 __dir__ = __all__.copy
 
-snapshot("glassformer.arrays", __name__)
+snapshot("glassformer.arrays", "glassformer.quantized", __name__)

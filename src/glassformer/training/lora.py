@@ -24,7 +24,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from .. import ops
 from ..arrays import Array, Tree, cast
 from ..errors import ConfigError, did_you_mean
 from ..layers import Embedding, Frozen, Linear, Spec
@@ -240,7 +239,7 @@ class AdaptedWeights(Frozen):
         return {"a": cast(self.scale * da, self.a.dtype), "b": cast(self.scale * db, self.b.dtype)}
 
 
-_BACKWARD = SourceGuard("frozen weights", (Linear.backward, Embedding.backward, ops.linear_backward))
+_BACKWARD = SourceGuard("frozen weights", Linear.backward, Embedding.backward)
 
 
 def _marked(part: Tree, trained: Mapping[str, Array], lora: LoRA | None, path: str = "") -> Tree:

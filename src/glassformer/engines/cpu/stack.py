@@ -32,16 +32,13 @@ from .vectorized_rows import bits_of_float, floats_pointer
 PAIRINGS = ("halves", "interleaved")
 _PARTS = ("query", "key", "value", "output")
 _VECTORS = (*_PARTS, "up", "gate", "down")
-_LAYERS = Block, layers.Residual, Attention, FeedForward, LayerNorm, RMSNorm, layers.Linear, KeyValues, layers.Positions
 _FLOAT = np.dtype(np.float32)
 _RESIDUALS = [(layers.Residual, "attention"), (layers.Residual, "feed_forward")]
 _NOTHING: Array = np.zeros((0, 1), _FLOAT)
-# What layers call with tiles and with dropout, and never while they read on.
-_NEVER_READING = ("attention_tiled", "attention_tiled_backward", "dropout", "dropout_backward", "dropped", "fold_key")
 MOST_SEQUENCES = min(MOST_ROWS_OF.values())
 
 
-@replaces(Stack.read_blocks, *_LAYERS, excluding=_NEVER_READING)
+@replaces(Stack.read_blocks)
 def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Any:
     if type(x) is not np.ndarray or x.ndim < 2 or x.dtype != _FLOAT or x.shape[-2] != 1:
         return NotImplemented

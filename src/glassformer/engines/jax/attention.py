@@ -63,7 +63,7 @@ class CudnnWeights(LazyArray):
         return _weights(self.q, self.k, None, None, self.pattern, self.scale)
 
 
-@replaces(ops.attention, ops.attention_backward)
+@replaces(ops.attention)
 def attention(
     q: Array, k: Array, v: Array, bias: Array | None = None, *, mask: Array | None = None, pattern: Pattern = FULL,
     key: Array | None = None, rate: float = 0.0, scale: float | None = None,
@@ -85,7 +85,7 @@ def attention(
     return y, AttentionSaved(q, k, v, bias, weights, keep)
 
 
-@replaces(ops.attention_backward, ops.attention)
+@replaces(ops.attention_backward)
 def attention_backward(
     dy: Array, saved: AttentionSaved, *, pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None
 ) -> Gradients:
@@ -111,7 +111,7 @@ def attention_backward(
     return dq, dk, dv, dbias
 
 
-@replaces(ops.attention_tiled, ops.attention_tiled_backward)
+@replaces(ops.attention_tiled)
 def attention_tiled(
     q: Array, k: Array, v: Array, bias: Array | None = None, *, mask: Array | None = None, pattern: Pattern = FULL,
     key: Array | None = None, rate: float = 0.0, scale: float | None = None, tile: int = 128,
@@ -124,7 +124,7 @@ def attention_tiled(
     return y, TiledSaved(q, k, v, None, None, None, y, log_sum[..., None])
 
 
-@replaces(ops.attention_tiled_backward, ops.attention_tiled)
+@replaces(ops.attention_tiled_backward)
 def attention_tiled_backward(
     dy: Array, saved: TiledSaved, *,
     pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None, tile: int = 128,

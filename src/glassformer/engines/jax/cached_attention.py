@@ -14,13 +14,12 @@ from ...layers import Attention
 from .fused import launched, load, on_one_gpu, pallas_and_triton, store
 from .programs import FixedKeyValues
 
-ELSEWHERE = ("attention_tiled", "dropout", "fold_key", "quantized_product")  # what is called where kernels decline
 _PLACES = 256  # keys that a program looks at at a time
 _TOKENS = 64  # of a prompt that a program reads at a time, and keys that it looks at meanwhile
 _FEWEST, _MOST = 16, 256  # channels of a head: Triton multiplies no smaller matrices
 
 
-@replaces(Attention.attend_from, excluding=ELSEWHERE)
+@replaces(Attention.attend_from)
 def attend_from(
     self: Attention, cache: Any, q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None
 ) -> tuple[Array, Tree]:

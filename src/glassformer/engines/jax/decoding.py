@@ -26,12 +26,11 @@ from ... import layers, ops
 from ...arrays import Array, Tree
 from ...dispatch import replaces
 from ...layers import Attention, Block, Cache, FeedForward, LayerNorm, RMSNorm, Stack
-from .cached_attention import ELSEWHERE, attend, can_attend, heads_of, seen_so_far
+from .cached_attention import attend, can_attend, heads_of, seen_so_far
 from .fused import launched, load, on_one_gpu, pallas_and_triton, store
 from .programs import FixedCache
 
 _ACTIVATIONS = ("gelu_tanh", "relu", "silu")
-_LAYERS = Block, layers.Residual, Attention, FeedForward, LayerNorm, RMSNorm, layers.Linear, layers.Positions
 _WIDEST = 8192  # numbers of x that a program adds up at once
 _ROWS, _COLUMNS = 512, 64  # of a matrix that a program reads at a time
 _PROGRAMS = 96  # of a product at least: most of what a GPU runs at once
@@ -45,7 +44,7 @@ class Stream(NamedTuple):
     parts: Array | None
 
 
-@replaces(Stack.read_blocks, *_LAYERS, excluding=ELSEWHERE)
+@replaces(Stack.read_blocks)
 def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Array:
     if type(cache) is not FixedCache or x.size != x.shape[-1] or x.size > _WIDEST or x.dtype.itemsize > 4:
         return NotImplemented

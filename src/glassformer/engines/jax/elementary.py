@@ -27,7 +27,7 @@ from ...ops.linear import LinearSaved, check_matrix, flat
 from ...quantized import Quantized, check_learnable
 
 
-@replaces(ops.linear, ops.linear_backward)
+@replaces(ops.linear)
 def linear(x: Array, w: Array, b: Array | None = None) -> tuple[Array, LinearSaved]:
     """Multiply in the type of x; wider w and b, as master copies are, are rounded to it."""
     if isinstance(w, Quantized) or not is_half(x):
@@ -38,7 +38,7 @@ def linear(x: Array, w: Array, b: Array | None = None) -> tuple[Array, LinearSav
     return (y if b is None else y + cast(b, x.dtype)), LinearSaved(x, w, b)
 
 
-@replaces(ops.linear_backward, ops.linear)
+@replaces(ops.linear_backward)
 def linear_backward(dy: Array, saved: LinearSaved, *, frozen: bool = False) -> tuple[Array, Array, Array | None]:
     """Multiply in the type of x; the gradients of w and b are summed in float32 and have the types of w and b."""
     if not is_half(saved.x):

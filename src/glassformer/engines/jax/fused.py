@@ -72,12 +72,12 @@ def store(ref: Any, *places: Any, inside: Array, value: Array) -> None:
 # --- GELU ------------------------------------------------------------------------------------------------------------
 
 
-@replaces(ops.gelu_tanh, ops.gelu_tanh_backward)
+@replaces(ops.gelu_tanh)
 def gelu_tanh(x: Array) -> tuple[Array, Array]:
     return (_elementwise(lambda x: unwrap(ops.gelu_tanh)(x)[0], x), x) if can_fuse_gelu(x) else NotImplemented
 
 
-@replaces(ops.gelu_tanh_backward, ops.gelu_tanh)
+@replaces(ops.gelu_tanh_backward)
 def gelu_tanh_backward(dy: Array, x: Array) -> Array:
     return _elementwise(unwrap(ops.gelu_tanh_backward), dy, x) if can_fuse_gelu(x) else NotImplemented
 
@@ -105,7 +105,7 @@ def _elementwise(function: Callable[..., Array], *arrays: Array) -> Array:
 # --- norms -----------------------------------------------------------------------------------------------------------
 
 
-@replaces(ops.layer_norm, ops.layer_norm_backward)
+@replaces(ops.layer_norm)
 def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float = 1e-5) -> tuple[Array, LayerNormSaved]:
     if not can_fuse_norm(x, gamma, beta):
         return NotImplemented
@@ -113,7 +113,7 @@ def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float 
     return y, LayerNormSaved(x, mean, rstd, gamma, beta)
 
 
-@replaces(ops.layer_norm_backward, ops.layer_norm)
+@replaces(ops.layer_norm_backward)
 def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> tuple[Array, Array, Array | None]:
     if not can_fuse_norm(saved.x, saved.gamma):
         return NotImplemented
@@ -121,7 +121,7 @@ def layer_norm_backward(dy: Array, saved: LayerNormSaved) -> tuple[Array, Array,
     return dx, cast(dgamma, saved.gamma.dtype), None if saved.beta is None else cast(dbeta, saved.beta.dtype)
 
 
-@replaces(ops.rms_norm, ops.rms_norm_backward)
+@replaces(ops.rms_norm)
 def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> tuple[Array, RMSNormSaved]:
     if not can_fuse_norm(x, gamma):
         return NotImplemented
@@ -129,7 +129,7 @@ def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> tuple[Array, RMSNo
     return y, RMSNormSaved(x, rrms, gamma)
 
 
-@replaces(ops.rms_norm_backward, ops.rms_norm)
+@replaces(ops.rms_norm_backward)
 def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> tuple[Array, Array]:
     if not can_fuse_norm(saved.x, saved.gamma):
         return NotImplemented
@@ -242,7 +242,7 @@ class LogProbabilities(LazyArray):
         return self.logits.astype(np.float32) - self.log_sum[..., None]
 
 
-@replaces(ops.cross_entropy, ops.cross_entropy_backward)
+@replaces(ops.cross_entropy)
 def cross_entropy(
     logits: Array, targets: Array, *, class_weights: Array | None = None, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> tuple[Array, CrossEntropySaved]:
@@ -259,7 +259,7 @@ def cross_entropy(
     return jnp.sum(losses) / total, saved
 
 
-@replaces(ops.cross_entropy_backward, ops.cross_entropy)
+@replaces(ops.cross_entropy_backward)
 def cross_entropy_backward(
     dy: Array, saved: CrossEntropySaved, *, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> Array:

@@ -31,7 +31,7 @@ _register(
 )
 
 
-@replaces(Stack.run_blocks, Stack.run_blocks_backward)
+@replaces(Stack.run_blocks)
 def run_blocks(
     self: Stack, blocks: Tree, x: Array, extra_inputs: Tree, keys: Sequence[Array | None]
 ) -> tuple[Array, Tree]:
@@ -50,7 +50,7 @@ def run_blocks(
     return x, rebuild(arrays)
 
 
-@replaces(Stack.run_blocks_backward, Stack.run_blocks)
+@replaces(Stack.run_blocks_backward)
 def run_blocks_backward(
     self: Stack, blocks: Tree, records: Tree, extra_inputs: Tree, dy: Array
 ) -> tuple[InputGrads, Tree]:
