@@ -206,7 +206,8 @@ def test_a_replacement_before_the_first_run_is_noticed(change):
     said = done.stderr
     np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
     assert np.abs(have - plain).max() > 1e-2
-    assert "was replaced: it and what uses it run as written" in said
+    # No kernel stands for a method that reads whole texts.
+    assert ("was replaced: it and what uses it run as written" in said) == (change != "a method")
 
 
 def test_a_step_checks_everything_once(monkeypatch):
