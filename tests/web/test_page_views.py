@@ -1,4 +1,4 @@
-"""The views that commands, programs and addresses name, in a real browser; a name that no view has is refused in words."""
+"""The views that commands, programs and addresses name, in a real browser; what is no view is refused in words."""
 
 import json
 
