@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import first_line
-
 _SAID = re.compile(
     # Of glibc's loader, of NumPy, of C++. Room for thread-local variables is no matter of memory, nor is a disk from
     # which nothing may be executed, whose refusal stands behind "shared object".
@@ -41,7 +39,7 @@ def missing_memory(error: BaseException | None) -> str | None:
     while error is not None:
         code = getattr(error, "errno", None)
         if code == errno.ENOMEM or isinstance(error, MemoryError) or _SAID.search(str(error)):
-            return str(getattr(error, "strerror", None) or (first_line(error) if str(error) else ""))
+            return str(getattr(error, "strerror", None) or str(error).partition("\n")[0])
         error = error.__cause__ or error.__context__
     return None
 

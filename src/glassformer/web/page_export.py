@@ -181,9 +181,7 @@ def standalone_page(
     asked = [one for own in (state, *others) for one in opening_questions(explorer, own)]
     asked += _lens_questions(explorer, state, look["lens"]) if "token" in look.get("lens", {}) else []
     told = {**state, "view": view, "look": look}
-    return export_page(
-        explorer, told, asked, ("value", "gradient"), show, others=others, training=training
-    )
+    return export_page(explorer, told, asked, ("value", "gradient"), show, others=others, training=training)
 
 
 def models_page(

@@ -29,7 +29,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -339,9 +338,10 @@ class _Impatient(H11Protocol):
         """Close the connection if it waits for its client as `before`, PATIENCE seconds ago."""
         if self not in self.connections:
             return  # it is closed
+        latest: Any = self.cycle  # the latest request whose head has arrived; None: there was none
         unread = self.transport.get_write_buffer_size()
-        now = (self.cycle, unread)  # the latest request whose head has arrived
-        if now == before and (unread or self.conn.their_state in (h11.IDLE, h11.SEND_BODY)):
+        now = (latest, unread)
+        if now == before and (unread or latest is None or latest.more_body or latest.response_complete):
             self.transport.abort()
         else:
             self.loop.call_later(PATIENCE, self._look, now)
