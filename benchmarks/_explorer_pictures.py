@@ -3,12 +3,13 @@
     glassformer pull smollm2
     python benchmarks/_explorer_pictures.py
 
-explorer.png, explorer_dark.png    SmolLM2 finishes a sentence
+explorer.png, explorer_dark.png    SmolLM2 finishes a sentence: text, block and head are those that README.md names
 explorer_training.webp             cross-attention forms while a model learns to translate dates: a frame for each step
 """
 
 import io
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,9 +21,12 @@ from PIL import Image
 
 from explorer import Served, chromium
 
-IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
-PROMPT = "When Mary and John went to the store, John gave a drink to"
-SIZE = {"width": 1440, "height": 860}
+ROOT = Path(__file__).resolve().parents[1]
+IMAGES = ROOT / "docs" / "images"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROMPT = re.findall(r'explore smollm2 "(.+?)"', README)[0]
+BLOCK, HEAD = map(int, re.findall(r"In block (\d+), head (\d+), the last token looks at", README)[0])
+SIZE = {"width": 1440, "height": 1000}
 READY = "#view[aria-busy=false] .scene-station canvas[data-painted=yes]"
 RUN = "runs/dates"
 STEPS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1200)
@@ -38,7 +42,11 @@ def main() -> None:
 
 def _still(browser: Any) -> None:
     """Draw the scene of SmolLM2, its last token followed."""
-    told = {"model": "smollm2", "text": PROMPT, "look": {"scene": {"decoder": {"open": 24, "head": 4, "lane": 13}}}}
+    told = {
+        "model": "smollm2",
+        "text": PROMPT,
+        "look": {"scene": {"decoder": {"open": BLOCK, "head": HEAD, "lane": 13}}},
+    }
     with Served("smollm2", PROMPT) as server:
         for scheme, name in (("light", "explorer.png"), ("dark", "explorer_dark.png")):
             page = _opened(browser, server, told, scheme)

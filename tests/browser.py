@@ -26,6 +26,7 @@ from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
 from glassformer.web.router import ask
 from glassformer.web.server import Server, _Ended
+from glassformer.web.state import VIEWS
 from oracles import refuse, require
 from runs import TINY
 
@@ -42,7 +43,6 @@ SAVING = ("--disable-gpu", "--disable-site-isolation-trials", "--renderer-proces
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 BLANK = "about:blank"
 EXPERIMENTS = ("lens", "change", "backward")
-VIEWS = ("scene", "lens", "change", "backward", "training", "writing", "share")
 GO_ON = """(address) => {
   document.activeElement.blur();
   history.replaceState(null, "", address);

@@ -157,3 +157,15 @@ def finished(running: subprocess.Popen) -> Result:
     """Wait for a process and return what it said."""
     out, err = running.communicate(timeout=120)
     return Result(running.returncode, out, err)
+
+
+def small_demo(monkeypatch: Any) -> None:
+    """Let `glassformer demo` train three small models for two steps, and prove some gradients."""
+    from glassformer.cli import demo
+    from glassformer.proofs import op_cases, prove
+
+    parts = {name: {**TINY[name], **more} for name, more in (("majority", {}), ("text", {"context": 64}))}
+    parts["dates"] = {**TINY["dates"], "locales": demo.LANGUAGES, "positions": "rotary"}
+    monkeypatch.setattr(demo, "PARTS", {name: {**part, "steps": 2, "eval_every": 1} for name, part in parts.items()})
+    some = [case for case in op_cases() if case.name.partition(",")[0] in ("linear", "softmax", "layer_norm")]
+    monkeypatch.setattr(demo, "prove_all", lambda progress: prove(some))

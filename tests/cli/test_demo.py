@@ -5,24 +5,18 @@ import json
 import pytest
 
 from glassformer.cli import demo
-from glassformer.proofs import op_cases, prove
 from glassformer.runs.run import open_run
 from glassformer.trained_model import TrainedModel
 from glassformer.web.page_export import page_state
 from pages import read_page
-from runs import TINY, command
+from runs import command, small_demo
 
 pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Three small models and some of the proofs."""
-    parts = {name: {**TINY[name], **more} for name, more in (("majority", {}), ("text", {"context": 64}))}
-    parts["dates"] = {**TINY["dates"], "locales": demo.LANGUAGES, "positions": "rotary"}
-    monkeypatch.setattr(demo, "PARTS", {name: {**part, "steps": 2, "eval_every": 1} for name, part in parts.items()})
-    some = [case for case in op_cases() if case.name.partition(",")[0] in ("linear", "softmax", "layer_norm")]
-    monkeypatch.setattr(demo, "prove_all", lambda progress: prove(some))
+    small_demo(monkeypatch)
 
 
 def test_it_proves_trains_and_writes_one_page_of_three_models(tmp_path, monkeypatch):

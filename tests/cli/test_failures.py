@@ -29,14 +29,32 @@ def deep():
     return deep()
 
 
+def hidden():
+    """As llvmlite does it."""
+    try:
+        raise OSError("x.so: failed to map segment from shared object")
+    except OSError:
+        raise OSError("Could not find/load shared object file 'x.so'; the permissions may be incorrect")  # noqa: B904
+
+
 FAILURES = {
     "a file": (OSError(errno.EACCES, "Permission denied", "/etc/x"), "'/etc/x' cannot be used: Permission denied"),
     "a full disk": (OSError(errno.ENOSPC, "No space left on device"), "the system refuses: No space left on device"),
     "another library's": (OSError("cannot open shared object"), "the system refuses: cannot open shared object"),
     "a library": (
-        ImportError("libXau.so.6: failed to map segment from shared object", name="PIL._imaging"),
-        "PIL._imaging cannot be loaded: libXau.so.6: failed to map segment",
+        ImportError("libXau.so.6: failed to map segment from shared object: Operation not permitted", name="PIL.x"),
+        "PIL.x cannot be loaded: libXau.so.6: failed to map segment",
     ),
+    "room for a thread's variables": (
+        OSError("libgomp.so: cannot allocate memory in static TLS block"),
+        "the system refuses: libgomp.so: cannot",
+    ),
+    "memory for a library": (
+        ImportError("libXau.so.6: failed to map segment from shared object", name="PIL._imaging"),
+        "there is not enough memory: libXau.so.6: failed to map segment from shared object\n",
+    ),
+    "memory for a file": (OSError(errno.ENOMEM, "Cannot allocate memory"), "there is not enough memory: Cannot alloc"),
+    "memory behind another error": (of(hidden), "there is not enough memory: x.so: failed to map segment"),
     "a library without a name": (ImportError("x.so: cannot allocate"), "a library cannot be loaded: x.so: cannot"),
     "a library's own": (SystemError("error return without exception set"), "a library failed, and says no more than: "),
     "a thread": (RuntimeError("can't start new thread"), "the system refuses to start a thread"),

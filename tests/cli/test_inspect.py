@@ -30,7 +30,6 @@ def test_every_task_has_a_page_and_figures_in_both_themes(task, tmp_path):
     found = json.loads(inspect(run, "--json").out)
     assert found["page"] == str(run / "pictures" / "index.html")
     page = read_page(found["page"])
-    assert page.told["view"] == "attention"
     assert page.answers['open {"model":"mine"}']["architecture"]
     run_answer = page.answers['run {"state":"@"}']
     assert any(key.startswith("work lens") for key in page.answers)

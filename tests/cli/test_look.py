@@ -137,12 +137,12 @@ def test_a_figure_is_written(view, folders, tmp_path, monkeypatch):
     assert (tmp_path / "figure.png").stat().st_size > 0
 
 
-@pytest.mark.parametrize(("view", "opened"), PAGE_VIEWS.items())
-def test_the_page_opens_at_the_view_and_holds_its_numbers(view, opened, folders, tmp_path):
+@pytest.mark.parametrize("view", PAGE_VIEWS)
+def test_the_page_holds_the_numbers_of_the_view(view, folders, tmp_path):
     asked = [] if view == "heads" else ["--token", "#1"]
     look(folders["majority"], "00112220", view, *asked, "--page", tmp_path / "page.html")
     page = read_page(tmp_path / "page.html")
-    assert (page.told["view"], page.told["text"]) == (opened, "00112220")
+    assert page.told["text"] == "00112220"
     if view in ("lens", "attribution"):
         assert page.told["look"]["lens"]["token"] == "#1"
         (key,) = [key for key in page.answers if key.startswith("work attribution") and '"token":"#1"' in key]

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from browser import state
+from browser import get, state
 from glassformer.web.server import LARGEST, POLICY, new_secret, secret_of
 from raw_http import Line
 
@@ -93,8 +93,8 @@ def test_a_chosen_port_keeps_its_secret_in_a_file_of_this_user(tmp_path, monkeyp
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/{other}/", "/{secret}", "/{secret}x/", "/{half}/", "//{secret}/", "/%2e%2e/{secret}/", "/{secret}%00/",
-     "/x/../{secret}/", "/page/all.js", "/ask/models", "/favicon.ico", "/{secret}%C3%A9/"],
+    ["/", "/{other}/", "/{other}", "/{secret}x/", "/{secret}x", "/{half}/", "//{secret}/", "/%2e%2e/{secret}/",
+     "/{secret}%00/", "/x/../{secret}/", "/page/all.js", "/ask/models", "/favicon.ico", "/{secret}%C3%A9/"],
 )  # fmt: skip
 def test_without_the_secret_there_is_nothing(path, line, server):
     secret = server.secret
@@ -162,10 +162,28 @@ def test_a_question_in_pieces_cannot_be_longer_either(line):
     assert line.request("POST", "/ask/models", sent, b"2\r\n{}\r\n0\r\n\r\n").status == 200
     line.close()
     assert line.request("POST", "/ask/models", sent, b"zz\r\n{}").status == 400
-    line.close()
-    both = {"transfer-encoding": "chunked", "content-length": "2"}
-    answered = line.request("POST", "/ask/models", both, b"2\r\n{}\r\n0\r\n\r\n")
-    assert answered.status in (200, 400)  # the length is not believed
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    ["Content-Length: 2\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked\r\ncontent-length: 12",
+     "Content-Length: 2\r\nContent-Length: 12", "Content-Length: 2, 12"],
+)  # fmt: skip
+def test_a_request_whose_end_could_be_read_in_two_ways_is_refused(lengths, line, server):
+    head = f"POST /{server.secret}/ask/models HTTP/1.1\r\nHost: {home(server)}\r\n{lengths}\r\n\r\n"
+    answered = line.send(head.encode() + b"2\r\n{}\r\n0\r\n\r\n")
+    assert answered.status == 400
+    assert answered.said
+
+
+def test_the_address_without_its_last_slash_leads_to_the_page(line, server):
+    followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    for headers in ({}, followed):
+        answered = line.request("GET", "", headers)
+        assert (answered.status, answered.headers["location"]) == (307, f"/{server.secret}/")
+    assert "Glassformer" in get(server.address.removesuffix("/"))
+    assert line.request("GET", "", {"host": "evil.example"}).status == 421
+    assert line.request("GET", "", {"sec-fetch-site": "cross-site"}).status == 403
 
 
 def test_a_body_shorter_than_said_keeps_nobody_waiting(line, server):

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -62,24 +63,80 @@ def test_a_client_that_goes_away_leaves_no_trace(server, caplog):
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize("sent", ["GET / HTTP/1.1\r\n", HALF])
-def test_a_connection_that_is_too_slow_is_closed(sent, server, monkeypatch):
-    monkeypatch.setattr(server_module, "PATIENCE", 0.2)
-    host, place = f"127.0.0.1:{server.port}", f"/{server.secret}/ask/models"
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as tab:
-        tab.sendall(sent.format(host=host, place=place).encode())
-        said = b"".join(iter(lambda: tab.recv(4096), b""))  # until it is closed
-    assert said == b"" or b" 408 " in said
-
-
-def test_a_later_request_that_is_too_slow_closes_its_connection(server, monkeypatch):
-    monkeypatch.setattr(server_module, "PATIENCE", 0.2)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as tab:
-        tab.sendall(b"GET / HTTP/1.1\r\nHost: elsewhere\r\n\r\n")
-        assert b" 421 " in tab.recv(4096)
-        tab.sendall(b"GET / HTTP")
-        while tab.recv(4096):  # until it is closed
+def is_closed(tab, byte):
+    """Send a byte now and then, for ten seconds at most; return whether the connection was closed meanwhile."""
+    tab.settimeout(0.02)
+    for _ in range(500):
+        try:
+            tab.sendall(byte)
+            if not tab.recv(1 << 20):
+                return True
+        except TimeoutError:
             pass
+        except OSError:
+            return True
+    return False
+
+
+POST = "POST {place} HTTP/1.1\r\nHost: {host}\r\n"
+SLOW = {
+    "nothing": ("", b""),
+    "a head": ("GET / HTTP/1.1\r\nX: ", b"x"),
+    "a body": (POST + "Content-Length: 9999\r\n\r\n", b"1"),
+    "a piece of a body": (POST + "Transfer-Encoding: chunked\r\n\r\n2000\r\n", b"1"),
+    "the body of a refused request": ("GET / HTTP/1.1\r\nHost: elsewhere\r\nContent-Length: 9999\r\n\r\n", b"1"),
+    "the head of a second request": ("GET / HTTP/1.1\r\nHost: elsewhere\r\n\r\nGET /", b"x"),
+}
+"""What a client sends at first, and then byte by byte."""
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_a_client_that_sends_too_slowly_is_cut_off(kind, server, monkeypatch):
+    assert server_module.PATIENCE <= 10
+    monkeypatch.setattr(server_module, "PATIENCE", 0.2)
+    first, byte = SLOW[kind]
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as tab:
+        tab.sendall(first.format(host=f"127.0.0.1:{server.port}", place=f"/{server.secret}/ask/models").encode())
+        assert is_closed(tab, byte)
+
+
+@pytest.fixture
+def asked_for_much(server, monkeypatch):
+    """A connection on which an answer of 32 MB comes, from a server that soon loses patience."""
+    monkeypatch.setitem(ROUTES, "much", lambda explorer, question: bytes(1 << 25))
+    monkeypatch.setattr(server_module, "PATIENCE", 0.2)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as tab:
+        head = f"POST /{server.secret}/ask/much HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: 2\r\n\r\n"
+        tab.sendall(head.encode() + b"{}")
+        yield tab
+
+
+def test_a_client_that_reads_nothing_of_its_answer_is_cut_off(asked_for_much):
+    time.sleep(1)
+    read = sum(map(len, iter(lambda: asked_for_much.recv(1 << 20), b"")))  # what was on its way
+    assert read < 1 << 25
+
+
+def test_a_client_that_reads_slowly_gets_all_of_its_answer(asked_for_much):
+    with asked_for_much.makefile("rb") as file:
+        for _ in range(32):
+            time.sleep(0.05)
+            assert len(file.read(1 << 20)) == 1 << 20
+
+
+@pytest.mark.parametrize("more", ["", "connection: close\r\n"])
+@pytest.mark.parametrize("requests", [1, 2])
+def test_an_answer_may_take_longer_than_a_request(requests, more, server, monkeypatch):
+    monkeypatch.setitem(ROUTES, "slow", lambda explorer, question: time.sleep(0.7))
+    monkeypatch.setattr(server_module, "PATIENCE", 0.2)
+    head = POST.format(host=f"127.0.0.1:{server.port}", place=f"/{server.secret}/ask/slow") + "Content-Length: 2\r\n"
+    said = b""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as tab:
+        tab.sendall((f"{head}\r\n{{}}" * (requests - 1) + f"{head}{more}\r\n{{}}").encode())
+        while said.count(b"HTTP/1.1 200") < requests:
+            part = tab.recv(4096)
+            assert part, "it was cut off"
+            said += part
 
 
 def test_an_error_of_ours_is_said_and_logged_and_it_goes_on(server, monkeypatch, caplog):

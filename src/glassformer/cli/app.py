@@ -17,6 +17,7 @@ import glassformer
 
 from ..errors import DEBUG, CheckpointError, ConfigError, DataError, GlassformerError, did_you_mean, first_line, nearest
 from ..setting import check_known
+from .memory import memory_hint, missing_memory, prepare_for_limit, was_at_limit
 from .options import trust_option
 
 EXAMPLES = {
@@ -232,13 +233,18 @@ def run() -> None:
     if getattr(sys.stdout, "errors", None) == "strict" and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # for characters that stdout's encoding lacks
     try:
+        prepare_for_limit()
         code = app(prog_name="glassformer", standalone_mode=False) or 0
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where a full disk is still an error like others
         sys.exit(code)
     except GlassformerError as error:
+        if missing_memory(error.__cause__) is not None:
+            error.hint = memory_hint()
         exit_with(f"error: {error}", 2 if isinstance(error, ConfigError) else 1, error)
     except (KeyboardInterrupt, click.Abort) as error:
+        if was_at_limit():  # OpenBLAS interrupts the process when it cannot start its threads
+            exit_with(f"error: {describe(MemoryError())}", 1, error)
         exit_with("interrupted", 130, error)
     except BrokenPipeError as error:
         exit_with("", PIPE_CLOSED, error)
@@ -300,21 +306,21 @@ def is_system_failure(error: BaseException) -> bool:
 def describe(error: Exception) -> GlassformerError:
     """Return an error of the system as one with a remedy."""
     kind, why = GlassformerError, first_line(error)
-    if isinstance(error, ImportError):
-        fact = f"{error.name or 'a library'} cannot be loaded: {why}"
-        hint = "allow more memory (`ulimit -v` shows the limit), or else install it again"
-    elif isinstance(error, RuntimeError) and _NO_DEVICE_MEMORY in str(error):
+    missing = missing_memory(error)
+    if missing is None and isinstance(error, (ImportError, OSError, SystemError, RuntimeError)) and was_at_limit():
+        missing = why
+    if isinstance(error, RuntimeError) and _NO_DEVICE_MEMORY in str(error):
         fact = f"there is not enough memory on the device: {why}"
         hint = "use a smaller batch, or spread the model with --mesh; `glassformer plan` counts what each device takes"
+    elif missing is not None:
+        fact, hint = "there is not enough memory" + (f": {missing}" if missing else ""), memory_hint()
     elif isinstance(error, RuntimeError) and _NO_THREAD in str(error):
         fact = "the system refuses to start a thread"
         hint = "allow more memory or processes (`ulimit -v` and `ulimit -u` show the limits)"
-    elif isinstance(error, SystemError):  # a library that ran out of memory
-        fact = f"a library failed, and says no more than: {why}"
-        hint = "allow more memory (`ulimit -v` shows the limit)"
-    elif isinstance(error, MemoryError):
-        fact = "there is not enough memory" + (f": {why}" if str(error) else "")
-        hint = "use a smaller batch, context or model; `glassformer params` counts what one takes"
+    elif isinstance(error, ImportError):
+        fact, hint = f"{error.name or 'a library'} cannot be loaded: {why}", "install it again"
+    elif isinstance(error, SystemError):
+        fact, hint = f"a library failed, and says no more than: {why}", "install it again"
     elif isinstance(error, RecursionError):
         fact, hint = "the input is nested too deeply to be read", "make it flatter"
     elif isinstance(error, UnicodeDecodeError):

@@ -70,7 +70,7 @@ def demo(out: Path | None, json: bool) -> None:
         dates = {typed: sessions["dates"].best.ask(typed) for typed in DATES}
     with waiting("writing the page"):
         models = [(name, session.best, None) for name, session in sessions.items()]
-        page = write_new(folder / PAGE, models_page(models, view="attention").encode())
+        page = write_new(folder / PAGE, models_page(models).encode())
     summary = {
         "gradients": {"exact": exact, "of": len(proofs)},
         "runs": results,

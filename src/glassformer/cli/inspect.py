@@ -80,7 +80,7 @@ def inspect(
 def write_page(name: str, model: TrainedModel, text: str | None, path: Path, show: Show) -> Path | None:
     """Write the explorer's page of a model that reads a text; where it cannot be made, say why and return None."""
     try:
-        page = models_page([(name, model, text)], view="attention", show=show)
+        page = models_page([(name, model, text)], show=show)
     except GlassformerError as error:
         log(f"no page: {error.fact}")
         return None

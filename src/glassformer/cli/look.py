@@ -33,7 +33,7 @@ OPTIONS = {
     "neurons": ASKED,
 }
 """The options that each view reads."""
-PAGE_VIEWS = {"lens": "lens", "attribution": "lens", "gradients": "backward", "heads": "attention"}
+PAGE_VIEWS = {"lens": "lens", "attribution": "lens", "gradients": "backward", "heads": "scene"}
 """The view of the explorer that shows what a view of this command shows."""
 
 
@@ -99,7 +99,7 @@ def look(
 
         save(found.draw(title), figure)
     if page is not None:
-        write_page(page, model, subject, text, view, target)
+        write_page(page, model, subject, text, view, target, found)
     if json:
         print_json({**facts, "interrupted": found.stopped is not None, "rows": _first(found, top)})
     else:
@@ -145,8 +145,8 @@ def check_files(figure: Path | None, page: Path | None, view: str) -> None:
         raise ConfigError(f"the page has no view of {view}", hint="write a figure by --figure FILE, or use --json")
 
 
-def write_page(path: Path, name: str, model: TrainedModel, text: str, view: str, target: Logit) -> None:
-    """Write the explorer's page of a text, open at a view, with the logit that was asked about."""
+def write_page(path: Path, name: str, model: TrainedModel, text: str, view: str, target: Logit, found: View) -> None:
+    """Write the explorer's page of a text, open at a view and what stands first in it, with the logit in question."""
     from ..web.page_export import models_page
 
     of = {"kind": "logit", "token": target.token, "position": target.position, "against": target.against}
@@ -154,8 +154,13 @@ def write_page(path: Path, name: str, model: TrainedModel, text: str, view: str,
     chosen: dict[str, Any] = {"token": f"#{target.token}", "against": against}
     if target.position >= 0:
         chosen["position"] = target.position
-    look = {"lens": chosen} if PAGE_VIEWS[view] == "lens" else {}
-    write_new(path, models_page([(name, model, text)], of, view=PAGE_VIEWS[view], look=look).encode())
+    opened = {"lens": chosen}
+    if view == "heads":
+        first = found.records[0]
+        part = "cross_attention" if first["attention"] == "cross" else "attention"
+        stack = "encoder" if first["attention"] == "encoder" else "decoder"
+        opened = {"scene": {stack: {"open": first["layer"], "head": first["head"], "attention": part}}}
+    write_new(path, models_page([(name, model, text)], of, view=PAGE_VIEWS[view], look=opened).encode())
 
 
 def _first(found: View, count: int | None) -> list[dict[str, Any]]:

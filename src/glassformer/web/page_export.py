@@ -22,13 +22,14 @@ from typing import Any
 from ..errors import ConfigError, GlassformerError
 from ..interpret.reading import example_text
 from ..loading import read_model
+from ..setting import check_known
 from ..trained_model import TrainedModel
 from .explorer import Explorer
 from .export_tiles import LEVELS, SIDES, in_single, tiles_of
 from .offers import Offer, to_json
 from .recordings import RecordedTraining, TrainingHistory
 from .router import ask, load_routes, plain_json
-from .state import read_state
+from .state import VIEWS, read_state
 
 PAGE = Path(__file__).parent / "page"
 LARGEST = 4_800_000
@@ -134,8 +135,8 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-VIEWS = ("scene", "lens", "backward")
-"""The views of a file that is made without a browser."""
+UNVISITED = ("scene", "lens", "backward")
+"""The views of a file that is made without a browser, beside `share`."""
 FIRST = 8
 """Positions that the lens shows first."""
 HEADS = 600
@@ -180,9 +181,7 @@ def standalone_page(
     asked = [one for own in (state, *others) for one in opening_questions(explorer, own)]
     asked += _lens_questions(explorer, state, look["lens"]) if "token" in look.get("lens", {}) else []
     told = {**state, "view": view, "look": look}
-    return export_page(
-        explorer, told, asked, ("value", "gradient"), show, views=VIEWS, others=others, training=training
-    )
+    return export_page(explorer, told, asked, ("value", "gradient"), show, others=others, training=training)
 
 
 def models_page(
@@ -215,7 +214,7 @@ def export_page(
     whats: tuple[str, ...],
     show: Show,
     *,
-    views: tuple[str, ...] = VIEWS,
+    views: tuple[str, ...] = UNVISITED,
     others: Sequence[dict[str, Any]] = (),
     training: TrainingHistory | None = None,
 ) -> str:
@@ -223,8 +222,10 @@ def export_page(
 
     told    what the address of the page says: the state of the run, the view, what is open in it
     asked   {word, question} and perhaps {work: true, key}: long work, and the page's own key
-    views   the views that the file shows
+    views   the views that the file shows, beside `share`
     """
+    shown = [one for one in VIEWS if one in (*views, "share") or (one == "training" and training is not None)]
+    check_known("this page has no view", told.get("view", "scene"), shown)
     state = {name: told[name] for name in page_state("", "")}
     states = [state, *others]
     kept = ExportedAnswers(told, state)
@@ -235,7 +236,7 @@ def export_page(
         "prompt": None,
         "told": told,
         "whats": whats,
-        "views": views if training is None else ("training", *views),
+        "views": shown,
     }
     if training is not None:
         _keep_training(kept, training)

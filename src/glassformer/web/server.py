@@ -32,7 +32,7 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -108,6 +108,9 @@ class Guard:
             await Response(text, status, HEADERS, "text/plain")(scope, receive, send)
             return
         prefix = f"/{self.secret}"
+        if scope["path"] == prefix:  # the page's own links are below it
+            await RedirectResponse(f"{prefix}/", headers=HEADERS)(scope, receive, send)
+            return
         inner = {**scope, "path": scope["path"][len(prefix) :], "root_path": "", "raw_path": b""}
 
         async def with_headers(message: Message) -> None:
@@ -135,8 +138,10 @@ class Guard:
         is_link = followed == ("GET", ["navigate"], ["document"], "")
         if not is_link and any(site not in ("same-origin", "none") for site in headers.get("sec-fetch-site", [])):
             return 403, f"requests of other pages are not answered: {ADVICE}"
-        if not hmac.compare_digest(first.encode(), self.secret.encode()) or (not rest and scope["path"][-1:] != "/"):
+        if not hmac.compare_digest(first.encode(), self.secret.encode()):
             return 404, f"there is nothing here: {ADVICE}"
+        if {"content-length", "transfer-encoding"} <= headers.keys():
+            return 400, "the request has a length and is sent in chunks: two programs could read it differently"
         length = headers.get("content-length", ["0"])[0]
         if not length.isdecimal() or int(length) > LARGEST:
             return 413, "the question is too long"
@@ -144,8 +149,8 @@ class Guard:
 
 
 HOST = "127.0.0.1"
-PATIENCE = 30.0
-"""Seconds within which a request must arrive."""
+PATIENCE = 10.0
+"""Seconds within which a request must arrive, and something of an answer be read."""
 FILES: dict[str, tuple[str, Callable[[], str]]] = {
     "index.html": ("text/html; charset=utf-8", lambda: (PAGE / "index.html").read_text(encoding="utf-8")),
     "all.js": ("text/javascript; charset=utf-8", bundle),
@@ -190,16 +195,13 @@ async def _asked(request: Request, function: Callable[..., Any], *args: Any) -> 
     """Return what a function answers to the question of a request; whatever goes wrong becomes a response."""
     try:
         body = bytearray()
-        async with asyncio.timeout(PATIENCE):
-            async for part in request.stream():  # as long as it is, whatever length it declared
-                body += part
-                if len(body) > LARGEST:
-                    return _refusal(ConfigError("the question is too long"), 413)
+        async for part in request.stream():  # as long as it is, whatever length it declared
+            body += part
+            if len(body) > LARGEST:
+                return _refusal(ConfigError("the question is too long"), 413)
         return await _aside(function, *args, _question(bytes(body)))
     except ClientDisconnect:
         return Response(status_code=400)  # it is gone, and reads nothing
-    except TimeoutError:
-        return _refusal(ConfigError("the question did not arrive in time"), 408)
     except Exception as error:  # the page must hear of everything, and the server go on
         return _refusal(error)
 
@@ -323,21 +325,26 @@ def open_page(address: str) -> Iterator[None]:
 
 
 class _Impatient(H11Protocol):
-    """Closes a connection whose next request does not arrive in time."""
+    """Closes a connection whose client is slow: no part of an answer goes out, no request arrives whole.
 
-    cycle: Any = None  # of the latest request
+    A request that is being answered may take any time.
+    """
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.loop.call_later(PATIENCE, self._close_if_silent, None)
+        self._look(None)
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self.loop.call_later(PATIENCE, self._close_if_silent, self.cycle)
-
-    def _close_if_silent(self, last: Any) -> None:
-        if self.cycle is last and not self.transport.is_closing():
-            self.transport.close()
+    def _look(self, before: tuple[Any, int] | None) -> None:
+        """Close the connection if it waits for its client as `before`, PATIENCE seconds ago."""
+        if self not in self.connections:
+            return  # it is closed
+        latest: Any = self.cycle  # the latest request whose head has arrived; None: there was none
+        unread = self.transport.get_write_buffer_size()
+        now = (latest, unread)
+        if now == before and (unread or latest is None or latest.more_body or latest.response_complete):
+            self.transport.abort()
+        else:
+            self.loop.call_later(PATIENCE, self._look, now)
 
 
 class _Ended(uvicorn.Server):

@@ -19,6 +19,9 @@ WORDS = get_args(Word)
 BACKWARD = ("stop", "put_gradient", "scale_gradient")
 WITH_NUMBER = ("put", "scale", "add", "steer", "put_gradient", "scale_gradient")
 WITH_OTHER = ("take", "steer", "mean")
+View = Literal["scene", "lens", "change", "backward", "training", "writing", "share"]
+VIEWS = get_args(View)
+"""The views of the page, in the order of their tabs; the page reads them with the list of models."""
 Axis = Literal["example", "head", "position", "key", "feature", "row"]
 POSITIONS = "positions"
 """The name of all position information together: zero switches it off."""

@@ -38,6 +38,7 @@ def test_a_file_is_written_by_a_job_that_shows_how_far_it_is(explorer):
         ({"told": told(), "asked": [], "whats": ["nothing"], "views": []}, "a part of whats is 'nothing'"),
         ({"told": told(), "asked": {}, "whats": [], "views": []}, "asked is {}"),
         ({"told": told(), "asked": [], "whats": [], "views": [3]}, "a part of views is 3"),
+        ({"told": told(), "asked": [], "whats": [], "views": ["attention"]}, "a part of views is 'attention'"),
         ({"told": told(), "asked": [3], "whats": [], "views": []}, "a part of asked is 3"),
         ({"told": told(), "asked": [{**RUN, "key": 3}], "whats": [], "views": []}, "key is 3"),
         ({"told": told(), "asked": [{**RUN, "x": 3}], "whats": [], "views": []}, "an unknown part 'x'"),

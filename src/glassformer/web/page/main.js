@@ -19,7 +19,8 @@ import { drawGuide, guideButton, leaveGuide } from "./guide.js";
 import { changeInWords } from "./trials.js";
 
 // {id, title, draw(place, page)}: four places, of which Experiments has several views; the guide and sharing stand beside them.
-const VIEWS = [sceneView, lensView, changeView, backwardView, trainingView, writingView, shareView];
+const KNOWN = [sceneView, lensView, changeView, backwardView, trainingView, writingView, shareView];
+const VIEWS = []; // those that the server or the file names
 const EXPERIMENTS = ["lens", "change", "backward"];
 const BESIDE = ["share"];
 const $ = (id) => document.getElementById(id);
@@ -32,14 +33,14 @@ async function start() {
   const found = await ask("models");
   offers = found.models;
   Object.assign(page, { views: VIEWS, whats: found.whats });
-  if (found.views) VIEWS.splice(0, VIEWS.length, ...VIEWS.filter((view) => found.views.includes(view.id) || view.id === "share"));
+  VIEWS.push(...found.views.map((id) => KNOWN.find((view) => view.id === id)));
   const first = { model: found.first ?? offers[0]?.key ?? "", text: found.prompt ?? "", view: found.first || offers.length ? "scene" : "training" };
   const isRead = readAddress({ ...first, ...found.told });
   onState((now, before) => { running = refresh(now, before); });
   page.redraw = drawView;
   page.reload = reload;
   addEventListener("keydown", shortcut);
-  onTheme(() => { if (["backward", "change"].includes(shownView().id)) drawView(); }); // other colors are in canvases
+  onTheme(() => { if (["backward", "change"].includes(state().view)) drawView(); }); // other colors are in canvases
   addEventListener("hashchange", goOn);
   await refresh(state(), {});
   if (!isRead) tell(BAD_ADDRESS);
@@ -129,23 +130,27 @@ function clearWrong(field) {
   for (const name of ["aria-invalid", "data-refused"]) $(field)?.removeAttribute(name);
 }
 
-function shownView() {
-  return VIEWS.find((view) => view.id === state().view) ?? VIEWS[0];
-}
-
 function drawView() {
-  const own = shownView();
-  const place = make("div", { class: "stack", "data-view": own.id });
+  const own = VIEWS.find((view) => view.id === state().view);
+  const place = make("div", { class: "stack", "data-view": own?.id ?? "none" });
   try {
-    if (!page.run && !own.alone) fill(place, emptyView());
+    if (!own) fill(place, noSuchView());
+    else if (!page.run && !own.alone) fill(place, emptyView());
     else own.draw(place, page);
   } catch (error) { // such as what an address says about a view that it cannot show
     fill(place, make("p", { class: "bad" }, `This view cannot be drawn as the address wants it: ${error.message}.`),
       button("Show it from the beginning", () => change({ look: {} }, { undoable: false })));
   }
   fill($("view"), place);
-  drawSteps(own.id === "scene").catch((error) => tell(error.message));
+  drawSteps(own === sceneView).catch((error) => tell(error.message));
   drawGuide(page);
+}
+
+// An address, or a program that wrote this file, may name a view of another version.
+function noSuchView() {
+  const shown = VIEWS.map((view) => view.title).join(", ");
+  return make("div", { class: "stack" }, make("p", { class: "bad" }, `This page has no view “${state().view}”. It has: ${shown}.`),
+    button(`Open “${VIEWS[0].title}”`, () => change({ view: VIEWS[0].id }, { undoable: false }), { class: "main" }));
 }
 
 function emptyView() {
@@ -208,7 +213,7 @@ function target(now) {
 
 // Tabs are made once, so that the one with the focus keeps it. Experiments are several views: theirs stand in a second row.
 function drawTabs() {
-  const shown = shownView().id;
+  const shown = state().view;
   const isExperiment = EXPERIMENTS.includes(shown);
   const go = (id) => change({ view: id }, { undoable: false });
   const tab = (view) => button(view.title, () => go(view.id), { id: `tab-${view.id}` });

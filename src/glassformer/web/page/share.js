@@ -54,7 +54,7 @@ function shareFile(page) {
 // Visit the views, so that they ask what they need; then let the server write down the answers.
 async function saveFile(views, set, progress, save) {
   save.disabled = true;
-  const told = { ...state(), view: views[0]?.id ?? "scene" };
+  const told = { ...state(), view: views[0]?.id ?? "share" };
   try {
     for (const view of views) {
       change({ view: view.id }, { undoable: false });

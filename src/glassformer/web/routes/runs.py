@@ -17,15 +17,16 @@ from ..explorer import Explorer, RunSession
 from ..offers import chosen, parted, to_json
 from ..router import route
 from ..run_session import probabilities
-from ..state import WITH_NUMBER, WITH_OTHER, WORDS
+from ..state import VIEWS, WITH_NUMBER, WITH_OTHER, WORDS
 
 TOP = 10
 
 
 @route("models")
 def models(explorer: Explorer) -> dict[str, Any]:
-    """Return the models that can be opened, and which one the command named."""
-    return {"models": to_json(explorer.offers), "first": explorer.first, "prompt": explorer.prompt}
+    """Return the models that can be opened, which one the command named, and the views of the page."""
+    offers = to_json(explorer.offers)
+    return {"models": offers, "first": explorer.first, "prompt": explorer.prompt, "views": VIEWS}
 
 
 @route("open")
