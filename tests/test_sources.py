@@ -222,7 +222,9 @@ def test_a_replacement_before_the_first_run_is_noticed(change):
     said = done.stderr
     np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
     assert np.abs(have - plain).max() > 1e-2
-    assert "was replaced: it and what uses it run as written" in said
+    # Layers run as written in any case, and so does the choice of an activation: no kernel has to step back.
+    steps_back = change not in ("a method", "an entry of a table")
+    assert ("was replaced: it and what uses it run as written" in said) == steps_back
 
 
 def test_a_step_checks_everything_once(monkeypatch):
