@@ -1,6 +1,6 @@
 """Attention by cuDNN: what its kernels take goes to JAX's own pair of primitives, whichever arguments they have.
 
-These tests need no GPU; on one, `python tests/engines/jax/test_cudnn.py` compares what it computes.
+These tests need no GPU; on one, `benchmarks/gpu_train.py --only check` compares what it computes.
 """
 
 import inspect
