@@ -43,7 +43,7 @@ def test_it_is_found_beside_its_package_and_gets_one_thread(package):
 def test_a_library_without_the_products_says_so_once(package, caplog, monkeypatch):
     for _ in range(2):
         assert mkl.mkl().address("cblas_sgemm_64") == 0
-    loaded = SimpleNamespace(lib_controllers=[SimpleNamespace(user_api="blas", filepath="libblas.so")])
+    loaded = SimpleNamespace(lib_controllers=[SimpleNamespace(internal_api="openblas", filepath="libblas.so")])
     monkeypatch.setattr(products, "ThreadpoolController", lambda: loaded)
     monkeypatch.setattr(products, "ctypes", SimpleNamespace(CDLL=lambda path: SimpleNamespace()))
     for kind in ("float32", "float64", "int64"):
@@ -51,8 +51,8 @@ def test_a_library_without_the_products_says_so_once(package, caplog, monkeypatc
     said = [record.getMessage() for record in caplog.records]
     assert [line.partition(":")[0] for line in said] == [
         "mkl 1.2 has no cblas_sgemm_64",
-        "NumPy's BLAS has no scipy_cblas_sgemm64_",
-        "NumPy's BLAS has no scipy_cblas_dgemm64_",
+        "NumPy's OpenBLAS has no scipy_cblas_sgemm64_",
+        "NumPy's OpenBLAS has no scipy_cblas_dgemm64_",
     ]
 
 

@@ -50,10 +50,11 @@ def _address_in_mkl(dtype: np.dtype) -> int:
 @cache
 def _address_in_numpy(dtype: np.dtype) -> int:
     name = {"f": "scipy_cblas_sgemm64_", "d": "scipy_cblas_dgemm64_"}.get(dtype.char)
-    if name is None:
+    loaded = ThreadpoolController().lib_controllers
+    found = [ctypes.CDLL(library.filepath) for library in loaded if library.internal_api == "openblas"]
+    if name is None or not found:
         return 0
-    found = [ctypes.CDLL(one.filepath) for one in ThreadpoolController().lib_controllers if one.user_api == "blas"]
-    return address_of(next((one for one in found if hasattr(one, name)), None), name, "NumPy's BLAS")
+    return address_of(next((one for one in found if hasattr(one, name)), None), name, "NumPy's OpenBLAS")
 
 
 def multiply_into(a: Array, b: Array, out: Array) -> None:
