@@ -26,11 +26,27 @@ TOOLS   := $(VENV)/tools
 
 # The package itself need not be built once more for them.
 define TEST_TOOLS
-import pathlib, tomllib
+import pathlib, re, sys, tomllib
 project = tomllib.loads(pathlib.Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
-print(*project["optional-dependencies"]["test"], sep="\n")
+tools = project["optional-dependencies"]["test"]
+print(*(tool for tool in tools if re.split("[<>=!~;[ ]", tool)[0] not in sys.argv[1:]), sep="\n")
 endef
 export TEST_TOOLS
+
+# The newest Python of this machine has an environment of its own, which gets the newest releases each time. What is
+# gigabytes is left out there, and its tests are skipped (`tests/oracles.py`). Of every room, there are tests.
+NEWEST       := .venv-newest
+NEWEST_BIN   := $(NEWEST)$(BIN:$(VENV)%=%)
+NEWEST_PIP   := $(NEWEST_BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --upgrade
+LEFT_OUT     := accelerate peft torch transformers
+NEWEST_TESTS := $(addprefix tests/,api benchmarks bugs cli/test_app.py cli/test_train.py cli/test_look.py \
+	cluster/test_collective.py cluster/test_rendezvous.py data engines/cpu/test_kernel_cache.py \
+	engines/cpu/test_contract.py engines/cpu/test_mkl.py engines/jax generation interpret labs/test_sandbox.py \
+	layers mesh models ops plots/test_figures.py progress proofs/test_gradient.py proofs/test_layer_contract.py \
+	runs/test_run.py runs/test_session.py runs/test_provenance.py studies/test_running.py test_arguments.py \
+	test_arrays.py test_blas.py test_dispatch.py test_edits.py test_errors.py test_no_autograd.py test_oracles.py \
+	test_precision.py test_sources.py test_tree.py text training web/routes weights/test_gguf_file.py \
+	weights/test_tensors.py)
 
 # Without windows and menus, where there is one.
 HAS_BROWSER := for name in chromium-headless-shell chromium chromium-browser google-chrome; do \
@@ -40,10 +56,10 @@ BENCHMARKS := $(filter-out benchmarks/_% benchmarks/campaign.py,$(wildcard bench
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test browser fuzz check lint structure docs campaign campaign-beside digests bench clean
+.PHONY: help demo test test-newest browser fuzz check lint structure docs campaign campaign-beside digests bench clean
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(BASE) ## Train a small Transformer here and look inside it
 	@$(BIN)/glassformer demo
@@ -51,6 +67,16 @@ demo: $(BASE) ## Train a small Transformer here and look inside it
 test: $(DEV) $(BESIDE) ## Run every test
 	@$(HAS_BROWSER) || echo "There is no chromium, which tests of the explorer's page need. To get it: apt-get install chromium"
 	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+test-newest: ## Run tests of every room on the newest Python here, with the newest releases (ARGS: others)
+	@python=$${NEWEST_PYTHON:-$$($(PYTHON) .ci/newest_python.py)} && version=$$("$$python" --version) && \
+		if [ "$$($(NEWEST_BIN)/python --version 2>/dev/null)" != "$$version" ]; then \
+			echo "Creating $(NEWEST) with $$version ..." && rm -rf $(NEWEST) && "$$python" -m venv $(NEWEST); fi
+	@echo "Installing glassformer and its test tools, without $(LEFT_OUT), into $(NEWEST) ..."
+	@$(NEWEST_PIP) pip
+	@$(NEWEST_BIN)/python -c "$$TEST_TOOLS" $(LEFT_OUT) >$(NEWEST)/tools.txt
+	@$(NEWEST_PIP) --upgrade-strategy eager --editable . --requirement $(NEWEST)/tools.txt
+	GLASSFORMER_LEFT_OUT="$(LEFT_OUT)" $(NEWEST_BIN)/python -m pytest -n 2 $(or $(ARGS),$(NEWEST_TESTS))
 
 browser: ## Install Debian's chromium, as root: the explorer's tests look at its page in a real browser
 	@$(HAS_BROWSER) || { \
@@ -96,9 +122,9 @@ else
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
 endif
 
-clean: ## Remove caches and build results; .venv and runs stay
+clean: ## Remove caches and build results; environments and runs stay
 	rm -rf build dist htmlcov .coverage .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info
-	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
+	find . \( -path ./$(VENV) -o -path ./$(NEWEST) \) -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
 $(BASE): pyproject.toml | $(BIN)/pip$(EXE)
 	@echo "Installing glassformer into $(VENV) ..."

@@ -28,21 +28,30 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 
 
 def check(args: argparse.Namespace) -> None:
-    """Compare what the GPU computes with NumPy."""
+    """Compare what the GPU computes with NumPy; end with 1 if anything differs by more than its limit."""
     import jax
+
+    worse = []
+
+    def compare(what: str, error: float, limit: float) -> None:
+        say(part="check", what=what, error=error, limit=limit)
+        if not error <= limit:
+            worse.append(what)
 
     for architecture, settings in ARCHITECTURES.items():
         with jax.enable_x64(True):
             error = _gradient_error(architecture, settings, np.float64)
-        say(part="check", what=f"{architecture}: loss and gradients, float64", error=error, limit=1e-10)
+        compare(f"{architecture}: loss and gradients, float64", error, 1e-10)
         with jax.default_matmul_precision("highest"):
             error = _gradient_error(architecture, settings, np.float32)
-        say(part="check", what=f"{architecture}: loss and gradients, float32", error=error, limit=1e-5)
-    say(part="check", what="losses of ten steps, float32", error=_step_error(Execution()), limit=1e-5)
-    say(part="check", what="losses of ten steps, scanned", error=_step_error(Execution(scan=True)), limit=1e-5)
+        compare(f"{architecture}: loss and gradients, float32", error, 1e-5)
+    compare("losses of ten steps, float32", _step_error(Execution()), 1e-5)
+    compare("losses of ten steps, scanned", _step_error(Execution(scan=True)), 1e-5)
     if jax.default_backend() == "gpu":
-        say(part="check", what="cuDNN's attention and its gradients, bfloat16", error=_attention_error(), limit=2e-2)
-        say(part="check", what="our kernels of norms, GELU and loss, bfloat16", error=_kernel_error(), limit=2e-2)
+        compare("cuDNN's attention and its gradients, bfloat16", _attention_error(), 2e-2)
+        compare("our kernels of norms, GELU and loss, bfloat16", _kernel_error(), 2e-2)
+    if worse:
+        raise SystemExit(f"not within the limit: {'; '.join(worse)}")
 
 
 def _gradient_error(architecture: str, settings: dict[str, Any], kind: Any) -> float:

@@ -1,7 +1,7 @@
 """Training on one GPU: whether it is exact, how fast it is, and PyTorch beside it, in one call.
 
     python benchmarks/gpu_train.py                    everything
-    python benchmarks/gpu_train.py --only gpt2        one part: check, gpt2 or shakespeare
+    python benchmarks/gpu_train.py --only gpt2        one part: check, gpt2 or shakespeare; check needs no PyTorch
     python benchmarks/gpu_train.py --tiny             the same on tiny models, to try it out, also on a CPU
 
 check          loss and gradients of the three architectures against NumPy in float64; ten steps in float32;
@@ -27,6 +27,7 @@ from typing import Any
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch needs room as well
 
+import jax
 import numpy as np
 
 from _gpu import GPT, TINY, device, say, synchronize
@@ -176,7 +177,8 @@ def main() -> None:
     parser.add_argument("--recipe", type=json.loads, default={}, help="changes of our recipe, as JSON")
     parser.add_argument("--tiny", action="store_true")
     args = parser.parse_args()
-    if device() == "cpu" and not args.tiny:
+    alone = args.only == ["check"]  # which needs no PyTorch
+    if not args.tiny and (jax.default_backend() if alone else device()) == "cpu":
         print("gpu_train.py needs a GPU; --tiny tries it out without one")
         return
     if args.tiny:

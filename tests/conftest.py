@@ -18,7 +18,7 @@ os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 # Tests agree to no file in the user's own name.
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="glassformer-tests-")
 
-from oracles import require  # noqa: E402
+from oracles import done_without, require  # noqa: E402
 from xla import xla_flags  # noqa: E402
 
 os.environ.setdefault("XLA_FLAGS", xla_flags())
@@ -27,9 +27,12 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 from glassformer import dispatch  # noqa: E402
+from glassformer.reporting import log_once  # noqa: E402
 from own_parts import forgotten  # noqa: E402
 from pages import draw_nothing, really_drawn  # noqa: E402
-from published_models import data_file  # noqa: E402
+from published_models import choose_cache, data_file  # noqa: E402
+
+choose_cache()
 
 try:
     import hypothesis
@@ -106,11 +109,17 @@ def rng():
 
 @pytest.fixture(autouse=True)
 def _same_engine_and_parts():
-    """Leave every test what it would have had alone: the engine, and names under which others registered nothing."""
+    """Leave every test what it would have had alone: the engine, its own names, and nothing logged yet."""
     engine = dispatch._default
+    log_once.cache_clear()
     with forgotten():
         yield
     dispatch._default = engine
+
+
+def pytest_report_header():
+    """Say first what this session does without."""
+    return done_without()
 
 
 def pytest_addoption(parser):

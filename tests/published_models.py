@@ -12,20 +12,18 @@ DATA = Path(os.environ.get("GLASSFORMER_DATA", Path(__file__).resolve().parents[
 """The folder with stories260K.bin and tok512.bin."""
 
 
+def choose_cache() -> None:
+    """Let tests, and processes that they start, find models in the user's cache if it has all, else in `KEPT`."""
+    if any(registry.resolve(name) is None for name in registry.REGISTRY):
+        os.environ.setdefault(registry.CACHE, str(KEPT))
+
+
 def pulled(name: str) -> Path:
     """Where the model is; the test is skipped, or fails if all are required, when it cannot be had."""
-    found = registry.resolve(name)
-    if found is not None:
-        return found
-    before = os.environ.get(registry.CACHE)
-    os.environ[registry.CACHE] = before or str(KEPT)
     try:
         return registry.pull(name)
     except WeightsError as error:
         refuse(f"{name} cannot be pulled: {error.fact}")
-    finally:
-        if before is None:
-            del os.environ[registry.CACHE]
 
 
 def data_file(name: str) -> Path:

@@ -33,7 +33,7 @@ from glassformer.studies import studies
 from glassformer.weights import registry
 from oracles import require
 from pages import draw_nothing
-from published_models import KEPT, pulled
+from published_models import pulled
 from runs import TINY, command
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,6 +46,9 @@ UNTRIED = {
     r"source .*": "changes the shell it is typed into",
 }
 """Patterns of lines that are not tried, and why."""
+
+MADE_BY = {"runs/recorded": EXAMPLES["replay"][0], "notes.npz": EXAMPLES["embed"][1]}
+"""Files and runs that examples read, and the examples that make them."""
 
 DONE: set[str] = set()
 """What ran already: the same line is printed in several places."""
@@ -158,7 +161,7 @@ def small(numpy_engine):
 
 
 def needs(line: str, desk: Path, monkeypatch) -> None:
-    """Skip what needs something that is not here; lead commands to the published models that tests have fetched."""
+    """Skip what needs something that is not here; fetch published models, and make the file that a line reads."""
     if "verify" in line:
         require("transformers")
     if "--engine jax" in line:
@@ -170,9 +173,10 @@ def needs(line: str, desk: Path, monkeypatch) -> None:
         return
     for name in registry.REGISTRY:
         if re.search(rf"\b{name}\b", line) and "params" not in line:
-            if registry.resolve(name) is None:
-                monkeypatch.setenv(registry.CACHE, str(KEPT))
             pulled(name)
+    for made, by in MADE_BY.items():
+        if made in line and line != by:
+            run(by, desk, monkeypatch)
 
 
 def run(line: str, desk: Path, monkeypatch) -> None:
@@ -180,8 +184,6 @@ def run(line: str, desk: Path, monkeypatch) -> None:
     if line in DONE or any(re.fullmatch(pattern, line) for pattern in UNTRIED):
         return
     needs(line, desk, monkeypatch)
-    if "replay runs/recorded" in line:
-        run(EXAMPLES["replay"][0], desk, monkeypatch)
     monkeypatch.chdir(desk)
     if line.startswith("make "):
         code, heard = make(line, desk)

@@ -1,8 +1,17 @@
-"""How far long work is: those who do it count, and what shows it to people asks to be told."""
+"""What people are told: how far long work is, which those count who do it, and what kernels have to do without."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
+
+
+@cache
+def log_once(fact: str) -> None:
+    """Log, once in a process, that part of another library is missing or cannot be used, and what is done instead."""
+    logging.getLogger("glassformer").warning(fact)
+
 
 ShowCount = Callable[[int, int, str], None]
 """Shows how many are done, of how many, and what they are."""

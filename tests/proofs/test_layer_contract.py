@@ -19,7 +19,7 @@ from glassformer.proofs.check import ALONG
 from glassformer.tree import flatten, named_leaves, tree_map
 from proof_cases import LAYER_CASES, MODEL_CASES
 from proofs.depth import REPEATED, as_deep_as_needed, has_its_own_say, of_one_block
-from xla import OPTIMIZED
+from xla import optimized
 
 CASES = LAYER_CASES + MODEL_CASES
 
@@ -105,7 +105,7 @@ def test_the_gradients_of_a_model_are_exact(case, engine):
 @pytest.mark.parametrize("name", ["encoder (BERT)", "decoder (Llama)", "encoder-decoder (T5)"])
 def test_the_gradients_of_an_optimized_program_are_exact(jax, monkeypatch, name):
     case = next(case for case in MODEL_CASES if case.name == name)
-    monkeypatch.setattr(jax, "jit", partial(jax.jit, compiler_options=OPTIMIZED))
+    monkeypatch.setattr(jax, "jit", partial(jax.jit, compiler_options=optimized()))
     with use_engine("jax"):
         assert prove_case(of_one_block(case)).ok
 

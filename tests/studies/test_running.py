@@ -13,6 +13,7 @@ from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.studies import Study, read_study, run_study, trained
 from glassformer.studies import running as running_module
 from glassformer.web.studies import study_page
+from glassformer.weights.registry import CACHE
 
 TRAINING = {"task": "majority", "steps": 4, "train": 64, "held_out": 16, "eval_every": 4}
 TIMES = ("seconds", "train_seconds")
@@ -106,12 +107,12 @@ def test_a_damaged_row_is_reported_and_run_again(tmp_path, capsys):
 
 
 def test_runs_of_one_shape_share_what_jax_compiled(tmp_path, monkeypatch, jax):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(CACHE, str(tmp_path))
     name = "jax_compilation_cache_dir"
     before, seen = getattr(jax.config, name), []
     with gf.use_engine("jax"):
         gf.study({"x": [1]}, lambda point, seed: seen.append(getattr(jax.config, name)) or 1, seeds=1, show=False)
-    assert seen == [before or str(tmp_path / "glassformer" / "jax")]
+    assert seen == [before or str(tmp_path / "jax")]
     assert getattr(jax.config, name) == before
     gf.study({"x": [1]}, lambda point, seed: seen.append(getattr(jax.config, name)) or 1, seeds=1, show=False)
     assert seen[1] == before, "another engine compiles nothing with JAX"

@@ -202,13 +202,24 @@ def _text(function: Callable[..., Any]) -> tuple[str, int, str] | None:
         path = Path(inspect.getsourcefile(function) or "")
     except (OSError, TypeError):
         return None
+    # A lambda has the line around it, and what was made by `exec` the line of `python -c`: neither is its source.
+    if getattr(_definition("".join(rows)), "name", None) != function.__name__:
+        return None
     inside = path.is_relative_to(PACKAGE)
     return path.relative_to(PACKAGE).as_posix() if inside else path.name, first, "".join(rows)
 
 
 @cache
+def _definition(text: str) -> Any:
+    """Return the statement of a text, None if it cannot be read alone."""
+    try:
+        return ast.parse(textwrap.dedent(text)).body[0]
+    except (SyntaxError, IndexError):
+        return None
+
+
 def _body(text: str) -> int:
     """Return the number of the first row behind the signature and the docstring."""
-    function: Any = ast.parse(textwrap.dedent(text)).body[0]
+    function = _definition(text)
     is_documented = ast.get_docstring(function) is not None and len(function.body) > 1
     return int(function.body[is_documented].lineno) - 1

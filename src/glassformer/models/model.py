@@ -83,10 +83,8 @@ def explain_missing_params(method: Method) -> Method:
             missing = [name for name in flatten(self.specs()) if name not in have]
             if not missing or ("blocks" in params and isinstance(params["blocks"], dict)):
                 raise
-            raise ShapeError(
-                f"the parameters lack {some(missing)}",
-                hint="init() makes all parameters of a model, and specs() lists their names and shapes",
-            ) from None
+            hint = "init() makes all parameters of a model, and specs() lists their names and shapes"
+            raise ShapeError(f"the parameters lack {some(missing)}", hint=hint) from None
         except FAILURES as error:
             raise instead_of(error, method, (self, *arguments), settings)
 

@@ -26,7 +26,6 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "HERE", tmp_path / "source")
     monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
     (tmp_path / "source").mkdir()
-    kernel_cache._say.cache_clear()
     return tmp_path
 
 

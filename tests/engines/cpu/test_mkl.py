@@ -1,5 +1,6 @@
 """Intel's BLAS is found where its package is installed, gets one thread, and is used only where it is wanted."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,13 +38,30 @@ def test_it_is_found_beside_its_package_and_gets_one_thread(package):
     assert found.version == "1.2"
     assert package.opened == [str(package.path.resolve())]
     assert package.asked == [1, 2]
-    assert found.address("cblas_sgemm_64") == 0
 
 
-def test_one_that_another_library_uses_with_threads_is_left_alone(package):
+def test_a_library_without_the_products_says_so_once(package, caplog, monkeypatch):
+    for _ in range(2):
+        assert mkl.mkl().address("cblas_sgemm_64") == 0
+    loaded = SimpleNamespace(lib_controllers=[SimpleNamespace(internal_api="openblas", filepath="libblas.so")])
+    monkeypatch.setattr(products, "ThreadpoolController", lambda: loaded)
+    monkeypatch.setattr(products, "ctypes", SimpleNamespace(CDLL=lambda path: SimpleNamespace()))
+    for kind in ("float32", "float64", "int64"):
+        assert products._address_in_numpy.__wrapped__(np.dtype(kind)) == 0
+    said = [record.getMessage() for record in caplog.records]
+    assert [line.partition(":")[0] for line in said] == [
+        "mkl 1.2 has no cblas_sgemm_64",
+        "NumPy's OpenBLAS has no scipy_cblas_sgemm64_",
+        "NumPy's OpenBLAS has no scipy_cblas_dgemm64_",
+    ]
+
+
+def test_one_that_another_library_uses_with_threads_is_left_alone_and_this_is_said(package, caplog):
     package.library.layer = 0
     assert mkl.mkl() is None
     assert package.asked == [1]
+    (record,) = caplog.records
+    assert re.search("mkl 1.2 is installed, but .*another library has started its threads", record.getMessage())
 
 
 def test_the_variable_turns_it_off(package, monkeypatch):

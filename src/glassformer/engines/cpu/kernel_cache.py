@@ -11,7 +11,6 @@ If several processes miss the same code, one compiles it and the others wait (`T
 """
 
 import hashlib
-import logging
 import pickle
 import sys
 import time
@@ -30,6 +29,7 @@ from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
 
 from ...files import replacing
+from ...reporting import log_once
 
 HERE = Path(__file__).parent
 ELSEWHERE = (HERE.parents[1] / "quantized.py",)  # whose constants stand in kernels
@@ -138,7 +138,7 @@ class KernelCache(_Cache):
             checksum, stored = content[:_CHECKSUM], content[_CHECKSUM:]
             if checksum == hashlib.sha256(key + stored).digest():
                 return CompileResult._rebuild(target_context, *pickle.loads(stored))
-            _say("some compiled kernels were damaged: they are compiled again")
+            log_once("some compiled kernels were damaged: they are compiled again")
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -162,7 +162,7 @@ class KernelCache(_Cache):
             except OSError as error:
                 reason = reason or error.strerror
         places = " or ".join(str(folder) for folder in folders(self._folder))
-        _say(f"compiled kernels cannot be kept in {places} ({reason}): every start compiles them again")
+        log_once(f"compiled kernels cannot be kept in {places} ({reason}): every start compiles them again")
 
     def enable(self) -> None:
         """Do nothing, nor in the next two: code is always kept, and what is compiled again takes its place."""
@@ -175,8 +175,3 @@ class KernelCache(_Cache):
 
     def _file(self, key: bytes) -> str:
         return f"{self._name}.{hashlib.sha256(key).hexdigest()[:16]}{ENDING}"
-
-
-@cache
-def _say(fact: str) -> None:
-    logging.getLogger("glassformer").warning(fact)

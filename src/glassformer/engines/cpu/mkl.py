@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import ConfigError
+from ...reporting import log_once
 
 VARIABLE = "GLASSFORMER_BLAS"
 _SEQUENTIAL, _SAME_BITS = 1, 2  # MKL_THREADING_SEQUENTIAL and MKL_CBWR_AUTO of mkl_service.h and mkl_types.h
@@ -29,8 +30,15 @@ class Mkl(NamedTuple):
 
     def address(self, name: str) -> int:
         """Return where a function lies, 0 if there is none of this name."""
-        function = getattr(self.library, name, None)
-        return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
+        return address_of(self.library, name, f"mkl {self.version}")
+
+
+def address_of(library: Any, name: str, title: str) -> int:
+    """Return where a function of a library lies; 0, and say so, if there is none of this name."""
+    function = getattr(library, name, None)
+    if function is None:
+        log_once(f"{title} has no {name}: kernels do without, and small products are slower")
+    return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def mkl() -> Mkl | None:
@@ -51,13 +59,17 @@ def mkl() -> Mkl | None:
 def _load() -> Mkl | None:
     try:
         package = importlib.metadata.distribution("mkl")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    try:
         files = [file for file in package.files or () if file.name.startswith("libmkl_rt.so")]
         library = ctypes.CDLL(str(Path(str(files[0].locate())).resolve()))
         # It may be in use already by another library, with threads that shards would compete with.
         if library.MKL_Set_Threading_Layer(_SEQUENTIAL) != _SEQUENTIAL:
-            return None
+            raise OSError("another library has started its threads")
         library.MKL_CBWR_Set(_SAME_BITS)  # wherever in memory arrays begin: a resumed run has them elsewhere
-    except (importlib.metadata.PackageNotFoundError, IndexError, OSError, AttributeError):
+    except (IndexError, OSError, AttributeError) as error:
+        log_once(f"mkl {package.version} is installed, but cannot be used ({error}): NumPy's BLAS multiplies")
         return None
     return Mkl(package.version, library)
 

@@ -20,7 +20,7 @@ from threadpoolctl import ThreadpoolController
 
 from ...arrays import Array
 from .cores import cores, each
-from .mkl import mkl
+from .mkl import address_of, mkl
 
 LARGE = 1e8  # FLOPs of a product that several threads are better for, where cores are idle
 SMALL = 1e6  # FLOPs of a product that NumPy calls sooner
@@ -43,18 +43,18 @@ def gemm_address(dtype: np.dtype, flops: float = 0, *, alone: bool = False) -> i
 @cache
 def _address_in_mkl(dtype: np.dtype) -> int:
     found = mkl()
-    return 0 if found is None else found.address({"f": "cblas_sgemm_64", "d": "cblas_dgemm_64"}.get(dtype.char, ""))
+    name = {"f": "cblas_sgemm_64", "d": "cblas_dgemm_64"}.get(dtype.char)
+    return 0 if found is None or name is None else found.address(name)
 
 
 @cache
 def _address_in_numpy(dtype: np.dtype) -> int:
     name = {"f": "scipy_cblas_sgemm64_", "d": "scipy_cblas_dgemm64_"}.get(dtype.char)
-    for library in ThreadpoolController().lib_controllers:
-        if name is not None and library.internal_api == "openblas":
-            function = getattr(ctypes.CDLL(library.filepath), name, None)
-            if function is not None:
-                return ctypes.cast(function, ctypes.c_void_p).value or 0
-    return 0
+    loaded = ThreadpoolController().lib_controllers
+    found = [ctypes.CDLL(library.filepath) for library in loaded if library.internal_api == "openblas"]
+    if name is None or not found:
+        return 0
+    return address_of(next((one for one in found if hasattr(one, name)), None), name, "NumPy's OpenBLAS")
 
 
 def multiply_into(a: Array, b: Array, out: Array) -> None:

@@ -2,8 +2,10 @@
 
 cuDNN keeps no weights, only the logarithm of each row's sum; the record computes them when they are asked for.
 
-JAX has cuDNN's forward and backward as two primitives. They are taken from inside of JAX, so their arguments are
-matched by name: a version with other arguments has no pair.
+JAX has cuDNN's forward and backward as two primitives. Its public function cannot take their place: it rounds the sums
+to half precision, and has gradients only by differentiating, which computes all of attention once more. So the two are
+taken from inside of JAX, and asked which arguments they have: those that a later version adds get the values that the
+public function of their module gives them, and a version that cannot be called so has no pair.
 """
 
 import inspect
@@ -22,6 +24,7 @@ from ...ops.attention import AttentionSaved, check_heads, default_scale, grouped
 from ...ops.attention_tiled import TiledSaved
 from ...ops.dropout import check_rate, dropped
 from ...ops.mask import FULL, Pattern
+from ...reporting import log_once
 from .elementary import matmul_wide
 from .fused import runs_kernels
 
@@ -184,39 +187,59 @@ def cudnn_backward(
 
 @cache
 def cudnn_pair() -> Any:
-    """Return what calls the two primitives, or None where this version of JAX has no such pair."""
+    """Return what calls the two primitives; None, and say why, where this version of JAX has no such pair."""
     try:
         from jax._src.cudnn import fused_attention_stablehlo as home
 
-        both = [
-            (home._dot_product_attention_fwd_p_wrapper, home._dot_product_attention_fwd_impl),
-            (home._dot_product_attention_bwd_p_wrapper, home._dot_product_attention_bwd_impl),
-        ]
         masks, layout = (home.MaskType.NO_MASK, home.MaskType.CAUSAL), home.AttentionLayout.BTNH.value
-    except (ImportError, AttributeError):
+        public = inspect.signature(home.dot_product_attention).parameters.values()
+        # Of arguments that stand for several, as an empty tuple does, there is none to give.
+        added = {one.name: one.default for one in public if one.default is not one.empty}
+        pair = [
+            _calling(primitive, list(inspect.signature(function).parameters), added, masks, layout)
+            for primitive, function in (
+                (home._dot_product_attention_fwd_p_wrapper, home._dot_product_attention_fwd_impl),
+                (home._dot_product_attention_bwd_p_wrapper, home._dot_product_attention_bwd_impl),
+            )
+        ]
+        _try(pair)
+    except (ImportError, AttributeError, TypeError) as error:
+        what = "attention on the GPU keeps all weights, which takes more time and memory"
+        log_once(f"JAX {jax.__version__}: cuDNN's attention cannot be used ({error}): {what}")
         return None
-    known = {*_GIVEN, *_UNUSED, *_SETTINGS, *_CHOSEN}
-    names = [list(inspect.signature(function).parameters) for _, function in both]
-    if any(not known.issuperset(found) for found in names):
-        return None
-    return [_calling(primitive, own, masks, layout) for (primitive, _), own in zip(both, names, strict=True)]
+    return pair
 
 
-def _calling(primitive: Any, names: list[str], masks: tuple[Any, Any], layout: int) -> Callable[..., Any]:
+def _calling(
+    primitive: Any, names: list[str], added: dict[str, Any], masks: tuple[Any, Any], layout: int
+) -> Callable[..., Any]:
     """Return a function that gives a primitive the arguments that it names, in its order."""
+    operands = [name for name in names if name in (*_GIVEN, *_UNUSED)]
+    if unknown := set(names) - {*operands, *_SETTINGS, *_CHOSEN, *added}:
+        raise TypeError(f"it wants {', '.join(sorted(unknown))}")
 
     def run(arrays: dict[str, Array], pattern: Pattern, scale: float) -> Any:
         nothing = jax.numpy.zeros(0, dtype=arrays["query"].dtype)
         # The kernels want heads after positions, as they lie in memory; the sums have no channels to turn.
         turned = {name: x if x.ndim < 4 else _swapped(x) for name, x in arrays.items()}
         chosen = {"scale": scale, "mask_type": masks[pattern.causal], "layout": layout}
-        settings = {**_SETTINGS, **chosen, "sliding_window_length": pattern.window}
+        settings = {**added, **_SETTINGS, **chosen, "sliding_window_length": pattern.window}
         return primitive.bind(
-            *(turned.get(name, nothing) for name in names if name in (*_GIVEN, *_UNUSED)),
-            **{name: settings[name] for name in names if name in settings},
+            *(turned.get(name, nothing) for name in operands),
+            **{name: settings[name] for name in names if name not in operands and settings[name] != ()},
         )
 
     return run
+
+
+def _try(pair: list[Callable[..., Any]]) -> None:
+    """Ask both primitives for the shapes of what they return, which computes nothing."""
+    x = jax.ShapeDtypeStruct((1, 1, 2, 8), "bfloat16")
+    y, log_sum = jax.eval_shape(lambda x: pair[0]({"query": x, "key": x, "value": x}, FULL, 1.0), x)
+    some = {"query": x, "key": x, "value": x, "activation": log_sum, "fwd_output": x, "grad_output": x}
+    found = jax.eval_shape(lambda some: pair[1](some, FULL, 1.0), some)
+    if any(one.shape != y.shape for one in found):
+        raise TypeError("its gradients have another shape")
 
 
 def _swapped(x: Array) -> Array:

@@ -20,6 +20,7 @@ from ...dispatch import replaces
 from ...ops.linear import flat
 from ...ops.loss import IGNORE, CrossEntropySaved
 from ...ops.norm import LayerNormSaved, RMSNormSaved
+from ...reporting import log_once
 from .stack import is_spread
 
 _FIRST = 8  # of the compute capabilities: Ampere's
@@ -36,21 +37,29 @@ def runs_kernels() -> bool:
     if jax.default_backend() != "gpu":
         return False
     capability = str(getattr(jax.local_devices()[0], "compute_capability", ""))
+    if not capability:
+        log_once(f"JAX {jax.__version__} does not say which GPU this is (compute_capability): no kernel is made for it")
     major = capability.partition(".")[0]
     return major.isdigit() and int(major) >= _FIRST
 
 
 def on_one_gpu() -> bool:
     """Tell whether a program is for a single such GPU: kernels of our own are not split over several."""
-    return not is_spread() and runs_kernels()
+    return not is_spread() and runs_kernels() and pallas_and_triton() is not None
 
 
 @cache
-def pallas_and_triton() -> tuple[Any, Any]:
-    """Import Pallas and its Triton part, which takes a quarter of a second: only where a kernel runs."""
-    from jax.experimental import pallas
-    from jax.experimental.pallas import triton
+def pallas_and_triton() -> Any:
+    """Return Pallas and its Triton part, whose import takes a quarter of a second; None, and say so, without them."""
+    try:
+        from jax.experimental import pallas
+        from jax.experimental.pallas import triton
 
+        _ = pallas.pallas_call, pallas.next_power_of_2, triton.CompilerParams, triton.load, triton.store
+    except (ImportError, AttributeError) as error:
+        what = "norms, GELU, the loss and writing have no kernels of their own, which is slower"
+        log_once(f"JAX {jax.__version__} on a GPU: {error}; {what}")
+        return None
     return pallas, triton
 
 
