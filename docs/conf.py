@@ -1,4 +1,7 @@
-"""Settings of the site: `make docs` builds it from the pages of this folder and of its parent, without a network."""
+"""Settings of the site: `make docs` builds it from the pages of this folder and of its parent.
+
+It needs no network but for the tools, and for SmolLM2 (94 MiB), which chapter 12 fetches once.
+"""
 
 import importlib.metadata
 import re

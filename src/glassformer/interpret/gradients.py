@@ -165,7 +165,7 @@ class Gradients(NamedValues):
         return (lambda: self.arrived[address]) if address in self.arrived else self.handed(address)
 
     def handed(self, address: Address) -> Callable[[], Array] | None:
-        """Return where the gradient is found that goes on to what made a value: if it was changed, before that."""
+        """Return what gives the gradient before the value's changes, as passed to its producer; None for none."""
         own = self.run.calls[address.number]
         call = self.undoing.get(address.number)
         if call is None:

@@ -66,7 +66,7 @@ class _Flow:
             self.returned.setdefault(id(array), []).append(gradient_of(call, own, place))
 
     def fits(self, call: Call, own: Call) -> bool:
-        """Tell whether a gradient leads from the backward of a reader to this one, or on to that of a maker."""
+        """Return whether a gradient links this backward to a matched one, of a reader or of a maker of the value."""
         dy = call.arguments[gradient_place(call)]
         if any(dx is dy for dx in self.returned.get(id(own.outputs[0]), ())):
             return True

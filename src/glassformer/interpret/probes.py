@@ -210,5 +210,5 @@ def layer_similarity(run: Run, other: Run | None = None, *, at: str | Sequence[s
 
 
 def _points(run: Run, at: str | Sequence[str] | None) -> list[str]:
-    """Return the names that are given; unless any is, those of the points of the stream."""
+    """Return `at`, or all points of the residual stream."""
     return [at] if isinstance(at, str) else list(at or (point.name for point in points(run)))

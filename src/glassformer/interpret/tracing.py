@@ -101,7 +101,7 @@ class TracingEngine(Engine):
     def observe(
         self, function: Callable[..., Any], written: Callable[..., Any], arguments: tuple[Any, ...], settings: Any
     ) -> Any:
-        """Do one call as it is written, or take what an earlier run had, and note it."""
+        """Execute a call, or reuse its recorded result, and append it to the tape."""
         number = len(self.calls)
         if number < len(self.known) and self.known[number].end <= self.first:
             own = self.known[number]
@@ -173,7 +173,7 @@ def free(calls: list[Call], loaded: tuple[Any, ...], stored: tuple[Any, ...]) ->
     known: dict[int, tuple[Any, Any]] = {}
 
     def keep(tree: Any, instead: Any) -> None:
-        """Let a tree stand for another one and its leaves for those of the same names: itself, to keep it."""
+        """Map each leaf of `tree` to the leaf of `instead` with the same name; pass the tree itself to keep it."""
         leaves, others = flatten(tree), flatten(instead)
         known.update({id(leaves[name]): (leaves[name], others[name]) for name in leaves.keys() & others.keys()})
         known[id(tree)] = (tree, instead)

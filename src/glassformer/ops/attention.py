@@ -4,7 +4,8 @@
 
 A query is compared with every key, the comparison becomes a weight, and the values are averaged by these weights
 (Vaswani et al. 2017). It is a soft lookup: a dictionary returns the value whose key equals the query, attention returns
-a mixture of all values, mostly of those whose keys point the same way as the query. Being soft, it has a gradient.
+a mixture of all values, mostly of those whose keys have the largest dot products with the query: by their direction,
+and by their length. Being soft, it has a gradient.
 
 Every query meets every key, so work and weights grow with T · S; `attention_tiled` gives the same numbers without
 keeping the weights. The backward pass undoes the three lines from the last to the first.

@@ -27,7 +27,7 @@ HEADINGS = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attent
 LONGEST = 256
 """Tokens of an example up to which the lens and attributions are drawn: they keep every value of the run."""
 SHORTEST = 4
-"""Tokens that a model must read for the kinds of its heads to be told apart: two that come twice."""
+"""Smallest context for head detection: two tokens, repeated."""
 TITLE = 28
 """Characters of the input in a title, at most."""
 
