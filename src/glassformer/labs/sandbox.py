@@ -25,6 +25,8 @@ from typing import Any
 from . import worker
 
 SECONDS = 10.0
+STARTED = 120.0
+"""How long the packages that a file names may take to be imported."""
 TRIAL = 2.0
 """How long a changed file may take."""
 LIMITS = {"AS": 2 << 30, "FSIZE": 1 << 18, "NOFILE": 48, "CORE": 0, "NPROC": 0}
@@ -142,7 +144,10 @@ class Sandbox(contextlib.ExitStack):
             env={**ENVIRONMENT, **dict.fromkeys(FOLDERS, folder), "PYTHONPATH": os.pathsep.join(path)},
         )  # fmt: skip
         self.callback(_end, self._process)
+        timer = threading.Timer(STARTED, _kill, (self._process,))
+        timer.start()
         self._process.stdout.readline()  # it is ready: from here on the time is the learner's
+        timer.cancel()
         return self._process
 
     def _ended(self, has_expired: bool) -> tuple[str, str]:
