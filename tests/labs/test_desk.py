@@ -21,12 +21,6 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "labs.md").read_text(en
 OWN = next(block for block in re.findall(r"```python\n(.*?)```", GUIDE, flags=re.DOTALL) if "silu_backward" in block)
 
 
-@pytest.fixture
-def desk(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_a_student_starts_tries_asks_and_looks_up(desk):
     assert command("lab", "start", "softmax_backward").out == "softmax_backward.py\n"
     again = command("lab", "start", "softmax_backward")

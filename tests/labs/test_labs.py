@@ -159,13 +159,13 @@ def test_the_first_line_whose_value_is_none_of_ours_is_repaired(handed_in):
     verdict, line = handed_in("adam", "m_hat = m / (1 - 0.9**step)", "m_hat = m / (1 - 0.999**step)")
     finding = verdict.findings[0]
     assert (finding.kind, finding.line) == ("wrong factor", line)
-    assert finding.evidence == "it becomes right with `0.9` in place of `0.999`"
+    assert finding.remedy == "it becomes right with `0.9` in place of `0.999`"
 
 
 def test_where_nothing_explains_it_the_suspect_line_is_shown(handed_in):
     verdict, line = handed_in("adam", "m_hat = m / (1 - 0.9**step)", "m_hat = np.cos(m) * np.sin(v) / step")
     assert verdict.kind == "unknown"
-    assert f"line {line} is the first that computes a value which is none of ours" in repr(verdict)
+    assert f"the right value in line {line} makes all of it right" in repr(verdict)
 
 
 def test_a_transpose_of_three_axes_is_explained():

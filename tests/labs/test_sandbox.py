@@ -9,6 +9,7 @@ import pytest
 from glassformer.errors import DataError
 from glassformer.labs import check_file, get_lab
 from glassformer.labs.check import read_source
+from glassformer.labs.diary import DIARY
 
 RIGHT = "return y * (dy - (dy * y).sum(-1, keepdims=True))"
 HOSTILE = {
@@ -80,7 +81,7 @@ def test_whatever_a_file_does_is_a_message(line, written, tmp_path):
     assert verdict.kind == kind, repr(verdict)
     assert re.search(words, verdict.findings[0].words)
     assert not outside.exists()
-    assert os.listdir(tmp_path) == ["softmax_backward.py"]
+    assert {*os.listdir(tmp_path)} <= {"softmax_backward.py", DIARY}  # which the checker writes
 
 
 def test_a_right_file_is_right_and_its_output_is_shown(written):
@@ -105,6 +106,71 @@ def test_the_kernel_refuses_what_gets_past_the_hook(written, tmp_path):
 def test_usual_modules_are_imported(written):
     modules = "numpy.testing, numpy.linalg, unittest, dataclasses, hashlib, glassformer"
     assert check_file(written(f"np.testing.assert_equal(1, 1)\n{RIGHT}", top=f"import {modules}")).ok
+
+
+USES = {
+    "matplotlib": "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.savefig('a.png')\nplt.show()",
+    "numba": "import numba\n@numba.njit(cache=True)\ndef twice(x): return 2 * x\nassert twice(3.0) == 6.0",
+    "pandas": "import pandas as pd\nassert pd.DataFrame({'a': [1, 2]}).describe().loc['mean', 'a'] == 1.5",
+    "scipy": "from scipy import special, stats\nassert special.erf(0.0) == 0 and stats.norm.cdf(0.0) == 0.5",
+    "jax": "import jax.numpy as jnp\nfrom jax import grad, jit\nassert jit(grad(lambda x: jnp.sum(x**2)))(1.0) == 2.0",
+    "torch": "import torch\nx = torch.ones(3, requires_grad=True)\nx.sum().backward()\nassert x.grad.sum() == 3",
+}
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "numba", "pandas", "scipy"])
+def test_a_file_may_use_ordinary_packages(package, written):
+    verdict = check_file(written(RIGHT, top=USES[package]), seconds=60)
+    assert verdict.ok, repr(verdict)
+    assert not verdict.printed
+
+
+def test_a_file_may_use_jax(jax, written):
+    verdict = check_file(written(RIGHT, top=USES["jax"]), seconds=60)
+    assert verdict.ok, repr(verdict)
+
+
+def test_a_file_may_use_torch(torch, written):
+    verdict = check_file(written(RIGHT, top=USES["torch"]), seconds=60)
+    assert verdict.ok, repr(verdict)
+
+
+@pytest.mark.parametrize("line", [one for one in HOSTILE if re.search("OUTSIDE|subprocess|fork|kill|socket|CDLL", one)])
+def test_a_package_opens_no_way_out(line, written, tmp_path):
+    verdict = check_file(written(line.replace("OUTSIDE", repr(str(tmp_path / "outside"))), top="import scipy.linalg"))
+    assert re.search(HOSTILE[line][1], verdict.findings[0].words)
+    assert not (tmp_path / "outside").exists()
+
+
+def test_native_code_writes_nothing_outside(torch, written, tmp_path):
+    path = str(tmp_path / "outside")
+    call = f"import torch\ntorch.from_file({path!r}, shared=True, size=9)"
+    assert not check_file(written(RIGHT, top=call), seconds=60).ok
+    assert not os.path.exists(path)
+
+
+def test_only_an_installed_package_is_imported_before_the_walls_stand(written, tmp_path, monkeypatch):
+    """A file of its name is imported behind them."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "scipy.py").write_text("import os\nos.system('true')")
+    monkeypatch.syspath_prepend(tmp_path / "mine")
+    assert "os.system is refused" in check_file(written(RIGHT, top="import scipy")).findings[0].words
+
+
+def test_a_files_home_is_its_folder_and_goes_with_it(written, tmp_path):
+    names = "HOME", "TMPDIR", "XDG_CACHE_HOME", "MPLCONFIGDIR", "NUMBA_CACHE_DIR"
+    lines = [f"assert os.path.samefile(os.environ[{name!r}], '.')" for name in names]
+    lines += ["print(os.getcwd())", "open(os.path.expanduser('~/a'), 'w').write('x')"]
+    verdict = check_file(written(RIGHT, top="\n".join(["import os", *lines])))
+    assert verdict.ok, repr(verdict)
+    assert not os.path.exists(verdict.printed.splitlines()[0])
+
+
+def test_only_warnings_about_the_learners_lines_are_shown(written):
+    lines = "import warnings\nwarnings.warn('mine')\nwarnings.warn_explicit('theirs', UserWarning, np.__file__, 1)"
+    printed = check_file(written(f"{lines}\n{RIGHT}")).printed
+    assert "mine" in printed
+    assert "theirs" not in printed
 
 
 def test_a_file_that_is_not_python_is_a_message(written, tmp_path):

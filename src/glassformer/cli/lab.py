@@ -76,8 +76,6 @@ def check(file: Path, lab: str | None, seconds: float, json: bool) -> None:
     """
     with waiting(f"checking {file.name}", compiles=False):
         verdict = check_file(file, lab, seconds=seconds)
-    if verdict.has_run:
-        desk.note_check(file.parent, get_lab(verdict.lab), is_right=verdict.ok)
     if json:
         print_json(verdict.as_dict())
     else:

@@ -31,6 +31,8 @@ class Finding:
     """One sentence."""
     evidence: str = ""
     """The numbers behind it."""
+    remedy: str = ""
+    """What makes it right, or our solution wrong alike: shown from the second try on."""
     line: int = 0
     """The line of the learner's file."""
     result: str = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -60,8 +59,7 @@ def limited(answers: Iterator[list[Any]], file: str) -> Iterator[list[Any]]:
         left = LINES
         sys.settrace(count)
         try:
-            with warnings.catch_warnings(action="ignore"):
-                one = next(answers, None)
+            one = next(answers, None)
         finally:
             sys.settrace(before)
         if one is None:

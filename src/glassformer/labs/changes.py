@@ -5,18 +5,18 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-import warnings
+import textwrap
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Array
-from .answers import Finding, is_close
+from .answers import Finding, is_close, shapes_of
 from .case import Case, Found, equal, is_right, limited
 from .draw import Example
 from .lab import Exercise
-from .mutants import Mutant, inspected, mutants, suspects
+from .mutants import Mutant, inspected, mutants, suspects, watched
 from .terms import Pairs, error_of, unexplained
 from .trees import arrays_in, cast_floats, flat, results
 
@@ -90,8 +90,7 @@ def _variables(exercise: Exercise, pairs: Pairs) -> list[Any]:
         return []
     known: dict[str, Any] = {"__name__": "lab"}
     exec(compile(inspected(exercise.context, exercise.name), "<lab>", "exec"), known)
-    with np.errstate(all="ignore"):
-        return [known[exercise.name](*cast_floats(example.args, np.float64)) for example, _, _ in pairs]
+    return [known[exercise.name](*cast_floats(example.args, np.float64)) for example, _, _ in pairs]
 
 
 def _unknown(mine: Sequence[Any], case: Case) -> set[str]:
@@ -119,7 +118,7 @@ def _shapes(many: Sequence[Any]) -> dict[str, Any]:
 
 def _run(call: Any, exercise: Exercise, example: Example) -> dict[str, Array]:
     def value() -> Iterator[Any]:
-        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"), contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):
             yield results(call(*cast_floats(example.args, np.float64)), exercise.returns)
 
     has_loops = re.search(r"^ +(for|while) ", exercise.source, flags=re.MULTILINE)
@@ -129,7 +128,10 @@ def _run(call: Any, exercise: Exercise, example: Example) -> dict[str, Array]:
 def _of_mutant(mutant: Mutant, *names: str) -> Finding:
     listed = ", ".join(names)
     kind = {"extra function": "missing function"}.get(mutant.kind, mutant.kind)
-    return Finding(kind, f"{listed} {'are' if names[1:] else 'is'} what comes out {mutant.words}", result=listed)
+    words = f"{listed} {'are' if names[1:] else 'is'} what comes out"
+    if mutant.source:  # a change of our solution, which the words quote
+        return Finding(kind, f"{words} of the solution with one such mistake", "", mutant.words, result=listed)
+    return Finding(kind, f"{words} {mutant.words}", result=listed)
 
 
 # --- hypotheses: the learner's own function, changed or given other inputs --------------------------------------------
@@ -179,7 +181,7 @@ def _repaired(case: Case, functions: list[str], lines: Container[int]) -> Found:
             break
         if is_right(case, first) and is_right(case, next(case.run(args, [text], rest))):
             words = f"line {mutant.line} holds the mistake: one change there makes all of it right"
-            return {"": Finding(mutant.kind, words, f"it becomes right {mutant.words}", line=mutant.line)}
+            return {"": Finding(mutant.kind, words, "", f"it becomes right {mutant.words}", line=mutant.line)}
     return {}
 
 
@@ -200,10 +202,71 @@ def _split(case: Case) -> tuple[dict[str, str], str]:
     return own, "\n".join(rest)
 
 
+MEND = """
+def watch_(value, line):
+    return ours_[NAME] if line == LINE else value
+
+def right_(*args):
+RIGHT
+    return FUNCTION(*args)
+
+theirs_ = FUNCTION
+def FUNCTION(*args):
+    globals()["ours_"] = right_(*args)
+    return theirs_(*args)
+"""
+
+
 def by_value(case: Case, _: Sequence[str]) -> Found:
-    """Say where the first value stands that is none of ours: better than nothing."""
+    """Say which line makes a wrong value, if all is right once it has the value of one of our variables."""
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        line = min(_suspects(case))
-        words = f"line {line} is the first that computes a value which is none of ours: look there first"
-        return {"": Finding("unknown", words, line=line)}
+        source, suspected = case.runner.source, _suspects(case)
+        ours = _variables(case.exercise, case.pairs[:1])[0]
+        right = textwrap.indent(inspected(case.exercise.context, case.exercise.name), "    ")
+        mend = MEND.replace("FUNCTION", case.exercise.name).replace("RIGHT", right)
+        nodes = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Assign | ast.AugAssign | ast.Return)]
+        for line, is_end in sorted({(node.lineno, isinstance(node, ast.Return)) for node in nodes}):
+            if is_end and line in suspected:
+                words = f"line {line} returns a wrong result, though all that goes into it is right"
+                return {"": Finding("unknown", words, line=line)}
+            for name in () if is_end else ours:
+                more = mend.replace("NAME", repr(name)).replace("LINE", str(line))
+                if is_right(case, next(case.run([e.args for e, _, _ in case.pairs], [watched(source)], more))):
+                    words = f"the right value in line {line} makes all of it right: look there, and at what it uses"
+                    return {"": Finding("unknown", words, line=line)}
     return {}
+
+
+# --- what is not finite -----------------------------------------------------------------------------------------------
+
+WATCH = """
+def watch_(value, line):
+    import numpy
+    for part in value if isinstance(value, (list, tuple)) else ():
+        watch_(part, line)
+    kind = getattr(getattr(value, "dtype", None), "kind", "f" if isinstance(value, float) else "")
+    if kind == "f" and (numpy.isnan(value).any() or not ALLOWS and numpy.isinf(value).any()):
+        raise FloatingPointError(str(line))
+    return value
+"""
+
+
+def is_lost(found: Array, right: Array) -> bool:
+    """Tell whether a result is NaN or infinite where the right one is not."""
+    return found.dtype.kind == "f" and bool((~np.isfinite(found) & np.isfinite(right)).any())
+
+
+def of_lost(case: Case, lost: Sequence[str]) -> Finding:
+    """Name the first line that makes NaN, or infinity where the file does not write it, and what mends it."""
+    pairs = [pair for pair in case.pairs if any(is_lost(pair[1][name], pair[2][name]) for name in lost)]
+    listed, lines, source = ", ".join(lost), [], case.runner.source
+    watch = WATCH.replace("ALLOWS", str(bool(re.search(r"\binf", source))))
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        outcomes = next(case.run([e.args for e, _, _ in pairs], [watched(source)], watch))
+        lines = [int(one.words) for one in outcomes if one.error == "FloatingPointError" and one.words.isdigit()]
+    line = lines[0] if lines else 0
+    words = f"line {line} is the first that makes NaN or infinity of finite numbers: " * bool(line)
+    words += f"{listed} {'are' if lost[1:] else 'is'} not finite"
+    repair = (by_line(case, lost) or by_repair(case, lost)).get("", Finding("not finite", ""))
+    given = f"given {shapes_of(case.exercise, pairs[0][0].args)}"
+    return Finding(repair.kind, words, given, repair.remedy, line=line, result=listed)

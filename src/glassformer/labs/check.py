@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import itertools
 import json
 import re
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ import numpy as np
 from ..errors import ConfigError, DataError, did_you_mean
 from .answers import Finding, Found, broken, differs, reference
 from .case import Case, answered
-from .changes import by_repair
+from .changes import by_repair, is_lost, of_lost
 from .diagnosis import diagnose
+from .diary import note, read_diary
 from .draw import SQUARES, Draw, Example, Maker, examples, small_examples, square_examples
 from .lab import ORDER, Exercise, Lab, get_lab, signature
 from .sandbox import SECONDS, Local, Sandbox
@@ -49,6 +52,8 @@ class Verdict:
     """Functions of the same lab that are right."""
     printed: str = ""
     tried: int = 0
+    is_first: bool = False
+    """It judges the first try here: what makes it right is shown from the second one on."""
 
     @property
     def kind(self) -> str:
@@ -62,7 +67,8 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        found = [{name: x for name, x in asdict(one).items() if name != "result"} for one in self.findings]
+        hidden = {"result", "remedy"} if self.is_first else {"result"}
+        found = [{name: x for name, x in asdict(one).items() if name not in hidden} for one in self.findings]
         return {
             "lab": self.lab, "name": self.name, "ok": self.ok, "kind": self.kind, "findings": found,
             "example": self.example, "derivation": self.derivation, "right": list(self.parts), "printed": self.printed,
@@ -77,14 +83,15 @@ class Verdict:
         if self.ok:
             lines.append(f"{self.name} is right: {self.tried} random inputs, in float64 and float32.")
         elif self.kind == "unknown":
-            lines.append(f"{self.name} is not right yet: more than one thing differs; compare term by term.")
+            lines.append(f"{self.name} is not right yet: no typical mistake gives its numbers; compare term by term.")
         elif first.kind == "empty":
             lines.append(f"{first.words}: replace the line that raises NotImplementedError, then check again.")
         else:
             lines.append(f"{self.name} is not right yet: {first.kind}.")
         for finding in self.findings if self.kind != "empty" else ():
             at = f" (line {finding.line})" if finding.line and f"line {finding.line}" not in finding.words else ""
-            lines += [f"  {finding.words}{at}.", *([f"    {finding.evidence}"] if finding.evidence else [])]
+            more = finding.evidence, "" if self.is_first else finding.remedy
+            lines += [f"  {finding.words}{at}.", *(f"    {text}" for text in more if text)]
         lines += ["", self.example] if self.example else []
         lines += ["", f"The derivation: {self.derivation}"] if self.derivation else []
         if printed := self.printed.strip().splitlines():
@@ -107,7 +114,7 @@ def check(function: Callable[..., Any], lab: str | None = None) -> Verdict:
     name = getattr(function, "__name__", type(function).__name__)
     found, exercise = _find(name, lab)
     ours = [one.source for one in found.exercises if one is not exercise]
-    return replace(check_exercise(exercise, Local(function), ours=ours), lab=found.address)
+    return _noted(replace(check_exercise(exercise, Local(function), ours=ours), lab=found.address), found, ".")
 
 
 def _find(name: str, lab: str | None) -> tuple[Lab, Exercise]:
@@ -127,7 +134,21 @@ def check_file(path: str | Path, lab: str | None = None, *, seconds: float = SEC
     lab       the lab that it solves (default: what its line LAB = "…" says, or the function that it defines)
     seconds   how long each step may take
     """
-    path = Path(path)
+    verdict = judged(Path(path), lab, seconds)
+    return _noted(verdict, get_lab(verdict.lab), Path(path).parent)
+
+
+def _noted(verdict: Verdict, lab: Lab, folder: str | Path) -> Verdict:
+    """Count a check that ran something as a try, in the diary of a folder."""
+    right, tries = f"{lab.name} right", f"{lab.name} tries"
+    diary = read_diary(folder)
+    if verdict.has_run:
+        note(folder, {right: max(int(verdict.ok), diary.get(right, 0)), tries: diary.get(tries, 0) + 1})
+    return replace(verdict, is_first=not diary.get(tries))
+
+
+def judged(path: Path, lab: str | None, seconds: float) -> Verdict:
+    """Return the verdict on a file, which is no try of the reader's."""
     source = read_source(path)
     found = get_lab(lab if lab is not None else lab_of(source, path))
     right: list[str] = []
@@ -250,6 +271,14 @@ def _argument_names(function: Callable[..., Any], args: Sequence[Any]) -> list[s
 # --- one exercise -----------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Keep the warnings of NumPy and Python to themselves: they name our files, and the findings say what is wrong."""
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        yield
+
+
+@silent()
 def check_exercise(exercise: Exercise, runner: Any, *, ours: Sequence[str] = (), has_single: bool = True) -> Verdict:
     """Run a learner's function on random examples and judge it; `ours` takes the place of its other functions."""
     doubles = examples(exercise.example, RANDOM if has_single else DIAGNOSED)
@@ -270,21 +299,26 @@ def check_exercise(exercise: Exercise, runner: Any, *, ours: Sequence[str] = (),
         return replace(verdict, ok=True)
     if any(wrong[: len(doubles)]):
         # Those that are wrong come first: an answer may be right on all but a few.
-        order = sorted(range(len(doubles)), key=lambda at: not wrong[at])[:DIAGNOSED]
+        order = sorted(range(len(doubles)), key=lambda at: not wrong[at])
         pairs = [(tried[at], results(outcomes[at].value, exercise.returns), right[at]) for at in order]
-        return _diagnosed(replace(case, pairs=pairs), verdict)
-    names = ["float32 inputs"] * len(singles) + list(exercise.edges)
-    rest = zip(names, wrong[len(doubles) :], right[len(doubles) :], strict=True)
-    finding = next(_special(*one) for one in rest if one[1])
-    return replace(verdict, findings=(finding,))
+        # Half of them have finite results, if they can: only those numbers can be explained.
+        lost = [pair for pair in pairs if any(is_lost(x, pair[2][name]) for name, x in pair[1].items())]
+        pairs.sort(key=lambda pair: any(pair is one for one in lost[DIAGNOSED // 2 :]))
+        return _diagnosed(replace(case, pairs=pairs[:DIAGNOSED]), verdict)
+    makers = dict(enumerate(exercise.edges.items(), start=len(doubles + singles)))
+    at = next(at for at, bad in enumerate(wrong) if bad)
+    pairs = [(tried[n], results(outcomes[n].value, exercise.returns), right[n]) for n in (at, 0, 1, 2)]
+    return _special(replace(case, pairs=pairs), verdict, *makers.get(at, ()))
 
 
-def _special(where: str, found: Found, right: Found) -> Finding:
-    """Say what is wrong with what is right on usual float64 inputs."""
-    name, value = next(iter(found.items()))
-    is_bad = value.dtype.kind == "f" and bool((~np.isfinite(value) & np.isfinite(right[name])).any())
-    kind, how = ("not finite", "is NaN or infinite") if is_bad else ("special case", "is wrong")
-    return Finding(kind, f"{name} {how} for {where}, though it is right for usual inputs", result=name)
+def _special(case: Case, verdict: Verdict, where: str = "float32 inputs", maker: Maker | None = None) -> Verdict:
+    """Say what is wrong with what is right on usual float64 inputs, and show the smallest input for which it is."""
+    name, (_, found, right) = case.wrong[0], case.pairs[0]
+    finding = Finding("special case", f"{name} is wrong", result=name)
+    finding = replace(of_lost(case, [name]), kind="not finite") if is_lost(found[name], right[name]) else finding
+    words = f"{finding.words} for {where}, though it is right for usual inputs"
+    example = smallest(case, maker) if maker else ""
+    return replace(verdict, findings=(replace(finding, words=words),), example=example)
 
 
 def _explained(case: Case, verdict: Verdict, finding: Finding) -> Verdict:
@@ -315,10 +349,14 @@ def _diagnosed(case: Case, verdict: Verdict) -> Verdict:
     return replace(verdict, findings=tuple(diagnose(case)), example=smallest(case), derivation=formula)
 
 
-def smallest(case: Case) -> str:
-    """Return the smallest input on which a function differs from ours, with both results; "" if none is small."""
-    pairs = answered(case, list(small_examples(case.exercise.example)))
-    for digits, pair in itertools.product((4, 10), pairs):
+def smallest(case: Case, maker: Maker | None = None) -> str:
+    """Return the smallest input on which a function differs from ours, with both results; "" if none is small.
+
+    Where a result is not finite, it is an input for which it is not.
+    """
+    pairs = answered(case, list(small_examples(maker or case.exercise.example)))
+    lost = [pair for pair in (*pairs, *case.pairs) if any(is_lost(x, pair[2][name]) for name, x in pair[1].items())]
+    for digits, pair in itertools.product((4, 10), lost or pairs):
         example, found, right = pair
         for name in (name for name in right if differs(case.exercise, name, *pair)):
             mine, wanted = _short(found[name], digits), _short(right[name], digits)

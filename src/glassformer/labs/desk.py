@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,12 +9,11 @@ from typing import Any
 
 from ..errors import ConfigError, DataError, GlassformerError, first_line
 from ..files import write_new
-from .check import check_file
-from .lab import Lab, get_lab, list_labs
+from .check import judged
+from .diary import note, read_diary
+from .lab import get_lab, list_labs
 from .sandbox import SECONDS
 
-DIARY = ".glassformer-labs.json"
-"""The file beside a learner's files that remembers tries and hints."""
 COLUMNS = ("file", "lab", "right", "kind", "finding", "seconds")
 
 
@@ -37,7 +34,7 @@ def hint(name: str, number: int | None = None, *, folder: str | Path = ".") -> l
         raise ConfigError(f"there is no hint {number}", hint="hints are counted from 1")
     opened = read_diary(folder).get(f"{lab.name} hints", 0)
     wanted = min(len(lab.hints), opened + 1 if number is None else number)
-    _note(folder, {f"{lab.name} hints": max(wanted, opened)})
+    note(folder, {f"{lab.name} hints": max(wanted, opened)})
     return list(lab.hints[:wanted])
 
 
@@ -58,28 +55,6 @@ def progress(folder: str | Path) -> list[dict[str, Any]]:
          "state": states.get(diary.get(f"{lab.name} right"), "")}
         for number, lab in enumerate(list_labs(), start=1)
     ]  # fmt: skip
-
-
-def note_check(folder: str | Path, lab: Lab, *, is_right: bool) -> None:
-    """Remember a check in the diary of a folder: whether one was right."""
-    name = f"{lab.name} right"
-    _note(folder, {name: max(int(is_right), read_diary(folder).get(name, 0))})
-
-
-def read_diary(folder: str | Path) -> dict[str, int]:
-    """Return what was tried in a folder; a damaged diary counts as an empty one."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        found = json.loads((Path(folder) / DIARY).read_text(encoding="utf-8"))
-        return {name: value for name, value in found.items() if isinstance(value, int)}
-    return {}
-
-
-def _note(folder: str | Path, news: dict[str, int]) -> None:
-    """Write into the diary; a folder that cannot be written to remembers nothing."""
-    diary = read_diary(folder)
-    if diary | news != diary:
-        with contextlib.suppress(OSError):
-            (Path(folder) / DIARY).write_text(json.dumps(diary | news, indent=1) + "\n", encoding="utf-8")
 
 
 def grade(
@@ -104,9 +79,10 @@ def grade(
             report(number, len(files), "files")
         begun = time.monotonic()
         try:
-            verdict = check_file(path, lab, seconds=seconds)
+            verdict = judged(path, lab, seconds)
             row = {"lab": get_lab(verdict.lab).name, "right": verdict.ok, "kind": verdict.kind}
-            row["finding"] = "; ".join(finding.words for finding in verdict.findings)
+            said = [text for one in verdict.findings for text in (one.words, one.remedy) if text]
+            row["finding"] = "; ".join(said)
         except Exception as error:  # a file that cannot be checked must not keep the others from it
             is_known = isinstance(error, GlassformerError)
             words = first_line(error) if is_known else f"the check failed: {type(error).__name__}: {first_line(error)}"

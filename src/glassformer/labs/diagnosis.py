@@ -17,7 +17,7 @@ import numpy as np
 from ..arrays import Array
 from .answers import Finding, is_close, reference, scale_of
 from .case import Case, Found, equal, is_right
-from .changes import WEAK, by_change, by_line, by_mistake, by_repair, by_value
+from .changes import WEAK, by_change, by_line, by_mistake, by_repair, by_value, is_lost, of_lost
 from .lab import signature
 from .terms import Pairs, fitted, is_plain
 from .trees import flat
@@ -28,6 +28,21 @@ SINGLE = float(np.finfo(np.float32).eps)
 def diagnose(case: Case) -> list[Finding]:
     """Return what is wrong with each result; one finding for all where one mistake explains them."""
     wrong = case.wrong
+    lost = {name for name in wrong if any(is_lost(f[name], r[name]) for _, f, r in case.pairs)}
+    if not lost:
+        return _diagnosed(case, wrong)
+    # Only finite numbers are explained: those of other inputs, or of other results.
+    finding, pairs = of_lost(case, sorted(lost)), case.pairs
+    finite = [pair for pair in pairs if not any(is_lost(pair[1][name], pair[2][name]) for name in lost)]
+    if len(finite) < 3:
+        kept = [name for name in pairs[0][2] if name not in lost]
+        finite = [(e, {n: f[n] for n in kept}, {n: r[n] for n in kept}) for e, f, r in pairs]
+    rest = replace(case, pairs=finite)
+    found = _diagnosed(rest, rest.wrong) if rest.wrong else []
+    return [*(one for one in found if one.kind != "unknown"), finding]
+
+
+def _diagnosed(case: Case, wrong: Sequence[str]) -> list[Finding]:
     best: tuple[tuple[int, ...], list[Finding]] = (), []
     for hypothesis in HYPOTHESES:
         if hypothesis is by_value and best[1]:
@@ -47,7 +62,7 @@ def diagnose(case: Case) -> list[Finding]:
 
 def strength_of(finding: Finding) -> int:
     """Return how much a finding is believed: 0 if it may be an accident, 1 if others are better, 2 if it is plain."""
-    is_accident = not is_plain(finding) or "before all else" in finding.words + finding.evidence
+    is_accident = not is_plain(finding) or "before all else" in finding.words + finding.remedy
     return 0 if is_accident else 1 if finding.kind in WEAK and not finding.line else 2
 
 
@@ -82,18 +97,14 @@ def by_terms(case: Case, wrong: Sequence[str]) -> Found:
 
 
 def by_precision(case: Case, wrong: Sequence[str]) -> Found:
-    """Recognize the error of float32 arithmetic in a float64 result, and what is not finite."""
+    """Recognize the error of float32 arithmetic in a float64 result."""
     made = {}
     for name in wrong:
         scales = [scale_of(case.exercise, e.args, name, r[name]) for e, _, r in case.pairs]
         near = [is_close(f[name], r[name], s, 40 * SINGLE) for (_, f, r), s in zip(case.pairs, scales, strict=True)]
-        is_float = case.pairs[0][2][name].dtype.kind == "f"
-        bad = [(~np.isfinite(f[name]) & np.isfinite(r[name])).sum() for _, f, r in case.pairs] if is_float else []
-        if is_float and all(near):
+        if case.pairs[0][2][name].dtype.kind == "f" and all(near):
             words = f"{name} is right to 7 digits only: float32 is used somewhere although float64 was given"
             made[name] = Finding("wrong dtype", words, result=name)
-        elif any(bad):
-            made[name] = Finding("not finite", f"{name} is NaN or infinite in {max(bad)} entries", result=name)
     return made
 
 

@@ -62,6 +62,9 @@ class Exercise:
     text: str = ""
     """The function alone, as the solution has it."""
 
+    def __repr__(self) -> str:
+        return f"Exercise({self.name!r}, returns={self.returns!r})"
+
     @property
     def empty(self) -> str:
         """The function with its docstring and nothing else to it."""
@@ -87,6 +90,9 @@ class Lab:
     """The imports of its file, and what it gives."""
     address: str
     """Where its file says it comes from: the name of a lab, or the path of the reader's own."""
+
+    def __repr__(self) -> str:
+        return f"Lab({self.name!r}, {self.title!r}, chapter={self.chapter!r})"  # neither hints nor solutions
 
     @property
     def start(self) -> str:

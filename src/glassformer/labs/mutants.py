@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .patterns import called, is_method, parsed
+from .patterns import called, filled, in_common, is_method, parsed, rebuilt
 from .rules import REDUCTIONS, RULES, Place, Scope, axes, from_table, insertions, is_mask, removed, twins, variables
 
 BEGINNINGS = {
@@ -32,6 +32,8 @@ REVERSED = {
 }  # fmt: skip
 """What a change of the learner's file mends, where that is not what the change itself would be called."""
 INTO_ITSELF = re.compile(r"\b(\w+)\.(?:append|extend)\(\(?\1\b")  # NumPy makes an array without end of such a list
+SHOWN = 70
+"""Characters of an expression that are quoted."""
 STEPS = ast.Assign, ast.AugAssign, ast.Expr, ast.If
 
 
@@ -97,6 +99,21 @@ def inspected(source: str, function: str) -> str:
     return ast.unparse(tree)
 
 
+def watched(source: str) -> str:
+    """Return the functions of source; each value that they assign or return passes through `watch_(value, line)`."""
+
+    def change(node: Any) -> Any:
+        if type(node) not in (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return) or node.value is None:
+            return node
+        value, is_more = node.value, hasattr(node, "op")
+        value = ast.BinOp(parsed(ast.unparse(node.target)), node.op, value) if is_more else value
+        value = filled("watch_(A, B)", {"A": value, "B": ast.Constant(node.lineno)})
+        return ast.Assign([node.target], value) if is_more else type(node)(**{**vars(node), "value": value})
+
+    body = [rebuilt(one, change) if isinstance(one, ast.FunctionDef) else one for one in ast.parse(source).body]
+    return ast.unparse(ast.fix_missing_locations(ast.Module(body, [])))
+
+
 def suspects(source: str, unknown: Container[str]) -> set[int]:
     """Return the lines that compute an unknown variable from known ones, or that return what is made of known ones."""
     lines: set[int] = set()
@@ -125,7 +142,8 @@ def _made(text: str, home: ast.FunctionDef, changes: list[tuple[Place, str, Any]
             data = data[:start] + (f"({written})" if isinstance(new, ast.expr) else written).encode() + data[end:]
             first = start
     (place, kind, new), source = changes[0], data.decode()
-    if source not in seen and not ("end(" in source and INTO_ITSELF.search(source)):
+    is_same = all(one is not None and ast.unparse(old.node) == ast.unparse(one) for old, _, one in changes)
+    if not is_same and source not in seen and not ("end(" in source and INTO_ITSELF.search(source)):
         seen.add(source)
         throughout = ", and so throughout" * (len(changes) > 1)
         yield Mutant(kind, lambda: _words(place.node, new) + throughout, place.node.lineno, home.name, source)
@@ -145,14 +163,17 @@ def beginnings(text: str, home: ast.FunctionDef) -> Iterator[Mutant]:
 
 def _words(old: Any, new: Any) -> str:
     lost = removed(old, new)
-    if lost is None:
-        return f"with {_said(new)} in place of {_said(old)}"
-    return f"without {_said(lost)}" + f" in {_said(old)}" * (lost is not old)
+    if lost is not None:
+        return f"without {_said(lost)}" + f" in {_said(old)}" * (lost is not old)
+    texts = ast.unparse(new), ast.unparse(old)
+    # Long texts are cut where they differ, not where they agree.
+    start = max(0, in_common(*texts) - SHOWN // 2) if max(map(len, texts)) > SHOWN else 0
+    return f"with {_said(texts[0], start)} in place of {_said(texts[1], start)}"
 
 
-def _said(node: Any) -> str:
-    text = ast.unparse(node)
-    return f"`{text if len(text) <= 70 else text[:69] + '…'}`"
+def _said(what: Any, start: int = 0) -> str:
+    text = what if isinstance(what, str) else ast.unparse(what)
+    return f"`{'…' * (start > 0)}{text[start : start + SHOWN]}{'…' * (len(text) > start + SHOWN)}`"
 
 
 def _places(home: ast.FunctionDef, scope: Scope) -> Iterator[Place]:

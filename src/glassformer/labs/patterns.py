@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,8 @@ def is_method(node: Any) -> bool:
     """Tell x.sum() from np.sum(x)."""
     modules = ("np", "numpy", "math", "np.linalg")
     return isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) not in modules
+
+
+def in_common(a: str, b: str) -> int:
+    """Return how many characters two texts begin with alike."""
+    return sum(itertools.takewhile(bool, (x == y for x, y in zip(a, b, strict=False))))

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .patterns import called, filled, is_method, is_text, match, parsed, renamed, rows
+from .patterns import called, filled, in_common, is_method, is_text, match, parsed, renamed, rows
 
 REDUCTIONS = (
     "sum", "mean", "max", "min", "amax", "amin", "var", "std", "prod", "average", "argmax", "argmin", "norm", "cumsum",
@@ -64,8 +64,8 @@ class Scope:
         """Names that go together: gamma1 and beta1 for gamma2 and beta2, m and v for new_m and new_v."""
         groups: dict[tuple[str, str], dict[str, str]] = {}
         for a, b in itertools.permutations((*self.names, *self.texts), 2):
-            first = _in_common(a, b)
-            last = 0 if first else _in_common(a[::-1], b[::-1])
+            first = in_common(a, b)
+            last = 0 if first else in_common(a[::-1], b[::-1])
             if first or last:
                 groups.setdefault((a[first : len(a) - last], b[first : len(b) - last]), {})[a] = b
         return [names for names in groups.values() if len(names) > 1]
@@ -130,10 +130,6 @@ def is_mask(node: ast.AST) -> bool:
     """Tell whether a short expression is about a mask, by the names in it."""
     used = [one.id.casefold() for one in ast.walk(node) if isinstance(one, ast.Name)]
     return len(ast.unparse(node)) < 30 and any(word in name for name in used for word in MASKS)
-
-
-def _in_common(a: str, b: str) -> int:
-    return sum(itertools.takewhile(bool, (x == y for x, y in zip(a, b, strict=False))))
 
 
 # --- the rules, from a place to a kind of mistake and the node that stands there instead

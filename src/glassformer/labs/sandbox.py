@@ -5,6 +5,7 @@ Both answer alike: for each program (sources that are run one after the other) a
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import json
@@ -24,16 +25,24 @@ from typing import Any
 from . import worker
 
 SECONDS = 10.0
+STARTED = 120.0
+"""How long the packages that a file names may take to be imported."""
 TRIAL = 2.0
 """How long a changed file may take."""
 LIMITS = {"AS": 2 << 30, "FSIZE": 1 << 18, "NOFILE": 48, "CORE": 0, "NPROC": 0}
-LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")
-"""Where the libraries of extension modules are."""
+LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/dev/urandom")
+"""Where the libraries of extension modules are, and their random numbers."""
 PACKAGE = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
     "VECLIB_MAXIMUM_THREADS": "1", "PYTHONUTF8": "1", "SYSTEMROOT": os.environ.get("SYSTEMROOT", ""),
+    "MPLBACKEND": "Agg", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "NUMBA_NUM_THREADS": "1",
 }  # fmt: skip
+FOLDERS = (
+    "HOME", "TMPDIR", "TEMP", "TMP", "APPDATA", "LOCALAPPDATA", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+    "MPLCONFIGDIR", "NUMBA_CACHE_DIR", "TORCH_HOME", "JAX_COMPILATION_CACHE_DIR",
+)  # fmt: skip
+"""What libraries ask where they may write: all of it goes with the folder of the process."""
 
 
 @dataclass(frozen=True)
@@ -127,14 +136,18 @@ class Sandbox(contextlib.ExitStack):
         places = {*path, sys.prefix, sys.base_prefix, sys.exec_prefix, *LIBRARIES}
         limits = {**LIMITS, "CPU": 10 + int(20 * self.seconds)}  # in case the parent dies and cannot end it
         readable = sorted(map(os.path.realpath, places))
-        setup = {"folder": folder, "readable": readable, "hidden": str(PACKAGE), "limits": limits}
+        setup = {"folder": folder, "readable": readable, "hidden": str(PACKAGE), "limits": limits,
+                 "modules": _packages(self.source)}  # fmt: skip
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-s", "-B", worker.__file__, json.dumps(setup)], cwd=folder,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-            env={**ENVIRONMENT, "HOME": folder, "TMPDIR": folder, "PYTHONPATH": os.pathsep.join(path)},
+            env={**ENVIRONMENT, **dict.fromkeys(FOLDERS, folder), "PYTHONPATH": os.pathsep.join(path)},
         )  # fmt: skip
         self.callback(_end, self._process)
+        timer = threading.Timer(STARTED, _kill, (self._process,))
+        timer.start()
         self._process.stdout.readline()  # it is ready: from here on the time is the learner's
+        timer.cancel()
         return self._process
 
     def _ended(self, has_expired: bool) -> tuple[str, str]:
@@ -150,6 +163,18 @@ class Sandbox(contextlib.ExitStack):
         if status >= 0:
             return "ended", f"it ended the process with status {status}"
         return "ended", f"the process crashed: {signal.strsignal(-status)}"
+
+
+def _packages(source: str) -> list[str]:
+    """Return the modules of prepared packages that a file names in its imports."""
+    names: list[str] = []
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                names += [one.name for one in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names += [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
+    return [name for name in dict.fromkeys(names) if name.partition(".")[0] in worker.WARM_UPS]
 
 
 def _kill(process: Any, has_expired: threading.Event | None = None) -> None:

@@ -34,8 +34,7 @@ Terms = Mapping[str, list[Array]]
 def error_of(pair: Any, name: str) -> float:
     """Return how far a result is off, where both are finite."""
     _, found, right = pair
-    with np.errstate(all="ignore"):
-        error = np.abs(found[name].astype(np.float64) - right[name].astype(np.float64))
+    error = np.abs(found[name].astype(np.float64) - right[name].astype(np.float64))
     return float(error[np.isfinite(error)].max(initial=0.0))
 
 

@@ -1,18 +1,22 @@
 """The process in which a learner's file runs. It is started as a script and knows the standard library and NumPy only.
 
 Both sides write one line of JSON at a time, with the bytes of arrays in hexadecimal. Nothing is pickled. Before the
-first file runs, the process gives up what reaches outside: by limits, by Landlock and by an audit hook.
+first file runs, the process imports the packages that the file names, under Landlock already, and then gives up what
+reaches outside by limits and an audit hook, too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import io
 import json
 import os
 import struct
 import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -177,17 +181,65 @@ def confine(folder: str, readable: list[str], hidden: str) -> bool:
     return library.prctl(38, 1, 0, 0, 0) == 0 and library.syscall(446, rules, 0) == 0
 
 
+WARM_UPS = {
+    "jax": "jax.jit(jax.grad(lambda x: x * x))(1.0)",
+    "matplotlib": "import matplotlib.pyplot as p; p.subplots()[1].plot([1]); p.savefig('warm.png'); p.close('all')",
+    "numba": "import numpy; numba.core.dispatcher.Dispatcher.enable_caching = lambda _: None\n"
+    "numba.njit(lambda x: x * x, parallel=True)(numpy.ones(1))",
+    "pandas": "",
+    "scipy": "",
+    "sympy": "",
+    "torch": "torch.ones(1, requires_grad=True).sum().backward()",
+}
+"""Packages that load libraries, list folders or start threads at import or first use, and what makes them do so."""
+
+
+def prepare(modules: list[str]) -> None:
+    """Import public modules of these packages where they are installed, not what somebody calls so.
+
+    One that fails will fail again, and tell the learner's file why.
+    """
+    for name in modules:
+        package = name.partition(".")[0]
+        with contextlib.suppress(Exception):
+            spec = importlib.util.find_spec(package)
+            parts = os.path.normpath(str(spec and spec.origin)).split(os.sep)
+            if "._" in name or not {"site-packages", "dist-packages"}.intersection(parts):
+                continue
+            if package not in sys.modules:
+                exec(WARM_UPS[package], {package: importlib.import_module(package)})
+            importlib.import_module(name)
+
+
 QUIET = frozenset({
     "array.__new__", "builtins.id", "builtins.input", "builtins.input/result", "compile", "exec", "marshal.loads",
     "object.__delattr__", "object.__getattr__", "object.__setattr__", "os.putenv", "os.unsetenv", "pickle.find_class",
     "sys._getframe", "sys._getframemodulename", "sys.excepthook", "sys.unraisablehook", "time.sleep",
 })  # fmt: skip
 """Audit events of what stays in the process. All others are refused, but for imports and files."""
+COMPILING = frozenset({"ctypes.cdata", "ctypes.create_string_buffer", "ctypes.string_at"})
+"""Those of each function that Numba compiles: a file that imports it reaches all memory of its process."""
 REFUSED_MODULES = frozenset({
     OURS, "_cffi_backend", "_interpreters", "_multiprocessing", "_posixshmem", "_posixsubprocess", "_testcapi",
     "_testinternalcapi", "_testlimitedcapi", "_xxsubinterpreters", "posix",
 })  # fmt: skip
 """Modules with functions that raise no audit event."""
+
+
+class Refused:
+    """What starts a process or shares a lock or memory with one."""
+
+    SEM_VALUE_MAX = 1
+
+    def __init__(self, *_: Any) -> None:
+        raise PermissionError("other processes are refused in a lab")
+
+
+STUBS: dict[str, dict[str, Any]] = {
+    "_multiprocessing": {"SemLock": Refused, "sem_unlink": Refused},
+    "_posixsubprocess": {"fork_exec": Refused},
+    OURS: {"__path__": []},
+}
 REFUSED_FUNCTIONS = ("chroot", "mkfifo", "mknod", "pidfd_open", "sched_setaffinity", "setns", "setpriority", "unshare")
 """Those of os."""
 
@@ -197,7 +249,8 @@ def make_hook(folder: str, readable: tuple[str, ...], hidden: str) -> Callable[[
 
     It holds the functions that it needs: a file that replaces a global name can make it fail, which refuses, too.
     """
-    quiet, modules, left = QUIET, REFUSED_MODULES, [True] * MOST_WRITTEN
+    quiet = QUIET | COMPILING if "numba" in sys.modules else QUIET
+    modules, left = REFUSED_MODULES, [True] * MOST_WRITTEN
     real, decode, inside = os.path.realpath, os.fsdecode, (folder, os.path.join(folder, ""))
     writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -235,7 +288,8 @@ def main() -> None:
     """Give up what reaches outside, say so, and serve requests until the parent closes the pipe."""
     setup = json.loads(sys.argv[1])
     source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDWR)
+    nothing, statm = os.open(os.devnull, os.O_RDWR), "/proc/self/statm"
+    memory = os.open(statm, os.O_RDONLY) if os.path.exists(statm) else nothing
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
     with contextlib.suppress(ImportError, OSError, AttributeError):
@@ -243,17 +297,25 @@ def main() -> None:
     for module in (os, sys.modules.get("posix")):
         for name in REFUSED_FUNCTIONS:
             vars(module).pop(name, None)
-    # Other modules import subprocess, and a notebook imports us: neither is of use here.
-    for name, holds in (("_posixsubprocess", {"fork_exec": None}), (OURS, {"__path__": []})):
+    # Other modules import these, and a notebook imports us: none is of use here.
+    for name, holds in STUBS.items():
         sys.modules[name] = ModuleType(name)
         vars(sys.modules[name]).update(holds)
+    sys.stdout = sys.stderr = io.StringIO()
+    prepare(setup["modules"])
     with contextlib.suppress(ImportError):  # Windows
         import resource
 
+        # Libraries map much and have used time: what they took is not the learner's.
+        pages = int((os.pread(memory, 99, 0) or b"0").split()[0])
+        taken = {"AS": pages * resource.getpagesize(), "CPU": int(time.process_time())}
         for name, most in setup["limits"].items():
+            most += taken.get(name, 0)
             with contextlib.suppress(AttributeError, ValueError, OSError):  # what this system does not know
                 resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
     sys.addaudithook(make_hook(setup["folder"], tuple(setup["readable"]), setup["hidden"]))
+    warnings.simplefilter("ignore")
+    warnings.filterwarnings("default", module="lab$")  # those about the learner's lines
     target.write(b"ready\n")
     target.flush()
     for line in source:

@@ -42,10 +42,16 @@ def example(draw):
 
 
 EDGES = {
+    "rows of very unequal scores": lambda draw: (
+        draw.array("H", 2, "C") + np.array([[1000.0], [-1000.0]]),
+        np.abs(draw.array("H", "S", "C")) + 1,
+        draw.array("H", "S", "C"),
+        np.ones(draw.shape(2, "S"), bool),
+    ),
     "large scores": lambda draw: (
         draw.array("H", "T", "C", scale=60.0),
         draw.array("H", "S", "C", scale=60.0),
         draw.array("H", "S", "C"),
         np.ones(draw.shape("T", "S"), bool),
-    )
+    ),
 }

@@ -41,6 +41,7 @@ def example(draw):
 
 EDGES = {
     "logits near 1000": lambda draw: (1000 + draw.array("T", "V"), draw.ids("V", "T")),
+    "rows of very unequal size": lambda draw: (draw.array(2, "V") + np.array([[1000.0], [-1000.0]]), draw.ids("V", 2)),
     "a hopeless prediction": lambda draw: (np.array([[0.0, -2000.0]]), np.array([1])),
 }
 

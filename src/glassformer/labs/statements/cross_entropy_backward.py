@@ -57,4 +57,7 @@ TERMS = {
         ),
     }
 }
-EDGES = {"logits near 1000": lambda draw: (1000 + draw.array("T", "V"), draw.ids("V", "T"))}
+EDGES = {
+    "logits near 1000": lambda draw: (1000 + draw.array("T", "V"), draw.ids("V", "T")),
+    "rows of very unequal size": lambda draw: (draw.array(2, "V") + np.array([[1000.0], [-1000.0]]), draw.ids("V", 2)),
+}

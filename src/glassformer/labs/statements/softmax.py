@@ -32,4 +32,8 @@ def example(draw):
     return draw.array("B", "T", "S")
 
 
-EDGES = {"scores near 1000": lambda draw: 1000 + draw.array("B", "T", "S")}
+UNEQUAL = np.array([[[1000.0], [-1000.0]], [[-1000.0], [1000.0]]])
+EDGES = {
+    "scores near 1000": lambda draw: 1000 + draw.array("B", "T", "S"),
+    "rows of very unequal size": lambda draw: UNEQUAL + draw.array(2, 2, "S"),
+}
