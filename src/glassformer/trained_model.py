@@ -14,20 +14,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from . import dispatch
-from .arguments import REMEDIES, short_traces
+from .arguments import short_traces
 from .arrays import Array, Tree
 from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from .data import Lexicon, Task
-from .errors import ConfigError, ShapeError, WeightsError, some
+from .errors import ConfigError, WeightsError
 from .execution import PLAIN, Execution
-from .models import Batch, Model, build
+from .models import Batch, Model, build, check_params
 from .models.model import Pooling as Pooling
 from .setting import check_known
 from .text import PublishedTokenizer, Tokenizer
 from .tree import count, flatten
 
-START, END = "<bos>", "<eos>"
-"""What our own tokenizers call the tokens before and after a text."""
+START, END = "<bos>", "<eos>"  # what our own tokenizers call the tokens before and after a text
 FORMATS = ("hf", "gguf", "peft")
 
 
@@ -98,16 +97,7 @@ class TrainedModel:
         if isinstance(given, Model):
             how = given.execution if self.execution == PLAIN else self.execution
             self.built, self.config, self.execution = given, given.config, how
-        elif not isinstance(given, TransformerConfig):
-            raise ConfigError(
-                f"{given!r:.80} is no model", hint="gf.TrainedModel(model, params) takes what gf.build returns"
-            )
-        if not isinstance(self.params, dict):
-            raise ConfigError(f"params is {self.params!r:.80}", hint=REMEDIES["dict"])
-        have = flatten(self.params)
-        missing = [name for name in flatten(self.model.specs()) if name not in have]
-        if missing and not isinstance(self.params.get("blocks"), dict):  # the blocks may be stacked
-            raise ShapeError(f"the parameters lack {some(missing)}", hint=REMEDIES["dict"])
+        check_params(self.model, self.params)
 
     @classmethod
     def of_task(cls, model: Model, params: Tree, task: Task, **fields: Any) -> TrainedModel:
