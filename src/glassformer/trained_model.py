@@ -20,14 +20,13 @@ from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from .data import Lexicon, Task
 from .errors import ConfigError, WeightsError
 from .execution import PLAIN, Execution
-from .models import Batch, Model, build
+from .models import Batch, Model, build, check_params
 from .models.model import Pooling as Pooling
 from .setting import check_known
 from .text import PublishedTokenizer, Tokenizer
 from .tree import count, flatten
 
-START, END = "<bos>", "<eos>"
-"""What our own tokenizers call the tokens before and after a text."""
+START, END = "<bos>", "<eos>"  # what our own tokenizers call the tokens before and after a text
 FORMATS = ("hf", "gguf", "peft")
 
 
@@ -98,6 +97,7 @@ class TrainedModel:
         if isinstance(given, Model):
             how = given.execution if self.execution == PLAIN else self.execution
             self.built, self.config, self.execution = given, given.config, how
+        check_params(self.model, self.params)
 
     @classmethod
     def of_task(cls, model: Model, params: Tree, task: Task, **fields: Any) -> TrainedModel:

@@ -95,7 +95,8 @@ def test_an_index_of_another_model_is_refused(model, tmp_path):
     index = gf.index(model, ["a", "b"], tmp_path / "a.npz")
     with pytest.raises(ConfigError, match="was made with another model"):
         gf.search(index, "a", model=encoder(1))
-    decoder = gf.TrainedModel(gf.build("tiny-decoder", vocab=256), None, ByteTokenizer())
+    built = gf.build("tiny-decoder", vocab=256)
+    decoder = gf.TrainedModel(built, built.init(0), ByteTokenizer())
     with pytest.raises(ConfigError, match="another model than this model: this is a decoder"):
         gf.search(index, "a", model=decoder)
     with pytest.raises(ConfigError, match="top is 0"):

@@ -8,7 +8,7 @@ import pytest
 
 import glassformer as gf
 from fine_tuning import published
-from glassformer.errors import ConfigError, DataError, LengthError
+from glassformer.errors import ConfigError, DataError, LengthError, ShapeError
 from glassformer.loading import load
 from glassformer.weights.sentence import embed
 from runs import TINY, write_data
@@ -133,6 +133,19 @@ def test_evaluation_measures_any_data_that_fits(decoder, tmp_path):
 def test_a_given_execution_replaces_that_of_the_model(decoder):
     how = gf.Execution(remat=True)
     assert gf.TrainedModel(decoder.model, decoder.params, execution=how).model.execution == how
+
+
+def test_what_is_no_model_or_no_parameters_is_refused_at_once(decoder):
+    with pytest.raises(ConfigError, match=r"^3 is no model"):
+        gf.TrainedModel(3, 4)
+    for params in (4, None, [decoder.params]):
+        with pytest.raises(ConfigError, match=r"^params is "):
+            gf.TrainedModel(decoder.model, params)
+    without = {name: part for name, part in decoder.params.items() if name != "blocks"}
+    for params, lacks in (({}, "embedding.tokens.table"), (without, "blocks.0")):
+        for model in (decoder.model, decoder.config):
+            with pytest.raises(ShapeError, match=f"the parameters lack .*{lacks}"):
+                gf.TrainedModel(model, params)
 
 
 def test_what_is_not_known_is_said(decoder):

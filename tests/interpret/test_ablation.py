@@ -25,6 +25,15 @@ TARGETS = (Logit(1, example=1), Logit(2, position=0, against=0))
 decoder_only = pytest.mark.parametrize("run", ["decoder"], indirect=True)
 
 
+def test_variants_of_a_batch_without_targets_need_a_measure(run):
+    bare = watch(run.model, run.params, run.batch._replace(targets=None))
+    variants = [[zero("logits")]]
+    with pytest.raises(ConfigError, match=r"no targets to measure the loss with\n.*\n?.*pass a measure"):
+        batched_interventions(bare, variants)
+    assert np.array_equal(batched_interventions(bare, variants, lambda run, logits: logits[0])[0],
+                          bare.changed(*variants[0]).logits[0])  # fmt: skip
+
+
 @pytest.mark.parametrize("way", ["zero", "mean", "resample"])
 def test_heads_silenced_together_equal_heads_silenced_alone(run, way):
     changes = {"zero": zero, "mean": lambda *a, **w: mean(a[0], run, **w)}

@@ -1,16 +1,13 @@
-import logging
-
 import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError, ShapeError
+from glassformer.errors import ConfigError, GlassformerError, ShapeError
 from glassformer.generation.sampling import Sampling
 from glassformer.generation.writer import generate_steps
 from glassformer.interpret import add, freeze, put, scale, transform, watch, zero
 from glassformer.interpret.steering import changed_model, steering_vector
-from glassformer.interpret.steering_plan import keys_of
-from glassformer.interpret.where import axes_of
+from glassformer.interpret.where import axes_of, is_of_source
 from glassformer.models import Batch
 from glassformer.tree import tree_map
 
@@ -39,76 +36,180 @@ def drawn(name):
     return model, tree_map(lambda x: x + 0.5 * rng.standard_normal(x.shape), model.init(0))
 
 
-def uncached(model, params, source, changes):
-    """Return what a model writes that runs on the whole text, changed, for every token."""
-    sequence = [1, 5, 2, 7]
-    for _ in range(NEW):
-        run = watch(model, params, Batch(np.array([sequence]), source=source))
-        run = run.changed(*(change(len(sequence)) for change in changes))
-        sequence.append(int(np.argmax(run.logits[0, -1])))
-    return sequence[PROMPT:]
+def sources_of(model, count=1):
+    return [[3, 1, 4, 1, 5]] * count if isinstance(model.config, gf.EncoderDecoderConfig) else None
 
 
-def cached(model, params, source, changes):
-    model, params = changed_model(model, params, changes, PROMPT)
-    sources = None if source is None else [source[0]]
-    settings = {"sources": sources, "max_new_tokens": NEW, "sampling": Sampling(temperature=0)}
-    return [int(step.ids[0]) for step in generate_steps(model, params, [np.array([1, 5, 2, 7])], **settings)]
+def batch_of(model, ids):
+    source = sources_of(model)
+    return Batch(ids[None], source=None if source is None else np.array(source))
 
 
-def random_change(rng, model):
-    """Return a change while writing, and the function that makes the same change of a text of T tokens."""
-    names = sorted(name for name in keys_of(model) if not name.endswith(("mask", "weights")))
-    name = str(rng.choice(names)).replace("blocks.0", f"blocks.{rng.integers(2)}")
-    run = watch(model, model.init(0), Batch(np.array([[0]]), source=np.array([[0]]) if has_source(model) else None))
-    axes = axes_of(name, run[name].ndim)
-    kind = str(rng.choice(list(PLACES))) if "position" in axes and not name.startswith(("encoder", "source")) else "all"
-    asked, same = PLACES[kind]
-    factor, value = float(rng.normal()), float(rng.normal())
-    make = [lambda **w: scale(name, factor, **w), lambda **w: add(name, value, **w), lambda **w: zero(name, **w)]
-    own = make[rng.integers(3)]
-    return own(position=asked), lambda T: own(position=same(T))
+PROMPTS = [np.array([1, 5, 2, 7]), np.array([3, 9])]
 
 
-def has_source(model):
-    return isinstance(model.config, gf.EncoderDecoderConfig)
+def cached(model, params, changes, prompts=PROMPTS[:1]):
+    """Return what a model writes behind prompts with changes, (R, NEW), and the log-probabilities of these tokens."""
+    model, params = changed_model(model, params, changes, len(prompts[0]))
+    sources = sources_of(model, len(prompts))
+    settings = {"sources": sources, "max_new_tokens": NEW, "sampling": Sampling(temperature=0), "log_probabilities": 0}
+    steps = list(generate_steps(model, params, prompts, **settings))
+    return [np.stack([getattr(step, part) for step in steps], axis=1) for part in ("ids", "log_probabilities")]
 
 
-@pytest.mark.parametrize("engine", ["numpy", "cpu", "jax"])
+def uncached(model, params, changes, ids, prompt=PROMPTS[0]):
+    """Return the log-probabilities of tokens behind a prompt in a run on the whole text, (NEW,)."""
+    text = np.concatenate([prompt, ids])
+    run = watch(model, params, batch_of(model, text)).changed(*changes)
+    behind = run.logits[0, len(prompt) - 1 : -1].astype(np.float64)
+    return gf.ops.log_softmax(behind)[0][np.arange(NEW), ids]
+
+
+def check_same(model, params, changes, same, tolerance=1e-9):
+    """Compare what is written with changes to a run with the same ones, and that to runs without each of them."""
+    ids, found = cached(model, params, changes)
+    expected = uncached(model, params, same, ids[0])
+    what = [(change.word, change.name, change.where.position) for change in changes]
+    np.testing.assert_allclose(found[0], expected, rtol=0, atol=tolerance, err_msg=str(what))
+    for number in range(len(same)):
+        others = [*same[:number], *same[number + 1 :]]
+        effect = np.abs(expected - uncached(model, params, others, ids[0])).max()
+        assert effect > 2 * tolerance, (what[number], effect)
+
+
+def drawn_change(rng, name, run):
+    """Return a change while writing, and the same change of the whole text.
+
+    What is added to all features alike, or to all keys, may change nothing: a norm and softmax take it away.
+    """
+    axes, size = axes_of(name, run[name].ndim), run[name].shape[-1]
+    features = {axes[-1]: rng.choice(size, size // 2, replace=False)} if size > 1 else {}
+    has_positions = "position" in axes and not is_of_source(name)
+    asked, same = PLACES[str(rng.choice(list(PLACES))) if has_positions else "all"]
+    factor, value = 2 * rng.normal(size=2)
+    make = [
+        lambda **where: scale(name, factor, **where),
+        lambda **where: put(name, value, **where),
+        lambda **where: transform(name, lambda x: value * x + factor * x * x, **where),
+        lambda **where: add(name, value, **where),
+    ]
+    make = make[: 3 if name.endswith((".k", ".key", ".key.input")) else 4]
+    make = make[rng.integers(len(make))] if "example" in axes else make[1]
+    return make(**features, position=asked), make(**features, position=same(PROMPT + NEW))
+
+
+def values_of(model):
+    """Return a run, its values that are changed while the model writes, and those that are not."""
+    run = watch(model, model.init(0), batch_of(model, np.array([0, 1])))
+    names = {address: name for name, address in run.addresses.items() if not name.endswith("mask")}.values()
+    maps = [name for name in run if "key" in axes_of(name, run[name].ndim)]
+    remembered = [name for name in names if "cross_attention" in name.split(".") and is_of_source(name)]
+    return run, [name for name in names if name not in (*maps, *remembered)], maps
+
+
 @pytest.mark.parametrize("name", CONFIGS)
-def test_changes_while_writing_are_those_of_the_whole_text(name, engine, caplog):
-    caplog.set_level(logging.ERROR, "glassformer")  # some changes alter nothing
+def test_every_value_is_changed_while_writing_as_in_the_whole_text(name, numpy_engine):
     model, params = drawn(name)
-    params = params if engine == "numpy" else tree_map(lambda x: x.astype(np.float32), params)
-    source = np.array([[3, 1, 4, 1, 5]]) if has_source(model) else None
+    run, names, _ = values_of(model)
     rng = np.random.default_rng(sum(name.encode()))
-    plain, differ = cached(model, params, source, []), 0
-    for _ in range(2 if engine == "jax" else 16):
-        changes = [random_change(rng, model) for _ in range(rng.integers(1, 3))]
+    for value in names:
+        change, same = drawn_change(rng, value, run)
+        check_same(model, params, [change], [same])
+
+
+@pytest.mark.parametrize("engine", ["cpu", "jax"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_an_engine_makes_changes_while_writing(name, engine, request):
+    if engine == "jax":
+        request.getfixturevalue("jax")
+    model, params = drawn(name)
+    params = tree_map(lambda x: x.astype(np.float32), params)
+    run, names, _ = values_of(model)
+    rng = np.random.default_rng(sum(name.encode()))
+    for pair in rng.choice(names, (2 if engine == "jax" else 8, 2), replace=False):
+        changes, same = zip(*(drawn_change(rng, str(value), run) for value in pair), strict=True)
         with gf.use_engine(engine):
-            found = cached(model, params, source, [change for change, _ in changes])
-        assert found == uncached(model, params, source, [same for _, same in changes]), [c.name for c, _ in changes]
-        differ += found != plain
-    assert differ or engine == "jax"
+            check_same(model, params, changes, same, 1e-4)
 
 
-def test_a_hidden_key_gets_no_attention_while_writing():
-    model, params = drawn("llama")
-    name = "blocks.1.attention.attend.scores"
-    found = cached(model, params, None, [put(name, -1e9, key=[1], position="new")])
-    assert found == uncached(model, params, None, [lambda T: put(name, -1e9, key=[1], position=slice(PROMPT, T))])
+@pytest.mark.parametrize("name", ["learned", "relative"])
+def test_prompts_of_different_lengths_are_changed_each_at_its_own_positions(name, numpy_engine):
+    model, params = drawn(name)
+    names = ["embedding.positions"] * (name == "learned") + ["embedding", "blocks.1.attention.attend.k", "blocks.2"]
+    changes = [add(value, 0.5, position=[0, 3, 5], feature=[0, 2]) for value in names]
+    ids, found = cached(model, params, changes, PROMPTS)
+    for prompt, own, row in zip(PROMPTS, ids, found, strict=True):
+        np.testing.assert_allclose(row, uncached(model, params, changes, own, prompt), rtol=0, atol=1e-9)
+        assert np.abs(row - uncached(model, params, [], own, prompt)).max() > 1e-3
 
 
-def test_a_function_of_the_value_changes_what_is_written():
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_weights_scores_and_masks_of_attention_are_not_changed_while_writing(name):
+    model, params = drawn(name)
+    maps = values_of(model)[2]
+    assert {one.rpartition(".")[2] for one in maps} >= {"weights", "scores", "mask"}
+    for value in maps:
+        for change in (zero(value), scale(value, 0.5, head=1), transform(value, lambda x: 0.5 * x)):
+            with pytest.raises(ConfigError, match=rf"the change '{change.word}' of {value} cannot be made while"):
+                changed_model(model, params, [change], PROMPT)
+
+
+@pytest.mark.parametrize("word", [zero, lambda v: put(v, 2.0), lambda v: add(v, 1.0), lambda v: scale(v, 0.5),
+                                  lambda v: transform(v, np.tanh)])  # fmt: skip
+@pytest.mark.parametrize("name", ["learned", "encoder_decoder"])
+def test_a_change_that_reading_does_not_make_is_an_error(word, name):
+    model, params = drawn(name)
+    values = {"learned": ["logits"], "encoder_decoder": ["decoder.blocks.1.attention.attend.q", "encoder.blocks.0"]}
+    for value in values[name]:
+        changed, own = changed_model(model, params, [word(value)], PROMPT)
+        [placed] = changed.plan.placed.values()
+        changed.plan.placed = {("blocks.7", ()): placed}  # reading makes no such call
+        steps = generate_steps(changed, own, PROMPTS[:1], sources=sources_of(model), max_new_tokens=2)
+        with pytest.raises(ConfigError, match=f"of {value} cannot be made while a model writes"):
+            next(steps)
+
+
+@pytest.mark.parametrize("name", ["learned", "encoder_decoder"])
+def test_without_a_cache_changes_are_refused(name):
+    model, params = changed_model(*drawn(name), [zero("logits")], PROMPT)
+    settings = {"sources": sources_of(model), "max_new_tokens": 2, "cache": False}
+    with pytest.raises(ConfigError, match="a model that makes changes reads with a cache"):
+        list(generate_steps(model, params, PROMPTS[:1], **settings))
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: x - x.mean(axis=1, keepdims=True), "gives a token another value among others than alone"),
+        (lambda x: x - x.mean(axis=0, keepdims=True), "gives a token another value among others than alone"),
+        (lambda x: x * (np.arange(x.shape[1]) > 1)[:, None], "gives a token another value among others than alone"),
+        (lambda x: x + np.ones((7, 1)), r"does not take values \(3, 3, 8\): operands"),
+        (lambda x: x + np.ones((2, 8)), "does not take values"),
+        (lambda x: x.mean(axis=-1, keepdims=True), r"returns \(3, 3, 1\) for entries \(3, 3, 8\)"),
+    ],
+)
+def test_a_function_must_be_one_of_each_token(function, words):
     model, params = drawn("learned")
-    change = transform("blocks.1", lambda x: np.clip(x, -0.5, 0.5), feature=[0, 3, 5])
-    assert cached(model, params, None, [change]) == uncached(model, params, None, [lambda T: change])
+    with pytest.raises(GlassformerError, match=words):
+        changed_model(model, params, [transform("blocks.1", function)], PROMPT)
 
 
-def test_a_changed_parameter_is_used():
-    model, params = drawn("learned")
+@pytest.mark.parametrize("name", ["learned", "llama"])
+def test_a_function_is_handed_what_a_run_hands_it(name, numpy_engine):
+    model, params = drawn(name)
+    first = transform("blocks.1", lambda x: np.clip(x, -0.5, 0.5), feature=[0, 3, 5], position=slice(1, 3))
+    heads = transform("blocks.2.attention.attend.q", lambda x: x.mean(axis=1, keepdims=True) - 1 / x, head=1)
+    tokens = transform("logits", lambda x: x[..., ::-1], feature=slice(3, None))
+    for change in (first, heads, tokens):
+        check_same(model, params, [change], [change])
+
+
+def test_a_changed_parameter_is_used(numpy_engine):
     change = zero("blocks.1.attention.output.w")
-    assert cached(model, params, None, [change]) == uncached(model, params, None, [lambda T: change])
+    check_same(*drawn("learned"), [change], [change])
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +249,12 @@ def test_a_steering_vector_is_a_difference_of_means(counting):
 def test_what_cannot_be_changed_is_refused(counting, change, error, words):
     with pytest.raises(error, match=words):
         counting.generate("1", changes=[change], max_new_tokens=2)
+
+
+@pytest.mark.parametrize("change", [add("blocks.0", 0.0), scale("blocks.0", 1.0), add("head.w", 0.0)])
+def test_a_change_that_alters_nothing_is_reported(counting, change, caplog):
+    counting.generate("1", changes=[change], max_new_tokens=2)
+    assert f"the change '{change.word}' of {change.name} altered nothing" in caplog.text
 
 
 def test_a_changed_text_does_not_slide(counting):

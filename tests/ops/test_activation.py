@@ -5,6 +5,7 @@ import pytest
 
 from compare import assert_close, assert_equals_torch
 from glassformer import ops
+from glassformer.dispatch import use_engine
 
 
 def by_torch(torch):
@@ -41,6 +42,24 @@ def test_gelu_keeps_its_digits_in_the_left_tail():
     # x Φ(x) to all digits that a double has: math.erfc is off by 1e-13 here, because its argument is rounded.
     exact = [-1.43325785939596956e-6, -7.61985302416052607e-23, -5.50724823721246739e-88, -1.47201417814445612e-196]
     np.testing.assert_allclose(ops.gelu(x)[0], exact, rtol=1e-13)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "cpu", "jax"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "silu"])
+def test_an_activation_has_its_limits_far_out(name, dtype, engine, request):
+    xp = request.getfixturevalue("jax").numpy if engine == "jax" else np
+    forward, backward = ops.ACTIVATIONS[name]
+    x = np.array([-np.inf, -1e308, -1e154, -1e38, -40, 40, 1e38, 1e154, 1e308, np.inf, np.nan])
+    with use_engine(engine), np.errstate(all="ignore"):
+        x = x.astype(dtype)  # 1e308 is infinite in float32
+        y, saved = forward(xp.asarray(x))
+        dx = backward(xp.full(len(x), 2.0, dtype), saved)
+    # −40 / (1 + exp(40)), and the slope there;  −40 Φ(−40) is smaller than any number
+    small, slope = (-1.699342e-16, -3.313717e-16) if name == "silu" else (-0.0, 0.0)
+    np.testing.assert_allclose(y, [-0.0, -0.0, -0.0, -0.0, small, *x[5:]], rtol=1e-5)
+    assert np.all(np.signbit(y[:5]))
+    np.testing.assert_allclose(dx, [0, 0, 0, 0, slope, 2, 2, 2, 2, 2, np.nan], rtol=1e-5)
 
 
 def test_relu_has_slope_zero_at_zero():

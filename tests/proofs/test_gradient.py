@@ -158,6 +158,10 @@ def product(a, b):
 REASONS = {
     "returns 1 of 2": lambda dy, saved: dy * saved[1],
     "no gradient for b": lambda dy, saved: (dy * saved[1], None),
+    "the gradient of b is float32, and proofs need float64": lambda dy, saved: (
+        dy * saved[1],
+        (dy * saved[0]).astype(np.float32),
+    ),
     r"b has the shape \(2, 2, 1\)": lambda dy, saved: (dy * saved[1], (dy * saved[0])[..., None]),
     "b.* 2 times": lambda dy, saved: (dy * saved[1], 2 * dy * saved[0]),
     "b.* mean over": lambda dy, saved: (dy * saved[1], dy * saved[0] + dy.mean(axis=-1, keepdims=True)),

@@ -1,6 +1,6 @@
 """Training as an iterator: your own loop around the steps of `glassformer train`, at the same speed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -102,7 +102,7 @@ class Loop:
         """Return the rest of a run, from its latest checkpoint; `steps` and `anyway` are those of `gf.resume`."""
         loop = cls.__new__(cls)
         loop.session = resume_session(folder, steps=steps, anyway=anyway)
-        loop._trained = model_of_run(loop.session.run, params={})
+        loop._trained = lambda params: model_of_run(loop.session.run, params=params)
         return loop
 
     def __reduce__(self) -> Any:
@@ -145,7 +145,7 @@ class Loop:
         params = own.effective(trained)
         adapter = Adapter.of(own, trained, params)
         loss, metrics = self.session.run.recipe.loss, self.history.metrics
-        return replace(self._trained, params=params, adapter=adapter, metrics=metrics, loss=loss)
+        return replace(self._trained(params), adapter=adapter, metrics=metrics, loss=loss)
 
 
 class _Asked(NamedTuple):
@@ -173,8 +173,8 @@ class _Asked(NamedTuple):
             )
 
 
-def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, TrainedModel]:
-    """Begin the training of a model that does not exist yet."""
+def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, Callable[[Tree], TrainedModel]]:
+    """Begin the training of a model that does not exist yet; return what makes it of its parameters, too."""
     preset, given = _model(model)
     of_task, of_model, of_recipe = sorted_for(asked.data, asked.settings)
     task, origin = _task(asked, of_task, of_model, preset, given)
@@ -188,11 +188,10 @@ def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, Train
     run = new_run(task, _options(origin), config, Recipe.from_dict(recipe), of_model, asked.execution)
     session = _session(asked, RunPlan(run, task, params), origin)
     source = "" if asked.out is None else str(asked.out)
-    trained = TrainedModel.of_task(session.model, {}, task, source=source, origin=origin)
-    return session, trained
+    return session, lambda params: TrainedModel.of_task(session.model, params, task, source=source, origin=origin)
 
 
-def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Session, TrainedModel]:
+def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Session, Callable[[Tree], TrainedModel]]:
     """Begin the training of a model that exists: of all of it, or of adapters beside it."""
     if asked.out is not None and not model.source:
         raise ConfigError(
@@ -213,9 +212,8 @@ def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Sess
     session, config = _session(asked, plan, origin), plan.run.config
     where = "" if in_memory else str(asked.out)
     labels = task.class_labels(config)
-    return session, replace(
-        model, config=config, labels=labels, source=where, origin=origin, task_maker=lambda: task, params={}
-    )
+    more: dict[str, Any] = {"labels": labels, "source": where, "origin": origin, "task_maker": lambda: task}
+    return session, lambda params: replace(model, config=config, params=params, **more)
 
 
 def _model(model: Any) -> tuple[str | None, TransformerConfig | None]:

@@ -34,6 +34,11 @@ Progress = Callable[[int, int], None]
 
 def run_loss(run: Run, logits: Array) -> float:
     """Measure the mean cross-entropy."""
+    if run.batch.targets is None:
+        raise ConfigError(
+            "the batch has no targets to measure the loss with",
+            hint="watch Batch(tokens, targets); or pass a measure: lambda run, logits: logits[0, -1, token]",
+        )
     return float(mean_loss(logits, run.targets))
 
 

@@ -14,6 +14,7 @@ engine changes it there. Blocks without changes, and all other ops, run on the e
 import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -33,9 +34,9 @@ from ..trained_model import TrainedModel
 from ..tree import flatten, rebuilt
 from .activations import activations
 from .changes import Change, listed
-from .names import MASK, RETURNED
+from .names import RETURNED
 from .packed import unpacked
-from .steering_plan import PROMPT, STACKS, ChangePlan, Key, Part, plan_changes, sorted_changes
+from .steering_plan import BY_TOKEN, PROMPT, STACKS, ChangePlan, Part, never_made, plan_changes, sorted_changes
 from .where import axes_of, is_of_source
 
 
@@ -51,7 +52,7 @@ def generate(model: TrainedModel, prompt: str | Sequence[str], changes: Any, set
     prompts = [prompt] if isinstance(prompt, str) else texts_of(prompt)
     read, sources = encode_prompts(model, prompts, truncate=settings.get("truncate", False))
     lengths, changes = [len(ids) for ids in read], listed(changes)
-    if len({*lengths}) > 1 and any(_asks_for_prompt(change) for change in changes):
+    if len({*lengths}) > 1 and any(isinstance(change.where.position, str) for change in changes):
         return [generate(model, own, changes, settings) for own in prompts]
     warned = _reaching(model, changes, max(lengths, default=0), sources, settings)
     return warned(texts.generate(steered(model, changes, *lengths[:1]), prompt, **settings))
@@ -83,8 +84,8 @@ def _reaching(
     def missed(read: int) -> Iterator[Change]:
         for change in changes:
             places = np.arange(source if is_of_source(change.name) else read)
-            asked = [part for part in (change.where.position, change.where.key) if part is not None]
-            if not all(_matches(part, places, prompt).any() for part in asked):
+            asked = change.where.position
+            if asked is not None and not _matches(asked, places, prompt).any():
                 yield change
 
     new = settings.get("max_new_tokens", texts.MAX_NEW_TOKENS)
@@ -96,9 +97,13 @@ def _reaching(
     def warned(answers: Any) -> Any:
         each = [answers] if isinstance(answers, Generation) else np.ravel(np.array(answers, dtype=object))
         read = prompt + max((len(answer.ids) for answer in each), default=0) - 1
+        log = logging.getLogger("glassformer").warning
         for change in missed(read):
             text = "the change %r of %s altered nothing: the model read %d tokens, none of them at its positions"
-            logging.getLogger("glassformer").warning(text, change.word, change.name, read)
+            log(text, change.word, change.name, read)
+        for change in changes:
+            if change.function is None and change.factor == 1 and not np.any(change.value):
+                log("the change %r of %s altered nothing", change.word, change.name)
         return answers
 
     return warned
@@ -108,10 +113,6 @@ def _check_slide(settings: dict[str, Any]) -> None:
     """Let a changed text end where the context does: a window that moves would give every token another position."""
     if settings.setdefault("slide", False):
         raise ConfigError("a model that makes changes cannot slide past its context", hint="leave slide out")
-
-
-def _asks_for_prompt(change: Change) -> bool:
-    return isinstance(change.where.position, str) or isinstance(change.where.key, str)
 
 
 def changed_model(model: Model, params: Tree, changes: Sequence[Change], prompt: int) -> tuple[Model, Tree]:
@@ -139,16 +140,22 @@ class _ChangedReading:
         self, params: Tree, tokens: Array, cache: Cache, *, positions: Array | None = None, **settings: Any
     ) -> Any:
         places = cache.rows(tokens.shape[-1]) if positions is None else positions
-        padding = getattr(cache, "padding", None)
         section = int(isinstance(self, EncoderDecoder))  # the encoder has read the source
-        with use_engine(ChangingEngine(self.plan, current(), params, places, padding, section)):
+        with ChangingEngine(self.plan, current(), params, places, section).changing():
             return super().read(params, tokens, cache, positions=positions, **settings)  # type: ignore[misc]
 
     def new_cache(self, *arguments: Any, **settings: Any) -> Any:
         if not arguments:
             return super().new_cache()  # type: ignore[misc]
-        with use_engine(ChangingEngine(self.plan, current(), arguments[0], np.arange(arguments[1].shape[-1]))):
+        places = np.arange(arguments[1].shape[-1])
+        with ChangingEngine(self.plan, current(), arguments[0], places).changing(of_source=True):
             return super().new_cache(*arguments, **settings)  # type: ignore[misc]
+
+    def predict(self, params: Tree, batch: Any, **settings: Any) -> Any:
+        raise ConfigError(
+            "a model that makes changes reads with a cache",
+            hint="leave cache=False out; or make the changes on a text, model.watch(text).changed(…)",
+        )
 
 
 class ChangingEngine(Engine):
@@ -156,18 +163,20 @@ class ChangingEngine(Engine):
 
     observes = True
 
-    def __init__(
-        self,
-        plan: ChangePlan,
-        base: Engine,
-        params: Tree,
-        positions: Array,
-        padding: Array | None = None,
-        section: int = 0,
-    ) -> None:
-        self.plan, self.base, self.positions, self.padding = plan, base, positions, padding
+    def __init__(self, plan: ChangePlan, base: Engine, params: Tree, positions: Array, section: int = 0) -> None:
+        self.plan, self.base, self.positions = plan, base, positions
         self.name, self.library = base.name, base.library
         self.labels = plan.new_keys(params, section)
+        self.made: set[Change] = set()
+
+    @contextmanager
+    def changing(self, *, of_source: bool = False) -> Iterator[None]:
+        """Use the engine for one reading, of the source or of what is written, which must make all its changes."""
+        with use_engine(self):
+            yield
+        for change in (change for placed in self.plan.placed.values() for _, change in placed):
+            if is_of_source(change.name) == of_source and change not in self.made:
+                raise never_made(change)
 
     def observe(self, function: Any, written: Callable[..., Any], arguments: tuple[Any, ...], settings: Any) -> Any:
         """Do one call: with changes, as written with changes inside, or on the other engine."""
@@ -175,7 +184,10 @@ class ChangingEngine(Engine):
         with self.labels.entered(name, arguments) as key:
             if name.endswith(".read_blocks") and type(arguments[3]) is Cache:  # else a compiler sees all blocks at once
                 return self._read_blocks(function, *arguments)
-            arguments, settings = self._before(key, arguments, settings)
+            for place, change in self.plan.placed.get(key, ()):
+                if isinstance(place, int) and place != RETURNED:
+                    value = self._changed(change, arguments[place])
+                    arguments = (*arguments[:place], value, *arguments[place + 1 :])
             if key in self.plan.opened or name.endswith(STACKS):
                 result = written(*arguments, **settings)
             else:
@@ -184,23 +196,9 @@ class ChangingEngine(Engine):
         for place, change in self.plan.placed.get(key, ()):
             if place == RETURNED:
                 y, *rest = result if isinstance(result, tuple) else (result,)
-                y = self._changed(change, y, settings.get(MASK) if name == "softmax" else None)
+                y = self._changed(change, y)
                 result = (y, *rest) if isinstance(result, tuple) else y
         return result
-
-    def _before(self, key: Key, arguments: tuple[Any, ...], settings: Any) -> tuple[tuple[Any, ...], Any]:
-        """Change what a call reads."""
-        for place, change in self.plan.placed.get(key, ()):
-            if place == MASK:
-                shape = arguments[0].shape
-                mask = settings.get(MASK)
-                xp = namespace(arguments[0])
-                full = xp.ones(shape, dtype=bool) if mask is None else xp.broadcast_to(mask, shape)
-                settings = {**settings, MASK: self._changed(change, full)}
-            elif isinstance(place, int) and place != RETURNED:
-                value = self._changed(change, arguments[place])
-                arguments = (*arguments[:place], value, *arguments[place + 1 :])
-        return arguments, settings
 
     def _read_blocks(self, function: Any, stack: Any, params: Tree, x: Array, cache: Cache, rotation: Any) -> Array:
         """Read one token through all blocks: those without changes inside together, as the other engine does it."""
@@ -232,28 +230,26 @@ class ChangingEngine(Engine):
             after = [] if opened[stop - 1] else changes[stop - 1]
             yield Part(replace(stack, layers=stop - start), own, part, opened[start], after)
 
-    def _changed(self, change: Change, x: Array, visible: Array | None = None) -> Array:
-        """Return a value with a change at the tokens that it is about; of weights, those of keys that are visible."""
+    def _changed(self, change: Change, x: Array) -> Array:
+        """Return a value with a change at the tokens that it is about."""
+        self.made.add(change)
         xp, where = namespace(x), change.where
         axes = axes_of(change.name, x.ndim)
-        chosen: Any = np.ones((1,) * x.ndim, dtype=bool) if visible is None else visible
-        for number, axis in enumerate(axes):
-            if axis == "position" and where.position is not None:
-                chosen = chosen & _spread(self._at(where.position, change.name, x.shape[number]), x.ndim, number)
-            if axis == "key" and where.key is not None:
-                keys = np.arange(x.shape[number])
-                keys = keys if self.padding is None or is_of_source(change.name) else keys - self.padding[:, None]
-                chosen = chosen & _spread(_matches(where.key, keys, self.plan.prompt), x.ndim, number)
-        by_token = ("example", "position", "key")
-        one = [1 if axis in by_token else size for axis, size in zip(axes, x.shape, strict=True)]  # of one token
-        inside = replace(where, position=None, key=None).index(change.name, tuple(one), self.plan.heads)
+        chosen: Any = np.ones((1,) * x.ndim, dtype=bool)
+        if where.position is not None:
+            number = axes.index("position")
+            chosen = _spread(self._at(where.position, change.name, x.shape[number]), x.ndim, number)
+        one = [1 if axis in BY_TOKEN else size for axis, size in zip(axes, x.shape, strict=True)]  # of one token
+        inside = replace(where, position=None).index(change.name, tuple(one), self.plan.heads)
         selected = np.zeros(one, dtype=bool)
         selected[inside] = True
         if change.function is not None:
-            features = inside[-1].reshape(-1)
-            picked = np.zeros(x.shape[-1], np.int64)
-            picked[features] = np.arange(len(features))
-            y = change.function(x[..., features])[..., picked]
+            entries = zip(axes, inside, x.shape, strict=True)
+            handed = [np.arange(size) if axis in BY_TOKEN else part.reshape(-1) for axis, part, size in entries]
+            back = [np.zeros(size, np.int64) for size in x.shape]
+            for places, numbers in zip(back, handed, strict=True):
+                places[numbers] = np.arange(len(numbers))
+            y = change.function(x[np.ix_(*handed)])[np.ix_(*back)]
         else:
             y = change.factor * x + xp.asarray(_value(change, inside, one))
         return cast(xp.where(xp.asarray(chosen & selected), y, x), x.dtype)

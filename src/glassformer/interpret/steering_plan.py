@@ -17,21 +17,24 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ..arrays import Tree
-from ..errors import ConfigError, did_you_mean
+from ..arrays import Array, Tree
+from ..errors import ConfigError, ShapeError, did_you_mean
 from ..layers import Cache
 from ..models import Batch, Decoder, EncoderDecoder, Model
 from ..tree import flatten
 from .changes import Change
+from .names import LOGITS
 from .run import Run, watch
 from .tracing import Call
-from .where import is_of_source
+from .where import axes_of, is_of_source
 
 PROMPT, NEW = "prompt", "new"
 STACKS = (".run_blocks", ".read_blocks")
 """Methods that run all blocks of a stack, without a cache and with one."""
 WORDS = ("put", "zero", "scale", "add", "mean", "transform")
 """Changes that can be made while a model writes."""
+BY_TOKEN = ("example", "position")
+"""The axes of tokens, of which a model that writes reads some at a time."""
 
 Key = tuple[str, Any]
 """What tells a call from all others: its block, or the part of the model outside of blocks, and the path to it there.
@@ -158,11 +161,56 @@ def plan_changes(model: Model, params: Tree, changes: list[Change], prompt: int)
                 f"there is no value {change.name!r} that is computed while this model writes",
                 hint=did_you_mean(change.name, known),
             )
-        place, *keys = known[name]
+        place, shape, *keys = known[name]
+        axes = axes_of(name, len(shape))
+        # A cache has maps of other keys than a run, and some values of each example that a run has once for all.
+        if "key" in axes or (change.function is not None and "example" not in axes):
+            raise never_made(change)
+        if change.function is not None:
+            _check_function(change, shape, model.config.heads)
         own, *around = (_renamed(key, blocks, int(number) if block else None) for key in keys)
         plan.placed.setdefault(own, []).append((place, change))
         plan.opened.update(around)
     return plan
+
+
+def never_made(change: Change) -> ConfigError:
+    """Return the refusal of a change that reading on with a cache does not make."""
+    return ConfigError(
+        f"the change {change.word!r} of {change.name} cannot be made while a model writes",
+        hint="make it on a text, model.watch(text).changed(…); or change another value: what a head of attention adds "
+        "is attention.output.x with head=",
+    )
+
+
+def _check_function(change: Change, shape: tuple[int, ...], heads: int) -> None:
+    """Refuse a function that gives a token another value among others than alone: they are read piece by piece."""
+    axes = axes_of(change.name, len(shape))
+    sizes = [3 if axis in BY_TOKEN else size for axis, size in zip(axes, shape, strict=True)]
+    where = replace(change.where, position=None).index(change.name, tuple(sizes), heads)
+    x = np.random.default_rng(0).standard_normal(sizes)[where]
+    function: Any = change.function
+
+    def alone(axis: int) -> Array:
+        return np.concatenate([function(x.take([n], axis)) for n in range(x.shape[axis])], axis)
+
+    try:
+        together = np.asarray(function(x.copy()))
+        each = [alone(axes.index(axis)) for axis in BY_TOKEN]
+    except Exception as error:  # of whatever is in the function
+        raise ConfigError(
+            f"the function that changes {change.name} does not take values {x.shape}: {error}",
+            hint="while a model writes, it is called with one token or several, of one sequence or several",
+        ) from error
+    if together.shape != x.shape:
+        fact = f"the function that changes {change.name} returns {together.shape} for entries {x.shape}"
+        raise ShapeError(fact, hint="return as many")
+    size = np.abs(together).max(initial=0)
+    if not all(np.allclose(own, together, rtol=1e-5, atol=1e-5 * size, equal_nan=True) for own in each):
+        raise ConfigError(
+            f"the function that changes {change.name} gives a token another value among others than alone",
+            hint="a model that writes reads token by token: use a function of each, or model.watch(text).changed(…)",
+        )
 
 
 def _renamed(key: Key, blocks: list[str], number: int | None) -> Key:
@@ -185,14 +233,14 @@ def _renamed(key: Key, blocks: list[str], number: int | None) -> Key:
 
 
 def keys_of(model: Model) -> dict[str, tuple[Any, ...]]:
-    """Return for each value of a run the place in its call, the key of that call, and those of the calls around."""
+    """Return for each value of a run its place and shape, for one token, and the keys of its call and those around."""
     stack: Any = model.stack if isinstance(model, Decoder) else model.decoder  # type: ignore[attr-defined]
     return _keys(model, type(stack.block).__qualname__, id(type(stack.block)))
 
 
 @lru_cache(maxsize=16)
 def _keys(model: Model, *block: Any) -> dict[str, tuple[Any, ...]]:
-    """Return for each value of a run of the model the place in its call, the key of it, and those of the calls around.
+    """Return what `keys_of` does.
 
     All blocks but the first are alike: the names are those of a model with at most two blocks, and few tokens.
     """
@@ -213,7 +261,10 @@ def _keys(model: Model, *block: Any) -> dict[str, tuple[Any, ...]]:
         while call is not None:
             chain.append(keys[call.number])
             call = call.parent
-        found[name] = (place, *chain)
+        shape = run.spec(name).shape
+        if run.addresses[name] == run.addresses[LOGITS]:
+            shape = (*shape[:-1], config.vocab)
+        found[name] = (place, shape, *chain)
     return found
 
 

@@ -75,8 +75,8 @@ def axes_of(name: str, count: int) -> list[str]:
         return ["row", "feature"][-count:]
     if last in BY_HEAD and count == 4:
         return ["example", "head", "position", "key" if last in MAPS else "feature"]
-    if last == "positions" and count == 2:
-        return ["position", "feature"]  # the same for every example
+    if name.endswith("embedding.positions"):
+        return ["example", "position", "feature"][-count:]  # in a run, the same for every example
     if last in ("bias", "relative", "positions") and count == 3:
         return ["head", "position", "key"]  # likewise
     return {1: ["example"], 2: ["example", "feature"], 3: ["example", "position", "feature"]}.get(count, [])

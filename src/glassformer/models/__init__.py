@@ -9,10 +9,10 @@ from ..sources import snapshot
 from .decoder import Decoder
 from .encoder import Encoder
 from .encoder_decoder import EncoderDecoder
-from .model import Batch, Model
+from .model import Batch, Model, check_params
 from .presets import PRESETS, preset
 
-__all__ = ["PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"]
+__all__ = ["PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "check_params", "preset"]
 
 
 def build(config: TransformerConfig | str, execution: Execution | None = None, **changes: Any) -> Model:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from .. import ops
-from ..arguments import FAILURES, instead_of
+from ..arguments import FAILURES, REMEDIES, instead_of
 from ..arrays import Array, Tree, check_length
 from ..errors import ConfigError, ShapeError, some
 from ..execution import Execution
@@ -68,6 +68,16 @@ class Pooling:
 
     kind: str = "mean"
     normalize: bool = True
+
+
+def check_params(model: "Model", params: Tree) -> None:
+    """Refuse parameters of which some are missing."""
+    if not isinstance(params, dict):
+        raise ConfigError(f"params is {params!r:.80}", hint=REMEDIES["dict"])
+    have = flatten(params)
+    missing = [name for name in flatten(model.specs()) if name not in have]
+    if missing and not isinstance(params.get("blocks"), dict):  # the blocks may be stacked
+        raise ShapeError(f"the parameters lack {some(missing)}", hint=REMEDIES["dict"])
 
 
 def explain_missing_params(method: Method) -> Method:

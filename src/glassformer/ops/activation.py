@@ -8,7 +8,8 @@ Its record is x alone: act′(x) is computed from it again, which is cheaper tha
 
 ReLU has a corner and sends nothing back from the negative side, so a feature that is negative for every example stops
 learning. GELU (Hendrycks and Gimpel 2016) and SiLU round the corner: both are x times a curve that rises from 0 to 1,
-so they are nearly 0 far to the left, nearly x far to the right, and dip a little below zero in between.
+so they are nearly 0 far to the left, nearly x far to the right, and dip a little below zero in between. At −∞ they are
+−0.0, which they approach from below, where x times the curve would be −∞ · 0: x is cut off where the curves end.
 """
 
 import functools
@@ -25,6 +26,7 @@ from ..errors import ConfigError, ShapeError, did_you_mean
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
+_FAR = 800.0  # below −800 the curves σ and Φ are 0, and above 800 they are 1, in every precision
 
 
 @dispatched
@@ -44,7 +46,7 @@ def relu_backward(dy: Array, x: Array) -> Array:
 @dispatched
 def gelu(x: Array) -> tuple[Array, Array]:
     """Weigh x by the chance that a standard normal variable stays below it: y = x · Φ(x), the exact (erf) form."""
-    return x * normal_cdf(x), x
+    return namespace(x).maximum(x, -_FAR) * normal_cdf(x), x
 
 
 @dispatched
@@ -55,8 +57,10 @@ def gelu_backward(dy: Array, x: Array) -> Array:
 
     x stands in the product twice, as itself and inside Φ: one term for each.
     """
+    xp = namespace(x)
+    x = xp.clip(x, -_FAR, _FAR)
     # y = x · Φ(x)
-    density = namespace(x).exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
+    density = xp.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
     return dy * (normal_cdf(x) + x * density)
 
 
@@ -66,7 +70,8 @@ def gelu_tanh(x: Array) -> tuple[Array, Array]:
 
     (1 + tanh u)/2 is the logistic of 2u, so y = x · σ(2u): tanh stands for Φ, and differs from it by less than 0.0004.
     """
-    return x * logistic(_twice_u(x)), x
+    left = namespace(x).maximum(x, -_FAR)
+    return left * logistic(_twice_u(left)), x
 
 
 @dispatched
@@ -75,6 +80,7 @@ def gelu_tanh_backward(dy: Array, x: Array) -> Array:
 
     dx = dy · (σ + x · σ (1 − σ) · 2u′),   σ = σ(2u),   u′ = √(2/π) · (1 + 3 · 0.044715 x²)
     """
+    x = namespace(x).clip(x, -_FAR, _FAR)
     s = logistic(_twice_u(x))
     # y = x · s:  the product rule, with  ds = s (1 − s) · d(2u)
     inner = 2 * _TANH_SCALE * (1 + 3 * _TANH_CUBIC * x * x)
@@ -83,19 +89,20 @@ def gelu_tanh_backward(dy: Array, x: Array) -> Array:
 
 def _twice_u(x: Array) -> Array:
     """Return 2u = 2 √(2/π) · x · (1 + 0.044715 x²)."""
-    namespace(x)
+    x = namespace(x).minimum(x, _FAR)  # the cube of a large number would overflow
     return 2 * _TANH_SCALE * x * (1 + _TANH_CUBIC * x * x)
 
 
 @dispatched
 def silu(x: Array) -> tuple[Array, Array]:
     """Weigh x by its own logistic: y = x · σ(x),  σ(x) = 1 / (1 + exp(−x))."""
-    return x * logistic(x), x
+    return namespace(x).maximum(x, -_FAR) * logistic(x), x
 
 
 @dispatched
 def silu_backward(dy: Array, x: Array) -> Array:
     """Gradient of `silu`: dx = dy · σ · (1 + x · (1 − σ)), by the product rule and σ′ = σ (1 − σ)."""
+    x = namespace(x).clip(x, -_FAR, _FAR)
     # y = x · s
     s = logistic(x)
     return dy * (s * (1 + x * (1 - s)))
@@ -183,10 +190,12 @@ def register_op(name: str, forward: Callable, backward: Callable, *arrays: Array
 def logistic(x: Array) -> Array:
     """Return σ(x) = 1 / (1 + exp(−x)).
 
-    Computed as (1 + tanh(x/2)) / 2, which is the same number and never overflows, however large |x| is. As a chance, σ
-    has the odds σ / (1 − σ) = exp(x).
+    Computed as the softmax of x and 0, with the larger of them subtracted: nothing overflows, and a small σ keeps all
+    its digits. As a chance, σ has the odds σ / (1 − σ) = exp(x).
     """
-    return 0.5 * (1 + namespace(x).tanh(0.5 * x))
+    xp = namespace(x)
+    e, one = xp.exp(xp.minimum(x, 0)), xp.exp(-xp.maximum(x, 0))  # exp(x) and 1, divided by the larger
+    return e / (e + one)
 
 
 @dispatched
@@ -198,14 +207,12 @@ def normal_cdf(x: Array) -> Array:
     """
     xp = namespace(x)
     positive = x.real > 0
-    t = xp.where(positive, x, -x)
-    t = xp.where(t.real < _END, t, _END)  # beyond, Φ(−t) is below the smallest double
+    t = xp.minimum(xp.where(positive, x, -x), _FAR)
     z = (t - _MIDDLE) / (t + _MIDDLE)
     tail = xp.exp(-0.5 * t * t) * _clenshaw(_series(float(np.finfo(x.dtype).eps)), z)
     return xp.where(positive, 1.0 - tail, tail)
 
 
-_END = 38.0
 _MIDDLE = 4.0  # z = (t − 4) / (t + 4) maps [0, ∞) to [−1, 1), where Chebyshev's polynomials live
 
 

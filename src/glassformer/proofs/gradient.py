@@ -181,7 +181,7 @@ def error_along(
 
 
 def mismatches(leaves: dict[str, Array], grads: dict[str, Array]) -> dict[str, str]:
-    """Say which gradients are missing, left over or of another shape, and how."""
+    """Say which gradients are missing, left over, of another shape or of lower precision, and how."""
     found = {}
     for name in leaves.keys() | grads.keys():
         if name not in grads:
@@ -191,4 +191,6 @@ def mismatches(leaves: dict[str, Array], grads: dict[str, Array]) -> dict[str, s
         elif tuple(grads[name].shape) != tuple(leaves[name].shape):
             shapes = f"{tuple(grads[name].shape)}, and {name} has {tuple(leaves[name].shape)}"
             found[name] = f"the gradient of {name} has the shape {shapes}"
+        elif grads[name].dtype.kind == "f" and grads[name].dtype.itemsize < 8:
+            found[name] = f"the gradient of {name} is {grads[name].dtype}, and proofs need float64"
     return found

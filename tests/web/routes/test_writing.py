@@ -165,10 +165,6 @@ PAIRS = {  # changes as a page makes them, and as Python makes them while a mode
         "decoder", asked("put", "blocks.0", 2.0, position=-1, feature=3),
         lambda *_: [put("blocks.0", 2.0, position=7, feature=3)],
     ),
-    "a weight of attention": (
-        "decoder", asked("put", "blocks.0.attention.attend.weights", 1.0, head=0, position=5, key=-8),
-        lambda *_: [put("blocks.0.attention.attend.weights", 1.0, head=0, position=5, key=0)],
-    ),
     "another text": (
         "decoder", asked("take", "blocks.0", other="if y in "), lambda run, there: at_each(there, "blocks.0", put),
     ),
@@ -233,10 +229,12 @@ def test_what_cannot_be_done_while_it_writes_is_named_with_its_reason(explorer):
         asked("take", "blocks.1.attention.attend.weights", other="if y in "),
         asked("freeze", "blocks.1.attention"),
         asked("zero", "positions"),
+        asked("put", "blocks.0.attention.attend.weights", 1.0, head=0, position=5, key=-8),
     ]
     found = ask(explorer, "next", {"state": state("decoder", changes=changes), "written": []})
-    assert [one["change"] for one in found["limits"]] == [0, 1, 2]
-    for one, word in zip(found["limits"], ("gradient", "pair of tokens", "at the 8 positions"), strict=True):
+    assert [one["change"] for one in found["limits"]] == [0, 1, 2, 4]
+    words = "gradient", "pair of tokens", "at the 8 positions", "cannot be made while a model writes"
+    for one, word in zip(found["limits"], words, strict=True):
         assert word in one["why"]
     answered = asked("put", "tokens", 4, position=3)  # of the answer
     [limit] = ask(explorer, "next", {"state": state("encoder-decoder", changes=[answered]), "written": []})["limits"]

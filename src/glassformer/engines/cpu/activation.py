@@ -12,11 +12,12 @@ from ... import ops
 from ...arrays import Array
 from ...dispatch import replaces
 from ...ops.activation import GatedSaved
-from .compile import address_of, compiled, exp, inlined, is_plain, minimum
+from .compile import address_of, compiled, exp, inlined, is_plain, maximum, minimum
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
 _DENSITY = 1 / math.sqrt(2 * math.pi)
+_FAR = 800.0  # beyond, σ and Φ are 0 or 1
 
 
 # --- one number ------------------------------------------------------------------------------------------------------
@@ -67,23 +68,36 @@ def _relu_backward(dy, x, real):
 
 
 @inlined
+def _from_left(x, real):
+    return maximum(x, real(-_FAR))
+
+
+@inlined
+def _bounded(x, real):
+    return minimum(_from_left(x, real), real(_FAR))
+
+
+@inlined
 def _gelu(x, real):
-    return x * normal_cdf(x)
+    return _from_left(x, real) * normal_cdf(x)
 
 
 @inlined
 def _gelu_backward(dy, x, real):
+    x = _bounded(x, real)
     return dy * (normal_cdf(x) + x * real(_DENSITY) * exp(real(-0.5) * x * x))
 
 
 @inlined
 def _gelu_tanh(x, real):
     """(1 + tanh u)/2 = σ(2u), which keeps its digits where tanh is nearly −1."""
+    x = _from_left(x, real)
     return x * _sigmoid(real(2 * _TANH_SCALE) * x * (real(1) + real(_TANH_CUBIC) * x * x), real)
 
 
 @inlined
 def _gelu_tanh_backward(dy, x, real):
+    x = _bounded(x, real)
     e = exp(real(-2 * _TANH_SCALE) * x * (real(1) + real(_TANH_CUBIC) * x * x))
     s = real(1) / (real(1) + e)
     inner = real(2 * _TANH_SCALE) * (real(1) + real(3 * _TANH_CUBIC) * x * x)
@@ -92,11 +106,12 @@ def _gelu_tanh_backward(dy, x, real):
 
 @inlined
 def _silu(x, real):
-    return x * _sigmoid(x, real)
+    return _from_left(x, real) * _sigmoid(x, real)
 
 
 @inlined
 def _silu_backward(dy, x, real):
+    x = _bounded(x, real)
     s = _sigmoid(x, real)
     return dy * (s * (real(1) + x * (real(1) - s)))
 
