@@ -16,6 +16,7 @@ import click
 import glassformer
 
 from ..errors import DEBUG, CheckpointError, ConfigError, DataError, GlassformerError, did_you_mean, first_line, nearest
+from ..progress.terminal import guarded
 from ..setting import check_known
 from .options import trust_option
 
@@ -229,6 +230,7 @@ app = LazyGroup(
 
 def run() -> None:
     """Run the command; turn expected failures into a message and an exit code."""
+    sys.stdout, sys.stderr = guarded(sys.stdout), guarded(sys.stderr)
     if getattr(sys.stdout, "errors", None) == "strict" and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # for characters that stdout's encoding lacks
     try:
