@@ -19,6 +19,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from .errors import CheckpointError, GlassformerError, first_line
 
@@ -66,11 +67,16 @@ def write_new(path: str | Path, content: bytes) -> Path:
     return path
 
 
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, as `sha256sum` prints it; a pipe, which may never end, is refused."""
+def open_plain(path: Path) -> BinaryIO:
+    """Open a file to be read; refuse a pipe, where reading may wait forever, and a device, which may never end."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
-    with path.open("rb") as file:
+    return path.open("rb")
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, as `sha256sum` prints it."""
+    with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

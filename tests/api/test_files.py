@@ -108,7 +108,12 @@ def test_damaged_folders_are_refused(tmp_path):
             gf.load(folder)
 
     refused("has the format 2", format=2)
-    refused("is damaged", end_ids="gone")
+    refused("is damaged: it has no 'end_ids'", end_ids="gone")
+    refused(r"is damaged: end_ids is \['a'\]", end_ids=["a"])
+    refused("is damaged: labels is 3", labels=3)
+    refused("is damaged: task is", task=[1])
+    refused("is damaged: task is", task={"name": "text", "options": {"data": 5}})
+    refused("is damaged: a field is of another kind", pooling=[1])
     refused("is damaged: it describes no model", model="decoder")
     refused("is damaged", tokenizer={"kind": "words"})
     refused("expects", model={**content["model"], "width": 64})

@@ -79,7 +79,7 @@ def check_task(name: str, folder: Path) -> None:
 
 def takes_lexicon(task_name: str) -> bool:
     """Tell whether a task can be learned with the vocabulary of a model that exists already."""
-    return "lexicon" in inspect.signature(TASKS[task_name]).parameters
+    return task_name in TASKS and "lexicon" in inspect.signature(TASKS[task_name]).parameters
 
 
 # --- trust -----------------------------------------------------------------------------------------------------------

@@ -32,10 +32,10 @@ from ..training.peft import Adapter, with_adapter
 from ..training.recipe import Recipe
 from ..training.state import COUNTERS, TREES, TrainingState, final_params, not_finite, refuse_to_save, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
-from ..weights.places import is_run, locate, open_published, split_adapter
+from ..weights.places import following, is_run, locate, named_base, open_published, split_adapter
 from ..weights.sentence import with_classes
 from .custom_files import check_task, load_custom_file, load_custom_files, takes_lexicon
-from .folder import CONFIG, METRICS, naming_damage, read_config, read_metrics, write, write_config
+from .folder import CONFIG, FORMAT, METRICS, naming_damage, read_config, read_metrics, write, write_config
 from .lock import FolderLock
 from .provenance import Base, Provenance, data_provenance, fingerprint
 from .settings import check_options
@@ -103,7 +103,7 @@ class TrainingRun:
     def to_dict(self) -> dict[str, Any]:
         """Return what config.json holds."""
         return {
-            "format": 1,
+            "format": FORMAT,
             "task": {"name": self.task_name, "options": self.task_options},
             "model": {**self.config.to_dict(), **({} if self.under_jax else joined(self.execution))},
             "recipe": self.recipe.to_dict(),
@@ -171,7 +171,8 @@ class TrainingRun:
     def _base_params(self) -> Tree:
         """Return the parameters of the base model, with its new head; refuse a base model that has changed."""
         assert self.base is not None
-        found = read_base(self.base.source)
+        with following(self.folder):
+            found = read_base(named_base(self.base.source, self.folder))
         if self.base.head:
             found = with_classes(found, self.config.to_dict()["classes"], self.recipe.seed)
         if fingerprint(found.params) != self.base.sha256:
