@@ -18,8 +18,8 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from .errors import CheckpointError, GlassformerError, first_line
 
@@ -67,7 +67,7 @@ def write_new(path: str | Path, content: bytes) -> Path:
     return path
 
 
-def open_plain(path: Path) -> BinaryIO:
+def open_plain(path: Path) -> BufferedReader:
     """Open a file to be read; refuse a pipe, where reading may wait forever, and a device, which may never end."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))

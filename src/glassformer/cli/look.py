@@ -87,14 +87,12 @@ def look(
         raise ConfigError("a classifier predicts once for the whole text", hint="leave out --position")
     with waiting(view) as show:
         run = subject.watch(text)
-        check_finite(run.logits)
         source = None if given["other"] is None else subject.watch(given["other"])
         # The last token of an encoder-decoder's answer would be its end.
         usual = 0 if isinstance(subject.config, EncoderDecoderConfig) else -1
         position = usual if given["position"] is None else given["position"]
         target = logit_of(run, given["token"], given["against"], position)
-        found = VIEWS[view](ViewInput(subject, run, target, source, given["way"] or "zero", show))
-        check_finite([number for number in _numbers(found.records) if isinstance(number, float)], f"{view} figures")
+        found = view_of(view, ViewInput(subject, run, target, source, given["way"] or "zero", show))
     facts = {"model": model, "view": view, "target": run.label(target.token), **found.facts}
     above = "" if target.against is None else f" above {run.label(target.against)!r}"
     title = found.title.format(target=repr(run.label(target.token)) + above)
@@ -137,6 +135,14 @@ def find_predictor(name: str) -> TrainedModel:
         hint = "`glassformer explore`, `embed` and `inspect` show it"
         raise ConfigError(f"{name} has no head, so it predicts nothing", hint=hint)
     return subject
+
+
+def view_of(name: str, asked: ViewInput) -> View:
+    """Return what a view shows; refuse numbers that are none."""
+    check_finite(asked.run.logits)
+    found = VIEWS[name](asked)
+    check_finite([number for number in _numbers(found.records) if isinstance(number, float)], f"{name} figures")
+    return found
 
 
 def _numbers(value: Any) -> Iterator[Any]:
