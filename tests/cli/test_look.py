@@ -169,8 +169,11 @@ def test_files_of_other_kinds_are_refused(option, file, folders, tmp_path):
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e38])
-@pytest.mark.parametrize("words", [["look"], ["look", "attribution"], ["look", "gradients"], ["predict"], ["inspect"]])
-def test_weights_that_are_no_numbers_are_refused_in_one_sentence(words, number, tmp_path, coarse_figures):
+@pytest.mark.parametrize(
+    "words", [["look"], ["look", "attribution"], ["look", "gradients"], ["predict"], ["inspect"], ["embed"]]
+)
+def test_weights_that_are_no_numbers_are_refused_in_one_sentence(line, number, tmp_path, coarse_figures):
+    words = line.split()
     finish(tiny_session("majority", tmp_path / "run", steps=1))
     found = load_checkpoint(tmp_path / "run", "best")
     arrays = {name: np.full_like(array, number) for name, array in found.arrays.items()}
