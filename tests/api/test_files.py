@@ -110,6 +110,7 @@ def test_damaged_folders_are_refused(tmp_path):
     refused("has the format 2", format=2)
     refused("is damaged: it has no 'end_ids'", end_ids="gone")
     refused(r"is damaged: end_ids is \['a'\]", end_ids=["a"])
+    refused("is damaged: of its start and end tokens", end_ids=[2**64])
     refused("is damaged: labels is 3", labels=3)
     refused("is damaged: task is", task=[1])
     refused("is damaged: task is", task={"name": "text", "options": {"data": 5}})

@@ -17,7 +17,7 @@ from ..arrays import Tree, widen
 from ..cluster.collective import first_before_others
 from ..config import EncoderConfig, TransformerConfig, config_from_dict
 from ..data import CustomFile, Task, build_task
-from ..errors import CheckpointError, DataError, GlassformerError
+from ..errors import CheckpointError, ConfigError, DataError, GlassformerError
 from ..execution import PLAIN, Execution, joined, separated
 from ..mesh.rules import check_execution
 from ..models import Model, build
@@ -285,18 +285,25 @@ def open_run(folder: str | Path) -> TrainingRun:
         own = load_custom_files(content, folder)
         chosen = {**content["recipe"], **content["model"]}
         check_stored(chosen, folder, CheckpointError, content["tokenizer"], content["target_tokenizer"])
+        config, base = (
+            config_from_dict(content["model"]),
+            Base.from_dict(content["base"]) if "base" in content else None,
+        )
+        ids = [] if base is None else [one for one in (base.start_id, *base.end_ids) if one is not None]
+        if not all(0 <= one < config.vocab for one in ids):
+            raise ConfigError(f"of its start and end tokens {ids!r:.60}, some are not in the vocabulary")
         # Settings of execution may stand beside those of the model.
         given = {name: value for name, value in content.get("jax", {}).items() if value != getattr(PLAIN, name, None)}
         return TrainingRun(
             folder=folder,
             task_name=content["task"]["name"],
             task_options=content["task"]["options"],
-            config=config_from_dict(content["model"]),
+            config=config,
             recipe=Recipe.from_dict(content["recipe"]),
             provenance=Provenance.from_dict(content["record"]),
             tokenizer=content["tokenizer"],
             target_tokenizer=content["target_tokenizer"],
-            base=Base.from_dict(content["base"]) if "base" in content else None,
+            base=base,
             execution=Execution.from_dict({**separated(content["model"])[1], **given}),
             under_jax="jax" in content,
             own=own,

@@ -99,6 +99,9 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
         lines = (folder / METRICS).read_text(encoding="utf-8").splitlines() if (folder / METRICS).is_file() else []
         settings: dict[str, Any] = {name: tuple(v) if isinstance(v := content[name], list) else v for name in _AS_IT_IS}
         wrong = [name for name, hint in _AS_IT_IS.items() if not is_of(settings[name], hint)]
+        ids = [one for one in (settings["start_id"], *(() if wrong else settings["end_ids"])) if one is not None]
+        if not wrong and not all(0 <= one < config.vocab for one in ids):
+            raise ConfigError(f"of its start and end tokens {ids!r:.60}, some are not in the vocabulary")
         if wrong or not (content["task"] is None or is_task(content["task"])):
             name = (wrong or ["task"])[0]
             raise ConfigError(f"{name} is {content[name]!r:.60}")
