@@ -52,7 +52,7 @@ READS = (
     "--lora --steps 1 --out new",
 )  # fmt: skip
 OF_RUNS = ("runs . --json", "runs .", "compare {} other", "train --resume {}", "train --resume {}", "replay {} --json")
-SELDOM = ("inspect {} TEXT", "replay {}")
+SELDOM = ("inspect {} TEXT --theme dark", "replay {}")
 """Lines that draw figures and write a page take seconds."""
 PYTHON = re.compile(
     r"Traceback|Warning: |object (has no|is not|cannot|of type|does not)|unsupported operand|not supported between|"
@@ -275,5 +275,5 @@ TRIAL = Trial(
     quick=40,
     prepare=prepare,
     attempt=attempt,
-    limit=20.0,
+    limit=40.0,
 )
