@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .trial import Trial
 
-NAMES = ("mutations", "flips", "hardships", "workers", "kills", "poison", "soak")
+NAMES = ("mutations", "strangers", "flips", "hardships", "workers", "kills", "poison", "soak")
 """Those that need most kernels come last: beside the suite, it has compiled them by then."""
 
 ROOT = Path(__file__).resolve().parents[2]

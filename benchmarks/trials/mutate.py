@@ -76,7 +76,7 @@ def spoiled_json(value: Any, rng: random.Random, *, odd: Sequence[Any] = ODD) ->
     """Replace, remove, double or nest some parts of a JSON value, and now and then spoil its text as well."""
     changed = copy.deepcopy(value)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        changed = _replaced(changed, rng, odd)
+        changed = replaced(changed, rng, odd)
     text = json.dumps(changed, ensure_ascii=rng.random() < 0.8)
     if rng.random() < 0.02:
         text = text.replace(rng.choice(("{", "[", '"', ":", "1")), "[" * rng.choice((10, 1000, 100_000)), 1)
@@ -84,7 +84,7 @@ def spoiled_json(value: Any, rng: random.Random, *, odd: Sequence[Any] = ODD) ->
     return spoiled_bytes(content, rng) if rng.random() < 0.15 else content
 
 
-def _replaced(value: Any, rng: random.Random, odd: Sequence[Any]) -> Any:
+def replaced(value: Any, rng: random.Random, odd: Sequence[Any]) -> Any:
     """Return a value with one of its parts changed: the deeper it is, the more turns lead there."""
     if isinstance(value, dict) and value and rng.random() < 0.9:
         name = rng.choice(list(value))
@@ -99,7 +99,7 @@ def _replaced(value: Any, rng: random.Random, odd: Sequence[Any]) -> Any:
             case 2:
                 value[place] = _one_of(rng, odd)
             case _:
-                value[place] = _replaced(value[place], rng, odd)
+                value[place] = replaced(value[place], rng, odd)
         return value
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e99 and rng.random() < 0.4:
         return rng.choice((value + 1, value - 1, -value, value * 2, value * 10**6, value / 2, str(value)[:99]))
@@ -119,7 +119,7 @@ def _changed_dict(value: dict[str, Any], name: str, rng: random.Random, odd: Seq
         case 3:
             value[name] = copy.deepcopy(rng.choice(list(value.values())))
         case _:
-            value[name] = _replaced(value[name], rng, odd)
+            value[name] = replaced(value[name], rng, odd)
     return value
 
 

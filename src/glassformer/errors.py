@@ -22,7 +22,7 @@ from collections.abc import Iterable
 __all__ = [
     "ChatError", "CheckpointError", "ClusterError", "ConfigError", "DTypeError", "DataError", "GlassformerError",
     "LengthError", "ShapeError", "TokenError", "TrainingError", "WeightsError", "did_you_mean", "first_line", "nearest",
-    "some", "typed",
+    "some", "typed", "wrong_field",
 ]  # fmt: skip
 __dir__ = __all__.copy
 
@@ -132,6 +132,19 @@ def _plain(word: str) -> str:
 def first_line(error: Exception) -> str:
     """Return the first line of an error's message."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
+def wrong_field(error: Exception) -> str:
+    """Return what is wrong with the content of a file, by the error that reading it led to."""
+    if isinstance(error, KeyError):
+        return f"it has no {str(error.args[0])[:60]!r}" if error.args else "a field is missing"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return "a field is of another kind than it should be" if type(error) in _OF_PYTHON else first_line(error)
+
+
+_OF_PYTHON = (TypeError, ValueError, AttributeError, IndexError, OverflowError)
+"""Errors whose messages speak of Python, not of the file."""
 
 
 def typed(word: object) -> str:

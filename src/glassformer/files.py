@@ -18,6 +18,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 
 from .errors import CheckpointError, GlassformerError, first_line
@@ -66,9 +67,16 @@ def write_new(path: str | Path, content: bytes) -> Path:
     return path
 
 
+def open_plain(path: Path) -> BufferedReader:
+    """Open a file to be read; refuse a pipe, where reading may wait forever, and a device, which may never end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
+    return path.open("rb")
+
+
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file, as `sha256sum` prints it."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -99,6 +107,23 @@ def new_folder(path: Path) -> Path:
                 place.mkdir()
                 return place
     raise AssertionError
+
+
+def check_plain(*paths: Path) -> None:
+    """Refuse a symbolic link, a pipe or a device where a run is written, also inside of folders.
+
+    What is written to one of these goes elsewhere, and whoever made the folder decides where.
+    """
+    waiting = [*paths]
+    for path in waiting:
+        with suppress(FileNotFoundError):  # removed meanwhile
+            mode = path.lstat().st_mode
+            if stat.S_ISDIR(mode):
+                waiting += path.iterdir()
+            elif not stat.S_ISREG(mode):
+                kind = "a symbolic link" if stat.S_ISLNK(mode) else "a pipe or a device"
+                hint = "remove it; a copy of what it leads to may take its place"
+                raise CheckpointError(f"{path} is {kind}, and a run is written to plain files alone", hint=hint)
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -19,7 +19,8 @@ from .data import Task, build_task
 from .errors import ConfigError, WeightsError
 from .generation.storage import AS_STORED
 from .quantized import FORMS
-from .runs.custom_files import check_task, granted
+from .reporting import granted
+from .runs.custom_files import check_task
 from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
 from .text.published import TOKENIZER
 from .trained_model import TrainedModel

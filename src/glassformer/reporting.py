@@ -1,4 +1,7 @@
-"""What people are told: how far long work is, which those count who do it, and what kernels have to do without."""
+"""What a program and its user tell each other meanwhile: how far long work is, what kernels lack, and questions.
+
+Those who do the work count and ask; what talks to people, such as the command line, sets who shows and who answers.
+"""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -34,3 +37,26 @@ def reported_to(show: ShowCount) -> Iterator[None]:
         yield
     finally:
         _show.reset(token)
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+ask: Callable[[str], bool] = lambda question: False  # noqa: E731
+"""Asks the user a question; the command line replaces it: a program has no terminal to ask at."""
+
+_grants: list[bool] = [False]  # one more for each open `granted` block
+
+
+@contextmanager
+def granted(wanted: bool | None) -> Iterator[None]:
+    """Trust the Python files of runs that are opened inside the block, or not; None: as outside of it."""
+    _grants.append(_grants[-1] if wanted is None else wanted)
+    try:
+        yield
+    finally:
+        _grants.pop()
+
+
+def is_granted() -> bool:
+    """Tell whether the Python files of runs are trusted here."""
+    return _grants[-1]

@@ -73,7 +73,7 @@ def check_types(owner: Any, of: str = "") -> None:
         if isinstance(value, list) or (hasattr(value, "dtype") and not value.ndim):
             value = tuple(value) if isinstance(value, list) else value.item()
             object.__setattr__(owner, name, value)
-        if not _is(value, hint):
+        if not is_of(value, hint):
             raise ConfigError(f"{name}{of} is {value!r}", hint=f"{name} takes: {_takes(hint, None)}")
 
 
@@ -83,13 +83,19 @@ def _hints(cls: Any) -> dict[str, Any]:
     return {name: hints[name] for name in setting_names(cls)}
 
 
-def _is(value: Any, hint: Any) -> bool:
-    if get_origin(hint) in (Union, types.UnionType):
-        return any(_is(value, one) for one in get_args(hint))
-    if get_origin(hint) is tuple:
-        first, *rest = get_args(hint)
+def is_of(value: Any, hint: Any) -> bool:
+    """Tell whether a value is what an annotation says."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if kind in (Union, types.UnionType):
+        return any(is_of(value, one) for one in inner)
+    if kind is tuple:
+        first, *rest = inner
         hints = [first] * len(value) if rest == [...] and isinstance(value, tuple) else [first, *rest]
-        return isinstance(value, tuple) and len(value) == len(hints) and all(map(_is, value, hints))
+        return isinstance(value, tuple) and len(value) == len(hints) and all(map(is_of, value, hints))
+    if kind is dict:
+        return isinstance(value, dict) and all(is_of(part, inner[1]) for part in value.values())
     return isinstance(value, int | float if hint is float else hint) and (hint is bool or not isinstance(value, bool))
 
 

@@ -11,8 +11,9 @@ from glassformer.cli.look_views import VIEWS
 from glassformer.interpret import attribute
 from glassformer.interpret.reading import logit_of
 from glassformer.loading import read_model
+from glassformer.training.checkpoint import load_checkpoint, save_checkpoint
 from pages import read_page, write_dot
-from runs import command, tiny_session
+from runs import command, finish, tiny_session
 
 INPUTS = {"majority": ("00112220", "11112220"), "dates": ("1. mai 2020", "2. mai 2020"), "text": ("the ", "tho ")}
 
@@ -162,3 +163,21 @@ def test_files_of_other_kinds_are_refused(option, file, folders, tmp_path):
     err = refused(folders["majority"], "00112220", "lens", option, tmp_path / file)
     assert "is not the name of a" in err
     assert not (tmp_path / file).exists()
+
+
+# --- weights that are none -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e38])
+@pytest.mark.parametrize("line", ["look", "look attribution", "look gradients", "predict", "inspect", "embed"])
+def test_weights_that_are_no_numbers_are_refused_in_one_sentence(line, number, tmp_path, coarse_figures):
+    words = line.split()
+    finish(tiny_session("majority", tmp_path / "run", steps=1))
+    found = load_checkpoint(tmp_path / "run", "best")
+    arrays = {name: np.full_like(array, number) for name, array in found.arrays.items()}
+    save_checkpoint(tmp_path / "run", "best", arrays, found.meta)
+    result = command(words[0], tmp_path / "run", "00112220", *words[1:])
+    assert result.code == 1
+    assert "are not finite numbers" in result.err
+    assert "Warning" not in result.err
+    assert result.out == ""

@@ -7,10 +7,10 @@ import pytest
 
 import glassformer as gf
 from glassformer import registry
+from glassformer import reporting as trust
 from glassformer.data import TASKS, import_file
 from glassformer.errors import CheckpointError, DataError
 from glassformer.loading import load
-from glassformer.runs import custom_files as trust
 from glassformer.runs.folder import checksum
 from glassformer.runs.listing import list_runs
 from glassformer.runs.run import open_run

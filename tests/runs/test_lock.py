@@ -4,64 +4,75 @@ import json
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from glassformer.errors import CheckpointError
 from glassformer.files import new_folder
-from glassformer.runs import lock as locks
-from glassformer.runs.lock import LOCK, FolderLock, Owner
+from glassformer.runs.lock import HOLDER, LOCK, FolderLock, Holder
 
-needs_posix = pytest.mark.skipif(os.name != "posix", reason="takes the place of another process by flock")
-HERE = socket.gethostname()
+needs_posix = pytest.mark.skipif(os.name != "posix", reason="the system has no forks and pipes")
+HOLD = """import sys, time
+from pathlib import Path
+from glassformer.runs.lock import FolderLock
+
+lock = FolderLock(Path(sys.argv[1]))
+lock.acquire()
+print("held", flush=True)
+time.sleep(100)
+"""
 
 
 @pytest.fixture
 def foreign(tmp_path):
-    """A lock that another process holds, as far as the system can tell."""
-    import fcntl
-
-    descriptor = os.open(tmp_path / LOCK, os.O_RDWR | os.O_CREAT)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.write(descriptor, json.dumps(Owner(123, "deep-thought", "2026-01-01T00:00:00+00:00")._asdict()).encode())
-    yield descriptor
-    os.close(descriptor)
+    """Another process that holds the lock of a folder."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
 
 
 def leave(folder, **changes):
-    """Leave a lock behind, as a crash does."""
-    (folder / LOCK).write_text(json.dumps(Owner.here()._replace(**changes)._asdict()))
+    """Leave the name of a holder behind, as a crash does."""
+    holder = Holder(os.getpid(), socket.gethostname(), "2026-01-01T00:00:00+00:00")
+    (folder / HOLDER).write_text(json.dumps(holder._replace(**changes)._asdict()))
 
 
-def test_a_lock_names_its_holder_and_is_gone_when_let_go(tmp_path):
+def test_a_lock_names_its_holder_and_is_free_when_let_go(tmp_path):
     lock = FolderLock(tmp_path)
     assert lock.acquire() is None
-    owner = json.loads((tmp_path / LOCK).read_text())
-    assert (owner["pid"], owner["host"]) == (os.getpid(), HERE)
-    assert owner["since"].endswith("+00:00")
+    holder = json.loads((tmp_path / HOLDER).read_text())
+    assert (holder["pid"], holder["host"]) == (os.getpid(), socket.gethostname())
+    assert holder["since"].endswith("+00:00")
     lock.check_held()
     lock.release()
     lock.release()
-    assert os.listdir(tmp_path) == []
+    assert not (tmp_path / HOLDER).exists()
     lock.check_held()  # takes it again
     assert lock.is_held()
     del lock
-    assert os.listdir(tmp_path) == []  # nobody could have let it go any more
+    assert not (tmp_path / HOLDER).exists()  # nobody could have let it go any more
 
 
-@needs_posix
-def test_another_process_is_named_and_refused(tmp_path, foreign):
+def test_another_process_is_named_and_refused_until_it_is_killed(tmp_path, foreign):
     (tmp_path / "latest.safetensors.0badcafe.partial").write_text("being written")
-    with pytest.raises(
-        CheckpointError, match="is being trained by process 123 on deep-thought, since 2026-01-01"
-    ) as found:
+    named = f"is being trained by process {foreign.pid} on {socket.gethostname()}, since 20"
+    with pytest.raises(CheckpointError, match=named) as found:
         FolderLock(tmp_path).acquire()
     assert "hint: wait until it ends" in str(found.value)
     assert (tmp_path / "latest.safetensors.0badcafe.partial").exists()
-    os.truncate(tmp_path / LOCK, 0)  # it has the lock, and has not yet said who it is
+    (tmp_path / HOLDER).unlink()  # it has the lock, and has not yet said who it is
     with pytest.raises(CheckpointError, match="is being trained by another process"):
         FolderLock(tmp_path).acquire()
+    leave(tmp_path, pid=foreign.pid)
+    foreign.kill()
+    foreign.wait()
+    assert FolderLock(tmp_path).acquire().pid == foreign.pid
 
 
 def test_what_a_crash_left_is_taken_over_and_cleaned_up(tmp_path):
@@ -69,14 +80,40 @@ def test_what_a_crash_left_is_taken_over_and_cleaned_up(tmp_path):
     (tmp_path / "best.safetensors.0badcafe.partial").write_text("half a checkpoint")
     lock = FolderLock(tmp_path)
     assert lock.acquire().pid == 123
-    assert os.listdir(tmp_path) == [LOCK]
-    assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
+    assert sorted(os.listdir(tmp_path)) == [HOLDER, LOCK]
+    assert json.loads((tmp_path / HOLDER).read_text())["pid"] == os.getpid()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"pid": 3}', b"[" * 4000])
 def test_a_lock_that_names_nobody_is_free(tmp_path, content):
-    (tmp_path / LOCK).write_bytes(content)
+    (tmp_path / HOLDER).write_bytes(content)
     assert FolderLock(tmp_path).acquire() is None
+
+
+def test_what_version_0_2_left_in_its_lock_is_free(tmp_path):
+    (tmp_path / LOCK).write_text('{"pid": 1, "host": "ada", "since": "2026", "place": null}')
+    lock = FolderLock(tmp_path)
+    assert lock.acquire() is None
+    lock.check_held()
+
+
+@needs_posix
+@pytest.mark.parametrize("name", [LOCK, HOLDER, "metrics.jsonl", "latest.safetensors", "recording/step-000000001"])
+def test_nothing_is_written_where_a_link_or_a_pipe_leads_elsewhere(tmp_path, name):
+    outside, link = tmp_path / "outside", tmp_path / "run" / name
+    outside.write_text("mine")
+    link.parent.mkdir(parents=True)
+    link.symlink_to(outside)
+    with pytest.raises(CheckpointError, match=rf"{name} is a symbolic link, and a run(.|\n)*hint: remove it"):
+        FolderLock(tmp_path / "run").acquire()
+    assert outside.read_text() == "mine"
+    link.unlink()
+    os.mkfifo(link)
+    with pytest.raises(CheckpointError, match=f"{name} is a pipe or a device"):
+        FolderLock(tmp_path / "run").acquire()
+    link.unlink()
+    (tmp_path / "way").symlink_to(tmp_path / "run")
+    FolderLock(tmp_path / "way").acquire()  # the user named it
 
 
 def test_a_second_session_takes_it_from_the_first(tmp_path):
@@ -106,7 +143,7 @@ def test_a_folder_that_is_gone_or_changed_hands_is_noticed(tmp_path):
     folder.mkdir()
     lock = FolderLock(folder)
     lock.acquire()
-    (folder / LOCK).unlink()
+    (folder / HOLDER).unlink()
     with pytest.raises(CheckpointError, match="another session holds"):
         lock.check_held()
     leave(folder)
@@ -143,59 +180,6 @@ def test_a_fork_holds_nothing_and_lets_nothing_go(tmp_path):
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     lock.check_held()
-
-
-# --- file systems that know no locks ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def lockless(monkeypatch):
-    monkeypatch.setattr(locks, "_lock", lambda descriptor: None)
-
-
-@pytest.mark.usefixtures("lockless")
-@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="asks the system for the start of a process")
-def test_without_locks_a_process_counts_while_it_lives(tmp_path):
-    leave(tmp_path)
-    with pytest.raises(CheckpointError, match=f"process {os.getpid()}"):
-        FolderLock(tmp_path).acquire()
-    leave(tmp_path, place=["another boot", "pid:[1]", "77"])  # the same number, another process
-    lock = FolderLock(tmp_path)
-    assert lock.acquire().place[2] == "77"
-    lock.check_held()
-    lock.release()
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.usefixtures("lockless")
-def test_without_locks_another_machine_cannot_be_asked(tmp_path):
-    leave(tmp_path, host="deep-thought")
-    with pytest.raises(CheckpointError, match=r"deep-thought(.|\n)*remove .*lock"):
-        FolderLock(tmp_path).acquire()
-    (tmp_path / LOCK).unlink()
-    first = FolderLock(tmp_path)
-    first.acquire()
-    locks._held.clear()  # as seen from elsewhere
-    os.replace(first.path, tmp_path / "aside")
-    FolderLock(tmp_path).acquire()
-    with pytest.raises(CheckpointError, match="another session holds"):
-        first.check_held()
-
-
-@needs_posix
-def test_what_the_system_answers_is_understood(tmp_path, monkeypatch):
-    import errno
-    import fcntl
-
-    def answering(number):
-        def flock(*_):
-            raise OSError(number, os.strerror(number))
-
-        return flock
-
-    for number, answer in {errno.ENOLCK: None, errno.EOPNOTSUPP: None, errno.EWOULDBLOCK: False}.items():
-        monkeypatch.setattr(fcntl, "flock", answering(number))
-        assert locks._lock(0) is answer
 
 
 # --- names -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from glassformer import files
 from glassformer.errors import CheckpointError, ConfigError, ShapeError
-from glassformer.runs.lock import FolderLock
+from glassformer.runs.lock import HOLDER, LOCK, FolderLock
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session, resume_session
 from glassformer.training import BEST, LATEST, checkpoint, load_checkpoint
@@ -159,7 +159,7 @@ def test_other_folders_and_files_are_refused_too(tmp_path):
 
 def test_an_empty_folder_and_leftovers_of_a_killed_start_are_welcome(tmp_path):
     (tmp_path / "run").mkdir()
-    for name in ("config.json.0badcafe.partial", "lock"):
+    for name in ("config.json.0badcafe.partial", LOCK, HOLDER):
         (tmp_path / "run" / name).write_text('{"for')
     take(tiny_session("majority", tmp_path / "run", steps=1), 1)
 
@@ -170,7 +170,7 @@ def test_a_folder_that_another_process_was_faster_to_take_is_refused(tmp_path):
     other.acquire()
     with pytest.raises(CheckpointError, match=r"run is being trained by process \d+ on "):
         tiny_session("majority", tmp_path / "run")
-    assert os.listdir(tmp_path / "run") == ["lock"]
+    assert sorted(os.listdir(tmp_path / "run")) == [HOLDER, LOCK]
     other.release()
 
 
@@ -220,9 +220,9 @@ def test_of_two_sessions_the_one_that_came_last_goes_on(session):
 
 
 def test_a_finished_run_is_free_and_can_still_be_saved(session):
-    assert (session.run.folder / "lock").exists()
+    assert (session.run.folder / HOLDER).exists()
     take(session, 13)
-    assert not (session.run.folder / "lock").exists()
+    assert not (session.run.folder / HOLDER).exists()
     session.save()
 
 
@@ -238,7 +238,7 @@ def test_who_cannot_go_on_lets_the_folder_go(session):
     (folder / "latest.safetensors").write_bytes(b"damaged")
     with pytest.raises(CheckpointError, match="is damaged"):
         resume_session(folder)
-    assert not (folder / "lock").exists()
+    assert not (folder / HOLDER).exists()
 
 
 def test_a_run_without_a_checkpoint_begins_anew_and_says_so(session):
@@ -251,7 +251,7 @@ def test_a_crash_is_told_when_a_run_goes_on(session):
     take(session, 3)
     folder = session.run.folder
     session.run.lock.release()
-    (folder / "lock").write_text('{"pid": 77, "host": "deep-thought", "since": "2026"}')
+    (folder / HOLDER).write_text('{"pid": 77, "host": "deep-thought", "since": "2026"}')
     (note,) = resume_session(folder).notes
     assert note.endswith(
         "was left locked by process 77 on deep-thought, since 2026, which crashed; its lock is taken over"

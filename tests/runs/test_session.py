@@ -109,7 +109,7 @@ for _ in range(20):
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 20
-    assert not (tmp_path / "run" / "lock").exists()
+    assert not (tmp_path / "run" / "holder.json").exists()
 
 
 @pytest.mark.parametrize("task", TASKS)

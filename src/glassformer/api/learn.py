@@ -13,7 +13,7 @@ from ..errors import TrainingError
 from ..execution import Execution
 from ..progress import log
 from ..progress.stopwatch import Show, Stopwatch
-from ..runs.custom_files import granted
+from ..reporting import granted
 from ..runs.session import Session
 from ..trained_model import TrainedModel
 from ..training import StepRecord

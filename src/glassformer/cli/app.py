@@ -6,6 +6,7 @@ a folder of texts, `runs/majority` and `runs/text` for runs of `glassformer trai
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -16,6 +17,7 @@ import click
 import glassformer
 
 from ..errors import DEBUG, CheckpointError, ConfigError, DataError, GlassformerError, did_you_mean, first_line, nearest
+from ..progress.terminal import guarded
 from ..setting import check_known
 from .memory import memory_hint, missing_memory, prepare_for_limit, was_at_limit
 from .options import trust_option
@@ -230,6 +232,9 @@ app = LazyGroup(
 
 def run() -> None:
     """Run the command; turn expected failures into a message and an exit code."""
+    sys.stdout, sys.stderr = guarded(sys.stdout), guarded(sys.stderr)
+    # A number that is none is refused in a sentence where it matters; NumPy names a line of the source.
+    warnings.filterwarnings("ignore", "(overflow|invalid value|divide by zero) encountered", RuntimeWarning)
     if getattr(sys.stdout, "errors", None) == "strict" and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # for characters that stdout's encoding lacks
     try:

@@ -13,6 +13,7 @@ from ..arrays import Array
 from ..data.tables import Row, Table
 from ..errors import ConfigError
 from ..files import write_new
+from ..generation.sampling import check_finite
 from ..loading import read_model
 from ..progress.display import waiting
 from ..weights.sentence import similarities, unit_vectors
@@ -73,6 +74,7 @@ def embed(
         found = index(encoder, data, into, text=text)
     for note in found.notes:
         log(note)
+    check_finite(unit_vectors(found.vectors), "vectors")
     _write(found, npy, csv)
     if json:
         _print_json(found, nearest)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from ..loading import is_run, locate
-from ..runs.custom_files import granted
+from ..reporting import granted
 from ..runs.run import open_run
 from ..web.explorer import Explorer
 from ..web.offers import RUNS, find_offers

@@ -1,5 +1,6 @@
 """`glassformer look`: how a model computed its prediction for a text."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import click
 from ..config import EncoderDecoderConfig
 from ..errors import ConfigError, DataError, did_you_mean
 from ..files import write_new
+from ..generation.sampling import check_finite
 from ..interpret import Logit
 from ..interpret.reading import logit_of
 from ..interpret.run import has_no_head
@@ -90,7 +92,7 @@ def look(
         usual = 0 if isinstance(subject.config, EncoderDecoderConfig) else -1
         position = usual if given["position"] is None else given["position"]
         target = logit_of(run, given["token"], given["against"], position)
-        found = VIEWS[view](ViewInput(subject, run, target, source, given["way"] or "zero", show))
+        found = view_of(view, ViewInput(subject, run, target, source, given["way"] or "zero", show))
     facts = {"model": model, "view": view, "target": run.label(target.token), **found.facts}
     above = "" if target.against is None else f" above {run.label(target.against)!r}"
     title = found.title.format(target=repr(run.label(target.token)) + above)
@@ -133,6 +135,23 @@ def find_predictor(name: str) -> TrainedModel:
         hint = "`glassformer explore`, `embed` and `inspect` show it"
         raise ConfigError(f"{name} has no head, so it predicts nothing", hint=hint)
     return subject
+
+
+def view_of(name: str, asked: ViewInput) -> View:
+    """Return what a view shows; refuse numbers that are none."""
+    check_finite(asked.run.logits)
+    found = VIEWS[name](asked)
+    check_finite([number for number in _numbers(found.records) if isinstance(number, float)], f"{name} figures")
+    return found
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    """Yield all that nested lists and dicts hold."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
+    if inner is None:
+        yield value
+    for part in inner or ():
+        yield from _numbers(part)
 
 
 def check_files(figure: Path | None, page: Path | None, view: str) -> None:

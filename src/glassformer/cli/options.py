@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from .. import reporting
+
 MODEL_HELP = "A run folder, a folder or file of published weights, a pulled model, or hf:org/name."
 PATH = click.Path(path_type=Path)
 
@@ -120,13 +122,14 @@ def trust_option() -> click.Option:
 
 
 def _apply_trust(ctx: click.Context, parameter: Any, wanted: bool) -> None:
-    from ..runs import custom_files
-
-    custom_files.ask = _ask
-    ctx.with_resource(custom_files.granted(wanted))
+    reporting.ask = _ask
+    ctx.with_resource(reporting.granted(wanted))
 
 
 def _ask(question: str) -> bool:
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    return click.confirm(question, default=False, err=True)
+    from ..progress.display import paused
+
+    with paused():
+        return click.confirm(question, default=False, err=True)

@@ -6,19 +6,19 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..progress import log as log
 from ..progress import plural as plural
+from ..progress.console import SafeConsole
 
 SPACE = "␣"
 
 
-def console() -> Console:
+def console() -> SafeConsole:
     """Return a console for stdout; it leaves color out in pipes and under NO_COLOR."""
-    return Console(highlight=False, markup=False, soft_wrap=True, emoji=False)
+    return SafeConsole(sys.stdout, highlight=False, markup=False, soft_wrap=True, emoji=False)
 
 
 def print_json(value: Any) -> None:

@@ -109,3 +109,11 @@ def until(ids: Sequence[int] | Array, end: int) -> list[int]:
     """Return the ids before the first `end`."""
     ids = [int(i) for i in ids]
     return ids[: ids.index(end)] if end in ids else ids
+
+
+def is_task(stored: Any) -> bool:
+    """Tell whether what a file says of a task is its name, its options and where its data is."""
+    if not isinstance(stored, dict) or not isinstance(stored.get("name"), str):
+        return False
+    options = stored.get("options")
+    return isinstance(options, dict) and isinstance(options.get("data"), str | None)

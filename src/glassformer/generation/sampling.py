@@ -196,11 +196,11 @@ def host(logits: Array) -> Array:
     return x
 
 
-def check_finite(largest: Array) -> None:
-    """Refuse the logits of a broken model, by the largest of each row."""
-    if not np.isfinite(largest).all():
+def check_finite(numbers: Array, what: str = "logits") -> None:
+    """Refuse the logits of a broken model, by the largest of each row, or other numbers of it."""
+    if not np.isfinite(numbers).all():
         raise GlassformerError(
-            "the model's logits are not finite numbers",
+            f"the model's {what} are not finite numbers",
             hint="its parameters are damaged, its training diverged, or a change of its values is too large",
         )
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from .. import interpret
 from ..arrays import Array, Tree
 from ..errors import ConfigError
+from ..generation.sampling import check_finite
 from ..interpret import NUMBERS, Labels, Logit, Trace
 from ..interpret.trace import flat_batch
 from ..models import Batch, Encoder, Model
@@ -61,6 +62,12 @@ def inspect_model(
     progress   called before each figure with the number drawn, the total, and its name
     """
     traces = interpret.trace_each(model, params, batch, labels=labels)
+    for one in traces:
+        for what, arrays in (("residual stream's squares", one.residual), ("attention weights", one.attention)):
+            for array in arrays.values():
+                check_finite(np.square(array), what)
+        if one.logits is not None:
+            check_finite(one.logits)
     seen = traces[example]
     sketches = [
         *_predictions(seen, labels),

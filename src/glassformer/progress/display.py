@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from ..cluster.collective import process, processes
 from ..errors import ConfigError
 from ..reporting import ShowCount, reported_to
 from . import is_notebook, log, plural
+from .console import SafeConsole
 from .screen import Screen, duration, meaning_of
 from .stopwatch import Show, Stopwatch, compilation, timing_compilers
 
@@ -40,7 +42,7 @@ PRE = '<pre style="line-height: normal; overflow-x: auto">{code}</pre>'
 @contextlib.contextmanager
 def display(session: Session, clock: Stopwatch, *, console: Console | None = None) -> Iterator[Show]:
     """Yield a function that shows steps: a panel on a terminal or in a notebook, lines in a pipe."""
-    console = console or Console(stderr=True)
+    console = console or SafeConsole(sys.stderr)
     if process():
         yield lambda record: None  # only the first of several processes prints
         return
@@ -136,16 +138,14 @@ def waiting(text: str, *, compiles: bool = True) -> Iterator[ShowCount]:
     `reporting.report` calls it too.
     compiles   False where nothing is computed, so that no engine need be loaded
     """
-    console, clock = Console(stderr=True), Stopwatch()
+    console, clock = SafeConsole(sys.stderr), Stopwatch()
     if process():
         yield lambda done, total, note: None  # only the first of several processes prints
         return
     engine = dispatch.current() if compiles else None
     on_terminal = console.is_terminal and processes() == 1
     state = _State(clock, engine)
-    words = TextColumn("{task.description}", markup=False)
-    bars = Progress(words, BarColumn(bar_width=24), TimeElapsedColumn(), state, console=console, transient=True)
-    bar = bars.add_task(text, total=None)
+    line = _Line(text, state, console, on_terminal=on_terminal)
     logged = time.monotonic()
 
     def count(done: int, total: int, note: str) -> None:
@@ -153,23 +153,71 @@ def waiting(text: str, *, compiles: bool = True) -> Iterator[ShowCount]:
         clock.total, state.note = total, note
         clock.count(done)
         if on_terminal:
-            bars.update(bar, completed=done, total=total)
+            line.update(done, total)
         elif time.monotonic() - logged > PATIENCE:
             logged = time.monotonic()
             log(f"{text}: {counted(clock, note)}")
 
     with contextlib.ExitStack() as stack:
-        stack.callback(lambda: bars.stop() if bars.live.is_started else None)
-        begin = bars.start if on_terminal else lambda: log(f"{text} ...")
-        timer = threading.Timer(MOMENT if on_terminal else DELAY, begin)
-        timer.daemon = True
-        timer.start()
-        stack.callback(timer.join)
-        stack.callback(timer.cancel)
+        line.start()
+        stack.callback(line.stop)
         if engine is not None:
             stack.enter_context(timing_compilers(clock, engine, lambda said: None if on_terminal else log(said)))
         with reported_to(count):
             yield count
+
+
+class _Line:
+    """What `waiting` shows, after a moment and until it is stopped: a bar on a terminal, one line in a pipe."""
+
+    def __init__(self, text: str, state: _State, console: Console, *, on_terminal: bool) -> None:
+        self.text, self.state, self.console, self.on_terminal = text, state, console, on_terminal
+        self.bars: Progress | None = None
+
+    def update(self, done: int, total: int) -> None:
+        """Show how much is done."""
+        if self.bars is not None:
+            self.bars.update(self.bars.task_ids[0], completed=done, total=total)
+
+    def start(self) -> None:
+        """Show it in a moment."""
+        self.timer = threading.Timer(MOMENT if self.on_terminal else DELAY, self._begin)
+        self.timer.daemon = True
+        self.timer.start()
+        _lines_shown.append(self)
+
+    def stop(self) -> None:
+        """Show it no more."""
+        _lines_shown.remove(self)
+        self.timer.cancel()
+        self.timer.join()
+        if self.bars is not None:
+            self.bars.stop()
+            self.bars = None
+
+    def _begin(self) -> None:
+        if not self.on_terminal:
+            log(f"{self.text} ...")
+            return
+        words = TextColumn("{task.description}", markup=False)
+        columns = words, BarColumn(bar_width=24), TimeElapsedColumn(), self.state
+        bars = Progress(*columns, console=self.console, transient=True)
+        bars.add_task(self.text, total=None)
+        bars.start()
+        self.bars = bars
+
+
+_lines_shown: list[_Line] = []
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Show no progress inside the block: what asks a question must not be written over."""
+    with contextlib.ExitStack() as stack:
+        for line in list(_lines_shown):
+            line.stop()
+            stack.callback(line.start)
+        yield
 
 
 class _State(ProgressColumn):

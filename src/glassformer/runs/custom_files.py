@@ -10,10 +10,10 @@ import inspect
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import reporting
 from ..config import TransformerConfig
 from ..data import TASKS, CustomFile, Task, files_of, import_file
 from ..errors import CheckpointError, DataError
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from ..training.recipe import Recipe  # commands that train nothing do without it
 
 _warned: set[tuple[Path, str]] = set()
-_grants: list[bool] = [False]  # one more for each open `granted` block
-
-
-ask: Callable[[str], bool] = lambda question: False  # noqa: E731
-"""Asks the user a question; the command line replaces it: a program has no terminal to ask at."""
 
 
 def custom_files_of(task: Task, config: TransformerConfig, recipe: "Recipe") -> tuple[CustomFile, ...]:
@@ -84,26 +79,17 @@ def check_task(name: str, folder: Path) -> None:
 
 def takes_lexicon(task_name: str) -> bool:
     """Tell whether a task can be learned with the vocabulary of a model that exists already."""
-    return "lexicon" in inspect.signature(TASKS[task_name]).parameters
+    return task_name in TASKS and "lexicon" in inspect.signature(TASKS[task_name]).parameters
 
 
 # --- trust -----------------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def granted(wanted: bool | None) -> Iterator[None]:
-    """Trust the Python files of runs that are opened inside the block, or not; None: as outside of it."""
-    _grants.append(_grants[-1] if wanted is None else wanted)
-    try:
-        yield
-    finally:
-        _grants.pop()
-
-
 def _check_trusted(file: CustomFile, folder: Path) -> None:
     if [str(file.path), file.sha256] in _trusted():
         return
-    if not (_grants[-1] or ask(f"{folder} was trained with {file.path} and runs it. Do you trust this Python file?")):
+    question = f"{folder} was trained with {file.path} and runs it. Do you trust this Python file?"
+    if not (reporting.is_granted() or reporting.ask(question)):
         raise CheckpointError(
             f"{folder} runs the Python file {file.path}, which you have not agreed to on this machine",
             hint="read the file; if you trust it, add --trust once, or gf.load(run, trust=True) in Python",

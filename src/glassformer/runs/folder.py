@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import files
-from ..errors import CheckpointError, DataError, first_line
+from ..data.task import is_task
+from ..errors import CheckpointError, ConfigError, DataError, wrong_field
 
 CONFIG = "config.json"
 TOKENIZERS = "tokenizers.json"
 METRICS = "metrics.jsonl"
+FORMAT = 2
+"""Of config.json; in the format 1, the checksum left out the path of the data."""
 LARGE = 100_000
 """Tokenizers that take more characters are kept in a file of their own."""
 RECENT = 20
@@ -42,11 +45,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     with naming_damage(path):
         content = dict(json.loads(path.read_text(encoding="utf-8")))
         if content["tokenizer"] == TOKENIZERS:
-            with naming_damage(folder / TOKENIZERS):
-                content |= json.loads((folder / TOKENIZERS).read_text(encoding="utf-8"))
+            with naming_damage(folder / TOKENIZERS), files.open_plain(folder / TOKENIZERS) as file:
+                content |= json.load(file)
         stated, task = content.pop("sha256", None), content["task"]
-        if not isinstance(task["name"], str) or not isinstance(task["options"], dict):
-            raise TypeError("its task is none")
+        if not is_task(task):
+            raise ConfigError("its task is none")
+        if content["format"] not in (1, FORMAT):
+            raise ConfigError(f"its format is {content['format']!r:.20}, and this version reads 1 and {FORMAT}")
         matches = stated in (None, checksum(content))
     if not matches:
         raise CheckpointError(
@@ -61,10 +66,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 def checksum(content: dict[str, Any]) -> str:
     """Return the SHA-256 of what a run is.
 
-    The paths of data and custom files are left out: they may be moved, and have hashes of their own.
+    The paths of custom files are left out: they may be moved, and have hashes of their own. In the format 1, the path
+    of the data is left out as well.
     """
     content = json.loads(json.dumps(content))
-    content["task"]["options"].pop("data", None)
+    if content["format"] == 1:
+        content["task"]["options"].pop("data", None)
     content["own"] = [file["sha256"] for file in content.get("own", ())]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -110,4 +117,4 @@ def naming_damage(path: Path) -> Iterator[None]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         if isinstance(error, CheckpointError | DataError):
             raise
-        raise CheckpointError(f"{path} is damaged: {first_line(error)}", hint="restore it from a copy") from error
+        raise CheckpointError(f"{path} is damaged: {wrong_field(error)}", hint="restore it from a copy") from error

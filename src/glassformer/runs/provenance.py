@@ -27,6 +27,7 @@ from ..data.tables import table_files
 from ..engines.cpu.cores import at_most, cores
 from ..engines.cpu.mkl import mkl
 from ..files import sha256_of
+from ..setting import check_range, check_types
 from ..text import tokenizer_from_dict
 from ..trained_model import TrainedModel
 from ..training.lora import LoRA
@@ -114,7 +115,12 @@ class Provenance:
         """Build what `to_dict` described."""
         data = DataProvenance(**content["data"]) if "data" in content else None
         blanks = {"blas": None, "products": None, "processor": None}
-        return cls(**{**blanks, **content, "data": data, "changes": tuple(content.get("changes", ()))})
+        made = cls(**{**blanks, **content, "data": data, "changes": tuple(content.get("changes", ()))})
+        for one in (made, data):
+            if one is not None:
+                check_types(one, " of the record")
+        check_range(made, "cores", "blas", least=1, of=" of the record")
+        return made
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything that is known, ready for JSON."""
@@ -237,7 +243,9 @@ class Base:
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Build what `to_dict` described."""
         lora = None if content["lora"] is None else LoRA.from_dict(content["lora"])
-        return cls(**{**content, "end_ids": tuple(content["end_ids"]), "lora": lora})
+        made = cls(**{**content, "end_ids": tuple(content["end_ids"]), "lora": lora})
+        check_types(made, " of the base model")
+        return made
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""

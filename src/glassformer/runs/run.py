@@ -17,7 +17,7 @@ from ..arrays import Tree, widen
 from ..cluster.collective import first_before_others
 from ..config import EncoderConfig, TransformerConfig, config_from_dict
 from ..data import CustomFile, Task, build_task
-from ..errors import CheckpointError, DataError, GlassformerError
+from ..errors import CheckpointError, ConfigError, DataError, GlassformerError
 from ..execution import PLAIN, Execution, joined, separated
 from ..mesh.rules import check_execution
 from ..models import Model, build
@@ -32,10 +32,10 @@ from ..training.peft import Adapter, with_adapter
 from ..training.recipe import Recipe
 from ..training.state import COUNTERS, TREES, TrainingState, final_params, not_finite, refuse_to_save, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
-from ..weights.places import is_run, locate, open_published, split_adapter
+from ..weights.places import following, is_run, locate, named_base, open_published, split_adapter
 from ..weights.sentence import with_classes
 from .custom_files import check_task, load_custom_file, load_custom_files, takes_lexicon
-from .folder import CONFIG, METRICS, naming_damage, read_config, read_metrics, write, write_config
+from .folder import CONFIG, FORMAT, METRICS, naming_damage, read_config, read_metrics, write, write_config
 from .lock import FolderLock
 from .provenance import Base, Provenance, data_provenance, fingerprint
 from .settings import check_options
@@ -103,7 +103,7 @@ class TrainingRun:
     def to_dict(self) -> dict[str, Any]:
         """Return what config.json holds."""
         return {
-            "format": 1,
+            "format": FORMAT,
             "task": {"name": self.task_name, "options": self.task_options},
             "model": {**self.config.to_dict(), **({} if self.under_jax else joined(self.execution))},
             "recipe": self.recipe.to_dict(),
@@ -171,7 +171,8 @@ class TrainingRun:
     def _base_params(self) -> Tree:
         """Return the parameters of the base model, with its new head; refuse a base model that has changed."""
         assert self.base is not None
-        found = read_base(self.base.source)
+        with following(self.folder):
+            found = read_base(named_base(self.base.source, self.folder))
         if self.base.head:
             found = with_classes(found, self.config.to_dict()["classes"], self.recipe.seed)
         if fingerprint(found.params) != self.base.sha256:
@@ -284,18 +285,25 @@ def open_run(folder: str | Path) -> TrainingRun:
         own = load_custom_files(content, folder)
         chosen = {**content["recipe"], **content["model"]}
         check_stored(chosen, folder, CheckpointError, content["tokenizer"], content["target_tokenizer"])
+        config, base = (
+            config_from_dict(content["model"]),
+            Base.from_dict(content["base"]) if "base" in content else None,
+        )
+        ids = [] if base is None else [one for one in (base.start_id, *base.end_ids) if one is not None]
+        if not all(0 <= one < config.vocab for one in ids):
+            raise ConfigError(f"of its start and end tokens {ids!r:.60}, some are not in the vocabulary")
         # Settings of execution may stand beside those of the model.
         given = {name: value for name, value in content.get("jax", {}).items() if value != getattr(PLAIN, name, None)}
         return TrainingRun(
             folder=folder,
             task_name=content["task"]["name"],
             task_options=content["task"]["options"],
-            config=config_from_dict(content["model"]),
+            config=config,
             recipe=Recipe.from_dict(content["recipe"]),
             provenance=Provenance.from_dict(content["record"]),
             tokenizer=content["tokenizer"],
             target_tokenizer=content["target_tokenizer"],
-            base=Base.from_dict(content["base"]) if "base" in content else None,
+            base=base,
             execution=Execution.from_dict({**separated(content["model"])[1], **given}),
             under_jax="jax" in content,
             own=own,

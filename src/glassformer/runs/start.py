@@ -26,7 +26,7 @@ from ..training.trainer import Trainer
 from ..tree import flatten
 from .custom_files import custom_files_of, remember
 from .folder import CONFIG, METRICS
-from .lock import LOCK, FolderLock
+from .lock import HOLDER, LOCK, FolderLock
 from .planning import RunPlan, plan_new, plan_tuning
 from .provenance import Provenance, data_provenance
 from .run import TrainingRun, open_run, tokenizers_of
@@ -111,7 +111,7 @@ def _check_free(folder: Path) -> None:
     """Refuse a folder that is not free for a new run; leftovers of a killed process do not count."""
     taken = folder.exists()
     if folder.is_dir():
-        taken = any(path.suffix != PARTIAL and path.name != LOCK for path in folder.iterdir())
+        taken = any(path.suffix != PARTIAL and path.name not in (LOCK, HOLDER) for path in folder.iterdir())
     if taken:
         is_run = (folder / CONFIG).is_file()
         resume = f"`glassformer train --resume {typed(folder)}` continues it; or " if is_run else ""

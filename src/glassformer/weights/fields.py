@@ -13,7 +13,7 @@ from typing import Any
 
 from ..config import TransformerConfig
 from ..errors import WeightsError
-from ..files import explained
+from ..files import explained, open_plain
 
 MOST_BYTES = 1 << 22
 """More than any index or config of a supported model needs."""
@@ -43,7 +43,7 @@ _NEEDED: Any = object()
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file."""
-    with explained(path, WeightsError, "check the path", "read"), path.open("rb") as file:
+    with explained(path, WeightsError, "check the path", "read"), open_plain(path) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise WeightsError(f"{path} is larger than {MOST_BYTES:,} bytes", hint="no model needs that: check what it is")

@@ -4,19 +4,23 @@ A model with an adapter is called MODEL+FOLDER, or by the folder alone, which na
 """
 
 import re
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
+from .. import reporting
 from ..errors import CheckpointError, ConfigError, WeightsError, first_line
 from ..trained_model import TrainedModel
 
 HUB = "hf:"
 """How the names of models of the Hugging Face hub begin."""
 ADAPTER = "adapter_config.json"
+_followed: ContextVar[tuple[Path, ...]] = ContextVar("followed", default=())
+"""The folders whose base models are being read."""
 # No pickles, and no weights in other frameworks' formats.
 _FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
@@ -31,15 +35,19 @@ def locate(path: str | Path) -> Path:
 
     # A path of Windows would have turned the slash of a name around.
     name = path.as_posix() if isinstance(path, PurePath) else path
-    if name.startswith(HUB):
-        return hub_folder(name)
     place = Path(path)
     if (parts := split_adapter(path)) is not None:
-        locate(parts[0])  # refused if it is not there
-        return Path("+".join(map(str, parts)))
-    with suppress(OSError, ValueError):  # a name that no system takes stands for nothing
-        if place.exists():
-            return place.parent if place.suffix == ".safetensors" else place
+        base, folder = parts
+        with following(folder):
+            base = named_base(base, folder) if _is_adapter(place) else base
+            locate(base)  # refused if it is not there
+        return Path(f"{base}+{folder}")
+    if name.startswith(HUB):
+        return hub_folder(name)
+    if _exists(place):
+        if not (place.is_dir() or place.is_file()):
+            raise WeightsError(f"{path} is a pipe or a device", hint="pass a folder or a file of weights")
+        return place.parent if place.suffix == ".safetensors" else place
     if name in REGISTRY:
         if (found := resolve(name)) is not None:
             return found
@@ -67,6 +75,12 @@ def split_adapter(path: str | Path) -> tuple[str, Path] | None:
     return (name[: cuts[0]], Path(name[cuts[0] + 1 :])) if cuts and cuts[0] else None
 
 
+def _exists(place: Path) -> bool:
+    with suppress(OSError, ValueError):  # a name that no system takes stands for nothing
+        return place.exists()
+    return False
+
+
 def _is_adapter(folder: Path) -> bool:
     with suppress(OSError, ValueError):  # a name that no system takes
         return (folder / ADAPTER).is_file()
@@ -90,7 +104,7 @@ def _base_of(folder: Path) -> str:
 
     name = read_json(folder / ADAPTER).get("base_model_name_or_path")
     known = {entry.hub: entry.name for entry in REGISTRY.values() if entry.is_complete}
-    if isinstance(name, str) and (Path(name).exists() or name in REGISTRY or name in known):
+    if isinstance(name, str) and (_exists(Path(name)) or name in REGISTRY or name in known):
         return known.get(name, name)
     if isinstance(name, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return HUB + name
@@ -100,6 +114,40 @@ def _base_of(folder: Path) -> str:
     )
 
 
+@contextmanager
+def following(folder: Path) -> Iterator[None]:
+    """Read the base model of a folder inside the block; refuse a base that leads back to its own folder."""
+    chain, place = _followed.get(), folder.resolve()
+    if place in chain:
+        hint = "name another base model in it, or get the folder again"
+        raise CheckpointError(f"the base model of {folder} leads back to {folder} itself", hint=hint)
+    token = _followed.set((*chain, place))
+    try:
+        yield
+    finally:
+        _followed.reset(token)
+
+
+def named_base(name: str, folder: Path) -> str:
+    """Return where to read a base model that a file in `folder` names.
+
+    One of the hub is read from the cache. What is not there is downloaded only if the user says so: a folder of someone
+    else must not decide what this machine asks the network for.
+    """
+    if not _is_adapter(Path(name)) and (parts := split_adapter(name)) is not None:
+        return f"{named_base(parts[0], folder)}+{parts[1]}"
+    if not name.startswith(HUB):
+        return name
+    with suppress(WeightsError):
+        return str(hub_folder(name, is_cached=True))
+    if not reporting.ask(f"{folder} was made from {name}, which is not here. Download it from the Hugging Face hub?"):
+        raise WeightsError(
+            f"{folder} was made from {name}, which is not here, and nothing is downloaded because a file says so",
+            hint=f"to allow it, fetch the model by its name first: glassformer tokenize {name} hello",
+        )
+    return str(hub_folder(name))
+
+
 def hub_name(source: str) -> str:
     """Return what a model is called on the hub, where it is known to be there; else what it is called here."""
     from .registry import REGISTRY
@@ -107,10 +155,10 @@ def hub_name(source: str) -> str:
     return REGISTRY[source].hub if source in REGISTRY else source.removeprefix(HUB)
 
 
-def hub_folder(name: str) -> Path:
+def hub_folder(name: str, *, is_cached: bool = False) -> Path:
     """Return the folder of `hf:org/name`, or of `hf:org/name@revision`; what is not in the cache is downloaded.
 
-    Its own library downloads, and keeps the cache.
+    Its own library downloads, and keeps the cache. With `is_cached`, it asks no network.
     """
     match = re.fullmatch(r"hf:((?:[\w.-]+/)?[\w.-]+)(?:@([\w./-]+))?", name)
     if match is None:
@@ -120,8 +168,9 @@ def hub_folder(name: str) -> Path:
     except ImportError:
         hint = 'install it: pip install "glassformer[hub]"; or pass a folder that you downloaded yourself'
         raise ConfigError(f"{name} comes through huggingface_hub, which is not installed", hint=hint) from None
+    kept = {"local_files_only": True} if is_cached else {}
     try:
-        return Path(snapshot_download(match[1], revision=match[2], allow_patterns=_FILES))
+        return Path(snapshot_download(match[1], revision=match[2], allow_patterns=_FILES, **kept))
     except Exception as error:  # those of the library, and of the ones it downloads with, have no common class
         hint = "check the name and the connection; HF_HUB_OFFLINE=1 uses what is in the cache"
         causes = (error, error.__cause__, error.__context__)

@@ -18,11 +18,13 @@ import numpy as np
 
 from ..arrays import Array
 from ..config import TransformerConfig, config_from_dict
-from ..errors import ConfigError, GlassformerError, WeightsError
+from ..data.task import is_task
+from ..errors import ConfigError, GlassformerError, WeightsError, wrong_field
 from ..files import explained, replacing, sha256_of, write_text
 from ..models import build
 from ..quantized import Quantized
 from ..registry import check_stored
+from ..setting import is_of
 from ..text import PublishedTokenizer, tokenizer_from_dict
 from ..text.published import CONFIG, TOKENIZER
 from ..trained_model import Pooling, TrainedModel
@@ -33,7 +35,14 @@ from .tensors import SINGLE, open_tensors, write_tensors
 DESCRIPTION = "glassformer.json"
 METRICS = "metrics.jsonl"
 FORMAT = 1
-_AS_IT_IS = ("family", "start_id", "end_ids", "chat_template", "labels")
+_AS_IT_IS: dict[str, Any] = {
+    "family": str,
+    "start_id": int | None,
+    "end_ids": tuple[int, ...],
+    "chat_template": str | None,
+    "labels": tuple[str, ...],
+}
+"""Fields of a model that stand in its description as they are, with their types."""
 _TOKENIZERS = ("tokenizer", "target_tokenizer")
 _IN_FILE = {"kind": "file"}
 _EXTRAS = "extras:"
@@ -89,6 +98,13 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
     try:
         lines = (folder / METRICS).read_text(encoding="utf-8").splitlines() if (folder / METRICS).is_file() else []
         settings: dict[str, Any] = {name: tuple(v) if isinstance(v := content[name], list) else v for name in _AS_IT_IS}
+        wrong = [name for name, hint in _AS_IT_IS.items() if not is_of(settings[name], hint)]
+        ids = [one for one in (settings["start_id"], *(() if wrong else settings["end_ids"])) if one is not None]
+        if not wrong and not all(0 <= one < config.vocab for one in ids):
+            raise ConfigError(f"of its start and end tokens {ids!r:.60}, some are not in the vocabulary")
+        if wrong or not (content["task"] is None or is_task(content["task"])):
+            name = (wrong or ["task"])[0]
+            raise ConfigError(f"{name} is {content[name]!r:.60}")
         settings |= {name: _tokenizer(folder, content[name]) for name in _TOKENIZERS}
         return TrainedModel(
             config=config,
@@ -101,7 +117,7 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
             **settings,
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        fact = f"{folder / DESCRIPTION} or {METRICS} is damaged: {error!r}"
+        fact = f"{folder / DESCRIPTION} or {METRICS} is damaged: {wrong_field(error)}"
         raise WeightsError(fact, hint="save the model again") from error
 
 
