@@ -64,8 +64,8 @@ ENCODER_DECODERS = {
 CONFIGS = {
     **{f"decoder, {name}": gf.DecoderConfig(**{**SIZES, **own}) for name, own in DECODERS.items()},
     **{f"encoder, {name}": gf.EncoderConfig(**{**SIZES, "classes": CLASSES, **own}) for name, own in ENCODERS.items()},
-    **{f"encoder-decoder, {name}": gf.EncoderDecoderConfig(**{**SIZES, **own}) for name, own in ENCODER_DECODERS.items()},
-}  # fmt: skip
+    **{f"encoder-decoder, {name}": gf.EncoderDecoderConfig(**SIZES, **own) for name, own in ENCODER_DECODERS.items()},
+}
 CASES = {
     **{name: {} for name in CONFIGS},
     "decoder, GPT, padding": {"masked": True},

@@ -268,8 +268,11 @@ ROLES: dict[str, dict[str, str]] = {
 }
 """What formulas call the arguments of ops that read more than a sum or a rearrangement does."""
 
-CONSTANTS = ("alibi_bias", "astype", "positions", "relative_buckets", "rotary_angles", "sinusoidal")
-"""Ops that make what follows from lengths alone, of no values, and send nothing back."""
+CONSTANTS = (
+    "alibi_bias", "astype", "positions", "prepend_true", "relative_buckets", "rotary_angles", "sinusoidal",
+    "unpadded_positions", "zeros_like",
+)  # fmt: skip
+"""Ops of lengths, ids and masks: they read no values, and send nothing back."""
 
 OPS: dict[str, Callable[[Call, dict[str, Any], list[Call]], Iterator[Step]]] = {
     "layer_norm": _norm,
