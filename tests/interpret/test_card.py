@@ -109,6 +109,20 @@ def test_every_op_with_a_gradient_is_known():
     assert set(OPS) <= pairs
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "alibi"])
+def test_tables_of_positions_are_constants_that_read_no_value(positions, dtype):
+    model = gf.build(gf.DecoderConfig(vocab=7, width=8, heads=2, layers=1, context=8, positions=positions))
+    tokens = np.arange(10).reshape(2, 5) % 7
+    cards = Cards(watch(model, model.init(0, dtype), gf.Batch(tokens, tokens)))
+    made = [step for step in cards.graph.all() if step.rule == "constant"]
+    assert made
+    assert all(not step.inputs for step in made)
+    assert not any("astype" in reader.op for name in cards.run if cards.has_gradient(name)
+                   for reader in cards.card(name, (0,) * cards.run[name].ndim, gradient=True).readers)  # fmt: skip
+    assert all("rotation" not in name for name in cards.run)
+
+
 def test_a_card_reads_as_the_code_does(made):
     found = made["decoder"].card("blocks.0.attention", (0, 4, 2))
     assert found.formula == "y[n,t,j] = Σ_k x[n,t,k] · w[k,j] + b[j]"

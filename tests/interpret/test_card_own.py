@@ -31,6 +31,14 @@ def doubled_backward(dy, saved):
     return 2 * dy
 
 
+def same(x):
+    return x, x
+
+
+def same_backward(dy, saved):
+    return dy
+
+
 @dataclass(frozen=True)
 class Dropped(Block):
     """A block that doubles its input and drops a part of it, always the same."""
@@ -75,7 +83,7 @@ def _registered(monkeypatch):
     for name, block in BLOCKS.items():
         gf.register_block(name, block)
     yield
-    for name in ("square", "softplus"):
+    for name in ("same", "square", "softplus"):
         ops.ACTIVATIONS.pop(name, None)
 
 
@@ -99,6 +107,15 @@ def check(cards, rng):
             else:
                 assert abs(evaluate(found) - found.value) <= 1e-12 * max(found.made.scale(), 1e-30), (name, gradient)
     return unknown
+
+
+def test_an_op_that_hands_back_its_own_argument_made_nothing(rng):
+    gf.register_activation("same", same, same_backward)
+    cards = cards_of(activation="same")
+    assert check(cards, rng) == []
+    found = cards.card("blocks.0.feed_forward.up", (0, 1, 2))
+    assert (found.op, found.feeds) == ("ops.linear", ["blocks.0.feed_forward"])
+    assert cards.card("blocks.0.feed_forward.up", (0, 1, 2), gradient=True).op == "ops.linear_backward"
 
 
 @pytest.mark.parametrize("activation", ["square", "softplus"])

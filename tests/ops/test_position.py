@@ -12,6 +12,7 @@ from glassformer.config import RotaryScaling
 from glassformer.ops import (
     alibi_bias,
     alibi_slopes,
+    positions,
     relative_bias,
     relative_bias_backward,
     relative_buckets,
@@ -19,9 +20,25 @@ from glassformer.ops import (
     rotary_angles,
     rotary_backward,
     sinusoidal,
+    unpadded_positions,
 )
 
 PAIRINGS = pytest.mark.parametrize("pairing", ["halves", "interleaved"])
+
+
+# --- where tokens stand ----------------------------------------------------------------------------------------------
+
+
+def test_positions_count_the_entries_along_an_axis():
+    x = np.zeros((2, 3, 4))
+    assert positions(x, axis=-2).tolist() == [0, 1, 2]
+    assert positions(x[:, :0], axis=1).tolist() == []
+
+
+def test_padding_stands_at_zero_wherever_it_is_and_the_others_count_from_one():
+    ids = np.array([[7, 5, 0, 0], [0, 0, 3, 4], [0, 2, 0, 2]])
+    assert unpadded_positions(ids, padding=0).tolist() == [[1, 2, 0, 0], [0, 0, 1, 2], [0, 1, 0, 2]]
+    assert unpadded_positions(ids[1], padding=4).tolist() == [1, 2, 3, 0]
 
 
 # --- sinusoids -------------------------------------------------------------------------------------------------------

@@ -173,6 +173,8 @@ class Graph:
                 children.setdefault(call.parent.number, []).append(call)
         for call in calls:
             y = call.outputs[0]
+            if any(y is part for part in call.arguments):
+                continue  # what hands back its own argument made nothing
             if call.is_method and not _is_ours(call) and call.name.endswith(".forward"):
                 # A registered layer may compute its result by other means than ops.
                 self.open.add(call.name)
@@ -212,6 +214,8 @@ def _of_op(call: Call, inner: list[Call]) -> Iterator[Step]:
         yield Step("activation", call, y, {"x": call.arguments[0]}, {"activation": names[0]})
     elif call.name in OPS and _is_ours(call) and axes == AXES.get(call.name, axes):
         yield from OPS[call.name](call, given, inner)
+    elif call.name in CONSTANTS and _is_ours(call):
+        yield Step("constant", call, y, {})
     else:
         yield Step(UNKNOWN, call, y, _arrays(call.arguments, {}))
 
@@ -263,6 +267,12 @@ ROLES: dict[str, dict[str, str]] = {
     "dropout": {"x": "x"},
 }
 """What formulas call the arguments of ops that read more than a sum or a rearrangement does."""
+
+CONSTANTS = (
+    "alibi_bias", "astype", "positions", "prepend_true", "relative_buckets", "rotary_angles", "sinusoidal",
+    "unpadded_positions", "zeros_like",
+)  # fmt: skip
+"""Ops of lengths, ids and masks: they read no values, and send nothing back."""
 
 OPS: dict[str, Callable[[Call, dict[str, Any], list[Call]], Iterator[Step]]] = {
     "layer_norm": _norm,

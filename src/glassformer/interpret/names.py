@@ -118,7 +118,7 @@ class _Naming:
         is_tree = isinstance(part, dict | list) or (
             isinstance(part, tuple) and any(isinstance(below, dict | list | tuple) for below in part)
         )
-        kept = [] if is_tree or name.endswith(".rotation") else ids_in((part,))
+        kept = [] if is_tree or ".rotation" in name else ids_in((part,))
         if not kept or (hasattr(part, "dtype") and not is_real(part)):
             return None
         calls = [call for call in self.keepers.get(kept[0], []) if {*kept} <= {*ids_in(call.outputs[1:])}]
@@ -176,8 +176,9 @@ def find_places(calls: list[Call]) -> dict[int, Address]:
             if is_real(value):
                 places[id(value)] = Address(call.number, place)
     for call in sorted(calls, key=lambda one: (-one.end, one.number)):
-        if is_real(call.outputs[0]):
-            places[id(call.outputs[0])] = Address(call.number, RETURNED)
+        y = call.outputs[0]
+        if is_real(y) and not any(y is part for part in call.arguments):  # rather than handed back
+            places[id(y)] = Address(call.number, RETURNED)
     return places
 
 

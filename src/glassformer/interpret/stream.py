@@ -162,7 +162,6 @@ def read_out(run: Run, x: Array) -> tuple[Array, Tree]:
         x, saved["final_norm"] = stack.final_norm.forward(params["final_norm"], x)
     if is_classifier(run):
         logits, saved["head"] = model.classify(run.params, x, run.batch.mask)
-        saved["length"] = x.shape[-2]
     else:
         table = run.params["embedding"]["tokens"]["table"]
         logits, saved["head"] = model.head.forward(run.params.get("head", {}), x, table)
@@ -174,7 +173,7 @@ def read_out_backward(run: Run, saved: Tree, dlogits: Array) -> Array:
     model: Any = run.model
     stack, params = last_stack(run)
     if is_classifier(run):
-        dx, _ = model.classify_backward(run.params, saved["head"], dlogits, saved["length"])
+        dx, _ = model.classify_backward(run.params, saved["head"], dlogits)
     else:
         table = run.params["embedding"]["tokens"]["table"]
         dx = model.head.backward(run.params.get("head", {}), saved["head"], dlogits, table)[0].x

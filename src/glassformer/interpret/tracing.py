@@ -108,7 +108,7 @@ class TracingEngine(Engine):
             # A block that was freed has nothing inside to be taken over: it runs again as a whole, or not at all.
             result = NotImplemented if self.frees and block_of(own) not in (None, own) else self.again(own)
             if result is not NotImplemented:
-                # Arrays made outside of ops, such as tables of angles, are made anew: the tape has those of this run.
+                # Arrays made outside of ops, such as views of a mask, are made anew: the tape has those of this run.
                 first = own if own.is_method else replace(own, arguments=arguments, settings=settings)
                 self.calls += [first, *self.known[number + 1 : own.end]]
                 return result

@@ -177,9 +177,9 @@ class Attention(Layer):
         read_key, read_value = (saved.query, saved.query) if own else (saved.key, saved.value)
         dseen, grads["key"] = self._heads_backward("key", params, read_key, dk)
         dvalue, grads["value"] = self._heads_backward("value", params, read_value, dv)
-        dseen = dseen + dvalue
+        dseen, _ = ops.add(dseen, dvalue)
         if own:
-            return InputGrads(dx + dseen, None, dbias), grads
+            return InputGrads(ops.add(dx, dseen)[0], None, dbias), grads
         return InputGrads(dx, dseen, dbias), grads
 
     def weights(self, saved: AttentionRecord) -> Array:

@@ -11,10 +11,8 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from .. import ops
-from ..arrays import Array, Tree, check_ids, check_length, half_type, namespace, unbroadcast
+from ..arrays import Array, Tree, check_ids, check_length, half_type, namespace
 from ..dispatch import dispatched
 from ..errors import ShapeError
 from ..ops.embedding import EmbeddingSaved
@@ -106,14 +104,14 @@ class InputEmbedding(Layer):
         self._check(ids, positions)
         saved: dict[str, Tree] = {}
         x, saved["tokens"] = self.tokens.forward(params["tokens"], ids)
-        positions = np.arange(ids.shape[-1]) if positions is None else positions
+        positions = ops.positions(ids, axis=-1) if positions is None else positions
         if self.positions == "learned":
             place, saved["positions"] = self.parts["positions"].forward(params["positions"], positions)
             x, _ = ops.add(x, place)  # (..., T, D) + (T, D): the same places in every sequence, unless given
         elif self.positions == "sinusoidal":
-            x, _ = ops.add(x, namespace(x).asarray(self.sinusoids(positions), dtype=x.real.dtype))
+            x, _ = ops.add(x, ops.astype(self.sinusoids(positions), x, dtype=x.real.dtype))
         if self.segments:
-            segments = namespace(x).zeros(ids.shape, dtype=np.int32) if segments is None else segments
+            segments = ops.zeros_like(ids) if segments is None else segments
             check_ids(segments, self.segments, what="segments")
             text, saved["segments"] = self.parts["segments"].forward(params["segments"], segments)
             x, _ = ops.add(x, text)
@@ -123,7 +121,7 @@ class InputEmbedding(Layer):
             x, saved["dropout"] = ops.dropout(x, key, rate=self.dropout)
         # Tables are summed in their own precision: from here on the stream has that of the computation.
         if self.compute is not None:
-            x = x.astype(half_type(x, self.compute))
+            x = ops.astype(x, x, dtype=half_type(x, self.compute))
         saved["output"] = x
         return x, saved
 
@@ -140,8 +138,8 @@ class InputEmbedding(Layer):
             if name in self.parts:
                 dy, rows = ops.add_backward(dy, None)
                 # Positions (T,) were added to every sequence of the batch, so their gradients are summed over it.
-                shape = (*saved[name].ids.shape, dy.shape[-1])
-                rows = rows if shape == rows.shape else unbroadcast(rows, shape)
+                read = saved[name].ids
+                rows = rows if rows.shape[:-1] == read.shape else ops.sum_to(rows, read)
                 _, grads[name] = self.parts[name].backward(params[name], saved[name], rows)
             elif name == "positions" and self.positions == "sinusoidal":
                 dy, _ = ops.add_backward(dy, None)  # sines and cosines are constants

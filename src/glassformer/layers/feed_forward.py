@@ -75,7 +75,7 @@ class FeedForward(Layer):
             dgate, dup = ops.gated_backward(dh, saved["activation"], activation=self.activation)
             dx_gate, grads["gate"] = self.parts["gate"].backward(params["gate"], saved["gate"], dgate)
             dx, grads["up"] = self.parts["up"].backward(params["up"], saved["up"], dup)
-            return dx + dx_gate, grads
+            return ops.add(dx, dx_gate)[0], grads
         # h = act(up),  up = x up
         dup = ops.activation_pair(self.activation)[1](dh, saved["activation"])
         dx, grads["up"] = self.parts["up"].backward(params["up"], saved["up"], dup)

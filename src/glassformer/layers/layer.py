@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import ops
 from ..arrays import Array, Tree
 from ..tree import tree_map
 
@@ -85,4 +86,4 @@ def sum_of(a: Array | None, b: Array | None) -> Array | None:
     """Add two gradients, each of which may not be there."""
     if a is None or b is None:
         return b if a is None else a
-    return a + b
+    return ops.add(a, b)[0]

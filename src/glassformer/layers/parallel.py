@@ -70,5 +70,5 @@ class Parallel(Block):
             read, grads[name] = residual.sublayer.backward(params[name], saved[name], dh)
             read = read if isinstance(read, InputGrads) else InputGrads(read)
             dx, grads[f"{name}_norm"] = self.norm.backward(params[f"{name}_norm"], saved[f"{name}_norm"], read.x)
-            total = read._replace(x=total.x + dx).after(total)
+            total = read._replace(x=ops.add(total.x, dx)[0]).after(total)
         return total, grads

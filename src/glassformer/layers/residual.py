@@ -84,7 +84,7 @@ class Residual(Layer):
         if self.norm_position == "pre":
             dh, grads[norm] = self.norm.backward(params[norm], saved[norm], dh)
         # x was read twice, by the sum and by the sublayer
-        return read._replace(x=dx + dh), grads
+        return read._replace(x=ops.add(dx, dh)[0]), grads
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,8 @@ import inspect
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from .. import ops
-from ..arrays import Array, Tree, namespace, real_type
+from ..arrays import Array, Tree, real_type
 from ..dispatch import dispatched
 from ..errors import ConfigError
 from .block import Block
@@ -85,8 +83,9 @@ class Stack(Layer):
         memory_mask   the same for a memory (..., S, D), that blocks with a cross-attention look at
         """
         saved: dict[str, Tree] = {}
-        rotation = self._rotation(x, positions)
-        bias = self._bias(params, x, saved)
+        places = None if self.positions is None else ops.positions(x, axis=-2)
+        rotation = self._rotation(x, places if positions is None else positions)
+        bias = self._bias(params, x, saved, places, places)
         extra_inputs = {"memory": memory, "bias": bias, "mask": mask, "memory_mask": memory_mask, "rotation": rotation}
         if self.remat:
             saved["extra_inputs"] = extra_inputs
@@ -222,31 +221,25 @@ class Stack(Layer):
 
     # --- positions that enter through attention ----------------------------------------------------------------------
 
-    def _rotation(self, x: Array, positions: Array | None, limit: int | None = None) -> tuple[Array, Array] | None:
+    def _rotation(self, x: Array, positions: Array, limit: int | None = None) -> tuple[Array, Array] | None:
         """Return cosines and sines (..., T, C/2) for the places of x, in its precision; None where nothing is turned.
 
         Angles are computed in float64, and only their cosines and sines are rounded: at place 100,000 neighbors among
         the numbers of float32 are 0.008 radians apart.
         """
-        if self.positions is None:
-            return None
-        rotation = self.positions.rotation(np.arange(x.shape[-2]) if positions is None else positions, limit)
+        rotation = None if self.positions is None else self.positions.rotation(positions, limit)
         if rotation is None:
             return None
-        cos, sin = (namespace(x).asarray(table, dtype=real_type(x)) for table in rotation)
+        cos, sin = (ops.astype(table, x, dtype=real_type(x)) for table in rotation)
         return cos, sin
 
-    def _bias(
-        self, params: Tree, x: Array, saved: dict[str, Tree], rows: Array | None = None, columns: Array | None = None
-    ) -> Array | None:
-        """Return the bias (H, T, S) on the scores of queries at `rows` and keys at `columns` (all of x if None).
+    def _bias(self, params: Tree, x: Array, saved: dict[str, Tree], rows: Array, columns: Array) -> Array | None:
+        """Return the bias (H, T, S) on the scores of queries at `rows` and keys at `columns`.
 
         While reading on, queries are the new tokens and keys all that the cache holds, in its order.
         """
         if self.positions is None:
             return None
-        places = np.arange(x.shape[-2])
-        rows, columns = places if rows is None else rows, places if columns is None else columns
         name = self.positions.name
         bias, record = self.positions.forward(params.get(name), rows, columns)
         if bias is None:
@@ -255,4 +248,4 @@ class Stack(Layer):
         if record is not None:
             saved[name] = record
             return bias
-        return namespace(x).asarray(bias, dtype=real_type(x))
+        return ops.astype(bias, x, dtype=real_type(x))

@@ -353,4 +353,4 @@ class _Count:
         normed = (self.batch * config.width * self.itemsize + self.batch * self.wide) * config.pooled_norm
         if config.pooling == "mean":
             return self.tokens * self.wide + self.batch * config.width * self.itemsize + normed - unread
-        return self.vector * config.has_final_norm + normed
+        return self.vector * config.has_final_norm + self.length + normed

@@ -9,8 +9,6 @@ before the tokens, which says nothing itself and gathers from all the others.
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from .. import ops
 from ..arrays import Array, Tree, check_length, check_mask, namespace
 from ..config import EncoderConfig
@@ -94,8 +92,7 @@ class Encoder(Model):
         grads: dict[str, Tree] = {}
         dtable = None
         if self.config.head == "classes":
-            length = saved["embedding"]["output"].shape[-2] + (self.config.pooling == "cls")
-            dx, grads = self.classify_backward(params, saved, dlogits, length)
+            dx, grads = self.classify_backward(params, saved, dlogits)
         elif self.config.head == "tokens":
             table = params["embedding"]["tokens"]["table"]
             (dx, dtable), grads["head"] = self.head.backward(params.get("head", {}), saved["head"], dlogits, table)
@@ -117,16 +114,14 @@ class Encoder(Model):
         if self.config.pooling == "mean":
             x, saved["pool"] = ops.mean_pool(x, mask=mask)
         else:
-            x, _ = ops.take_first(x, length=x.shape[-2])
+            x, saved["pool"] = ops.take_first(x)
         if self.config.pooled_norm:
             x, saved["pooled_norm"] = self.pooled_norm.forward(params["pooled_norm"], x)
         y, saved["classifier"] = self.classifier.forward(params["classifier"], x)
         return y, saved
 
-    def classify_backward(
-        self, params: Tree, saved: Tree, dlogits: Array, length: int
-    ) -> tuple[Array, dict[str, Tree]]:
-        """Return the gradient of the `length` vectors that `classify` read, and those of its parameters."""
+    def classify_backward(self, params: Tree, saved: Tree, dlogits: Array) -> tuple[Array, dict[str, Tree]]:
+        """Return the gradient of the vectors that `classify` read, and those of its parameters."""
         grads: dict[str, Tree] = {}
         dx, grads["classifier"] = self.classifier.backward(params["classifier"], saved["classifier"], dlogits)
         if self.config.pooled_norm:
@@ -134,7 +129,7 @@ class Encoder(Model):
         # The pooled vector is the mean of all places, or the first alone: all others then get zeros.
         if self.config.pooling == "mean":
             return ops.mean_pool_backward(dx, saved["pool"]), grads
-        return ops.take_first_backward(dx, None, length=length), grads
+        return ops.take_first_backward(dx, saved["pool"]), grads
 
     def predict(self, params: Tree, batch: Batch, *, key: Array | None = None) -> tuple[Array, Tree]:
         """Return logits for a batch, and the record."""
@@ -156,16 +151,14 @@ class Encoder(Model):
         if self.config.pooling == "cls":
             x, _ = ops.prepend(params["cls"], x)
             if mask is not None:  # the learned vector is seen by all
-                xp = namespace(mask)
-                mask = xp.concatenate((xp.ones((*mask.shape[:-1], 1), dtype=bool), xp.asarray(mask)), axis=-1)
+                mask = ops.prepend_true(mask)
         x, saved = self.stack.forward(params, x, mask=key_mask(mask), key=stack_key)
         return x, mask, {"embedding": embedded, **saved}
 
     def _positions(self, tokens: Array) -> Array | None:
         """Return where tokens (..., T) stand, None for 0, 1, …: padding at 0, the others at 1, 2, … wherever it is."""
-        xp = namespace(tokens)
+        namespace(tokens)  # refuse lists
         if self.config.padding_id is None or tokens.ndim < 1:
             return None
         check_length(tokens.shape[-1], self.config.context)
-        real = xp.asarray(tokens != self.config.padding_id, dtype=np.int32)
-        return xp.cumsum(real, axis=-1, dtype=np.int32) * real
+        return ops.unpadded_positions(tokens, padding=self.config.padding_id)

@@ -40,18 +40,22 @@ from .activation import (
 from .arrange import (
     add,
     add_backward,
+    astype,
     copy,
     copy_backward,
     merge_heads,
     merge_heads_backward,
     prepend,
     prepend_backward,
+    prepend_true,
     scale,
     scale_backward,
     split_heads,
     split_heads_backward,
+    sum_to,
     take_first,
     take_first_backward,
+    zeros_like,
 )
 from .attention import attention, attention_backward, attention_scores
 from .attention_tiled import attention_tiled, attention_tiled_backward
@@ -64,6 +68,7 @@ from .norm import layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from .position import (
     alibi_bias,
     alibi_slopes,
+    positions,
     relative_bias,
     relative_bias_backward,
     relative_buckets,
@@ -71,22 +76,24 @@ from .position import (
     rotary_angles,
     rotary_backward,
     sinusoidal,
+    unpadded_positions,
 )
 from .softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 from .update import adam_update, lion_update, sum_of_squares
 
 __all__ = [
     "ACTIVATIONS", "CAUSAL", "FULL", "IGNORE", "Pattern", "activation_pair", "adam_update", "add", "add_backward",
-    "alibi_bias", "alibi_slopes", "attention", "attention_backward", "attention_scores", "attention_tiled",
+    "alibi_bias", "alibi_slopes", "astype", "attention", "attention_backward", "attention_scores", "attention_tiled",
     "attention_tiled_backward", "causal_mask", "copy", "copy_backward", "cross_entropy", "cross_entropy_backward",
     "dropout", "dropout_backward", "embedding", "embedding_backward", "fold_key", "gated", "gated_backward", "gelu",
     "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "keep_mask", "layer_norm", "layer_norm_backward", "linear",
     "linear_backward", "lion_update", "log_softmax", "log_softmax_backward", "mean_pool", "mean_pool_backward",
-    "merge_heads", "merge_heads_backward", "new_key", "padding_mask", "prepend", "prepend_backward",
-    "quantized_product", "register_activation", "register_op", "relative_bias", "relative_bias_backward",
-    "relative_buckets", "relu", "relu_backward", "rms_norm", "rms_norm_backward", "rotary", "rotary_angles",
-    "rotary_backward", "scale", "scale_backward", "silu", "silu_backward", "sinusoidal", "softmax", "softmax_backward",
-    "split_heads", "split_heads_backward", "sum_of_squares", "take_first", "take_first_backward",
+    "merge_heads", "merge_heads_backward", "new_key", "padding_mask", "positions", "prepend", "prepend_backward",
+    "prepend_true", "quantized_product", "register_activation", "register_op", "relative_bias",
+    "relative_bias_backward", "relative_buckets", "relu", "relu_backward", "rms_norm", "rms_norm_backward", "rotary",
+    "rotary_angles", "rotary_backward", "scale", "scale_backward", "silu", "silu_backward", "sinusoidal", "softmax",
+    "softmax_backward", "split_heads", "split_heads_backward", "sum_of_squares", "sum_to", "take_first",
+    "take_first_backward", "unpadded_positions", "zeros_like",
 ]  # fmt: skip
 __dir__ = __all__.copy
 

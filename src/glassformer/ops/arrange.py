@@ -3,10 +3,13 @@
     y = x + h      heads split and merged      one position taken      one vector put before a sequence
 
 None of them has a parameter. Their gradients are the same moves backward: a sum hands dy to both of its terms, and what
-was moved moves back. They are ops so that the list of op calls is the whole program: nothing is computed between them.
+was moved moves back. Backward passes add by `add`, too: what was read twice has the sum of two gradients. What follows
+from lengths and masks alone has no gradient.
+
+They are ops so that the list of op calls is the whole program: nothing is computed between them.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..arrays import Array, namespace, unbroadcast
 from ..dispatch import dispatched, recorded
@@ -32,6 +35,12 @@ def add_backward(dy: Array, saved: AddSaved | None) -> tuple[Array, Array]:
         return dy, dy
     dx, dh = (unbroadcast(dy, tuple(term.shape)) for term in saved)
     return dx, dh
+
+
+@recorded
+def sum_to(dy: Array, ids: Array) -> Array:
+    """Sum vectors dy (..., D) to those of ids (...), which were broadcast: one for every id."""
+    return unbroadcast(dy, (*ids.shape, dy.shape[-1]))
 
 
 @recorded
@@ -98,19 +107,22 @@ def _merge(x: Array) -> Array:
     return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
 
-@recorded
-def take_first(x: Array, *, length: int) -> tuple[Array, None]:
-    """Return the vector at the first of `length` positions, (..., T, D) to (..., D)."""
-    namespace(x)  # refuse lists
-    return x[..., 0, :], None
+class TakeFirstSaved(NamedTuple):
+    first: Array  # (T, 1): True at the position that was read
 
 
 @recorded
-def take_first_backward(dy: Array, saved: None, *, length: int) -> Array:
+def take_first(x: Array) -> tuple[Array, TakeFirstSaved]:
+    """Return the vector at the first position, (..., T, D) to (..., D)."""
+    positions = namespace(x).arange(x.shape[-2])
+    return x[..., 0, :], TakeFirstSaved(positions[:, None] == 0)
+
+
+@recorded
+def take_first_backward(dy: Array, saved: TakeFirstSaved) -> Array:
     """Gradient of `take_first`: dy at the first position, and zeros at all others, which were not read."""
     xp = namespace(dy)
-    zeros = xp.zeros((*dy.shape[:-1], length - 1, dy.shape[-1]), dtype=dy.dtype)
-    return xp.concatenate((dy[..., None, :], zeros), axis=-2)
+    return xp.where(saved.first, dy[..., None, :], xp.zeros((), dtype=dy.dtype))
 
 
 class PrependSaved(NamedTuple):
@@ -129,3 +141,25 @@ def prepend(first: Array, x: Array) -> tuple[Array, PrependSaved]:
 def prepend_backward(dy: Array, saved: PrependSaved) -> tuple[Array, Array]:
     """Gradient of `prepend`: dfirst is summed over all sequences, since it stood before each; dx is the rest."""
     return sum_rows(dy[..., 0, :]), dy[..., 1:, :]
+
+
+# --- what has no gradient --------------------------------------------------------------------------------------------
+
+
+@recorded
+def prepend_true(mask: Array) -> Array:
+    """Put True before every row of a mask (..., T), as `prepend` puts a vector before its sequence: (..., 1 + T)."""
+    xp = namespace(mask)
+    return xp.concatenate((xp.ones((*mask.shape[:-1], 1), dtype=bool), mask), axis=-1)
+
+
+@recorded
+def zeros_like(ids: Array) -> Array:
+    """Return as many zeros as there are ids."""
+    return namespace(ids).zeros_like(ids)
+
+
+@recorded
+def astype(x: Array, like: Array, *, dtype: Any) -> Array:
+    """Return numbers x, such as a table of angles, in another type, as an array of the library of `like`."""
+    return namespace(like).asarray(x, dtype=dtype)

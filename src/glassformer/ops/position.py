@@ -13,11 +13,26 @@ import numpy as np
 
 from ..arrays import Array, check_ids, namespace
 from ..config import RotaryScaling
-from ..dispatch import dispatched
+from ..dispatch import dispatched, recorded
 from ..errors import ConfigError, ShapeError
 from .embedding import scatter_add
 
 
+@recorded
+def positions(x: Array, *, axis: int) -> Array:
+    """Return where the entries along an axis of x stand: 0, 1, …, as many as there are."""
+    return np.arange(x.shape[axis])
+
+
+@recorded
+def unpadded_positions(ids: Array, *, padding: int) -> Array:
+    """Return where tokens (..., T) stand, padding at 0, the others at 1, 2, … wherever it is."""
+    xp = namespace(ids)
+    real = xp.asarray(ids != padding, dtype=np.int32)
+    return xp.cumsum(real, axis=-1, dtype=np.int32) * real
+
+
+@recorded
 def sinusoidal(positions: Array, width: int, *, base: float = 10000.0) -> Array:
     """Return the encoding of the original Transformer for integer positions (...), shape (..., width).
 
@@ -34,6 +49,7 @@ def sinusoidal(positions: Array, width: int, *, base: float = 10000.0) -> Array:
     return np.where(feature % 2 == 0, np.sin(angle), np.cos(angle))
 
 
+@recorded
 def rotary_angles(
     positions: Array,
     channels: int,
@@ -131,6 +147,7 @@ def alibi_slopes(heads: int) -> Array:
     return np.concatenate((slopes, between[: heads - power]))
 
 
+@recorded
 def alibi_bias(heads: int, rows: Array, columns: Array) -> Array:
     """Return the ALiBi bias (H, T, S): the further a key is from its query, the lower its score, −slope · |t − s|.
 
