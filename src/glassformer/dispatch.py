@@ -75,7 +75,6 @@ class Engine:
 
     name              what users call it
     library           whose arrays it computes with
-    replaces_methods  whether it has kernels for methods of layers
     observes          whether every call of a dispatched function goes through `observe`
     keeps_blocks      whether weights that a file stores in blocks are best used as they are
     observe           do a call of a dispatched function, given it, how it is written, its arguments and settings
@@ -86,7 +85,6 @@ class Engine:
 
     name = ""
     library = "numpy"
-    replaces_methods = True
     observes = False
     keeps_blocks = False
 
@@ -193,18 +191,19 @@ def _written(op: Callable[..., Any], *arrays: Any, **settings: Any) -> Any:
 
 
 class _Method:
-    """A method that an engine may compute. Under an engine without such kernels, a call is one of the method itself."""
+    """A method that an engine may compute. Under an engine without a kernel for it, the method itself is called."""
 
     def __init__(self, run: Callable[..., Any], method: Callable[..., Any]) -> None:
         functools.update_wrapper(self, method)
-        self._run, self._method = run, method
+        self._run, self._method, self._name = run, method, _name(method)
 
     def __get__(self, layer: Any, owner: Any = None) -> Any:
         if layer is None:
             return self
         own = _chosen.get() or _default or default()
         # Arrays of JAX have kernels under every engine.
-        return MethodType(self._run if own.replaces_methods or "jax" in sys.modules else self._method, layer)
+        is_asked = own.observes or self._name in own.table or "jax" in sys.modules
+        return MethodType(self._run if is_asked else self._method, layer)
 
     def __call__(self, layer: Any, *arguments: Any, **settings: Any) -> Any:
         return self._run(layer, *arguments, **settings)

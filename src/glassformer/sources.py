@@ -52,7 +52,9 @@ class Source:
         self._with_defaults = [function for function, (_, *defaults) in codes.items() if any(defaults)]
         values = [(*values.values(), next(iter(values.values()))) for _, values in held]
         defaults = [codes[function][1:] for function in self._with_defaults]
-        self._before = values, [code for code, *_ in codes.values()], defaults
+        self._before = values, ([code for code, *_ in codes.values()], defaults)
+        self._holders = [holder for holder, _ in held]
+        self._copies: list[dict[Any, Any]] = []  # of all that these hold, when that was last found to be unchanged
 
     @classmethod
     def of(cls, file: str, module: ModuleType, names: Iterable[str]) -> "Source":
@@ -82,16 +84,24 @@ class Source:
         return cls("", [*held.values()], codes)
 
     def now(self) -> Any:
-        """Return what all names stand for now, and the code and the defaults of the functions that they stood for."""
+        """Return what all names stand for now, and the code of the functions that they stood for."""
         try:
-            values = [getter(holder) for getter, holder in self._getters]
+            return [getter(holder) for getter, holder in self._getters], self._codes_now()
         except KeyError:
-            values = []  # a name was deleted
-        codes = [function.__code__ for function in self._functions]
-        return values, codes, [(f.__defaults__, f.__kwdefaults__) for f in self._with_defaults]
+            return [], self._codes_now()  # a name was deleted
+
+    def _codes_now(self) -> tuple[list[Any], list[Any]]:
+        defaults = [(function.__defaults__, function.__kwdefaults__) for function in self._with_defaults]
+        return [function.__code__ for function in self._functions], defaults
 
     def is_unchanged(self) -> bool:
-        return _are_same(self.now(), self._before)
+        # Dicts are compared several times faster than values by name, but they may hold more by now.
+        if _are_same((self._holders, self._codes_now()), (self._copies, self._before[1])):
+            return True
+        if not _are_same(self.now(), self._before):
+            return False
+        self._copies = [dict(holder) for holder in self._holders]
+        return True
 
     def change(self) -> str | None:
         """Return what was edited or replaced, in words; None: nothing."""
@@ -222,8 +232,8 @@ def version() -> tuple[int, int]:
     # There are more of them when more was imported, which is no change.
     if union is not None and not _are_same(now if every is union else union.now(), before):
         number += 1
-    values, codes, defaults = now
-    _version = number, every, (values, codes, [(own, named and {**named}) for own, named in defaults])
+    values, (codes, defaults) = now
+    _version = number, every, (values, (codes, [(own, named and {**named}) for own, named in defaults]))
     return number, registry.version()
 
 
@@ -272,9 +282,9 @@ def described() -> dict[str, Any]:
 def _imports(file: str, tree: ast.Module, files: dict[str, str]) -> set[str]:
     """Return what a file imports of `files`, and the names of their packages that it uses."""
     found, packages, bare = set[str](), dict[str, str](), Counter[str]()
-    for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level):
-        folder = "/".join([*file.split("/")[: -node.level], *(node.module or "").split(".")]).strip("/")
-        for name in node.names:
+    for line in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level):
+        folder = "/".join([*file.split("/")[: -line.level], *(line.module or "").split(".")]).strip("/")
+        for name in line.names:
             part = f"{folder}/{name.name}".strip("/")
             if f"{part}/__init__.py" in files:
                 packages[name.asname or name.name] = part

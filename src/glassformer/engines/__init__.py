@@ -28,7 +28,6 @@ class Reference(Engine):
     """The engine numpy, without kernels: every op and layer as its source reads, in NumPy alone."""
 
     name = "numpy"
-    replaces_methods = False
 
     trainer = later("glassformer.training.trainer", "Trainer")
     reader = later("glassformer.generation.reader", "CachedReader")

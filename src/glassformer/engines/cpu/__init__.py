@@ -38,7 +38,6 @@ class Cpu(Reference):
 
     name = "cpu"
     keeps_blocks = True
-    replaces_methods = True
 
     def kernels(self) -> list[Kernel]:
         from .kernel_cache import has_compiled_kernels
