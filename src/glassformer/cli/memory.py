@@ -9,8 +9,6 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-
 _SAID = re.compile(
     # Of glibc's loader, of NumPy, of C++. Room for thread-local variables is no matter of memory, nor is a disk from
     # which nothing may be executed, whose refusal stands behind "shared object".
@@ -64,6 +62,8 @@ def prepare_for_limit() -> None:
     """Where memory is limited, prepare for libraries that end the process without an exception when they find none."""
     if memory_limit() is None:
         return
+    import numpy as np  # here: Tab and `--help` do without it; before the mapping, which is to remain free
+
     mmap.mmap(-1, _BLAS_BUFFER).close()
     square = np.ones((600, 600))
     square @ square  # OpenBLAS takes its buffer here, and keeps it
