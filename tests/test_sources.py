@@ -13,10 +13,12 @@ import pytest
 
 from glassformer import ops, sources
 from glassformer.dispatch import current, engines, use_engine
-from glassformer.layers import FeedForward, LayerNorm, Stack, attention
+from glassformer.engines.cpu.trainer import in_place
+from glassformer.layers import FeedForward, LayerNorm, RMSNorm, Stack, attention
 from glassformer.layers.attention import Attention
 from glassformer.layers.block import Block
 from glassformer.models import build
+from glassformer.training.optimizers import AdamW
 
 TEXT = '''"""A file."""
 
@@ -329,6 +331,18 @@ def test_a_changed_default_is_noticed(monkeypatch, where):
     assert sources.version() != before
 
 
+@pytest.mark.parametrize(
+    ("owner", "name"), [(AdamW, "move"), (RMSNorm, "init"), (sys.modules["glassformer.ops.activation"], "max")]
+)
+def test_a_name_that_hides_another_is_noticed(monkeypatch, owner, name):
+    """A method that a class has inherited, or one of Python's functions."""
+    guard = in_place.kernel if owner is AdamW else current().table["Stack.read_blocks"]
+    assert name not in vars(owner)
+    assert guard.is_current()
+    monkeypatch.setattr(owner, name, lambda *_: None, raising=False)
+    assert not guard.is_current()
+
+
 def test_a_method_of_a_default_object_is_noticed(monkeypatch):
     assert stands("attention_tiled")
     monkeypatch.setattr(ops.Pattern, "tile", lambda self, *_: None)
@@ -337,8 +351,6 @@ def test_a_method_of_a_default_object_is_noticed(monkeypatch):
 
 
 def test_the_own_optimizer_step_notices_an_edit_of_the_op_that_it_calls(monkeypatch):
-    from glassformer.engines.cpu.trainer import in_place
-
     assert in_place.kernel.is_current()
     monkeypatch.setattr(sources, "edited_files", lambda: {"ops/update.py"})
     assert not in_place.kernel.is_current()

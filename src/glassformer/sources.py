@@ -53,6 +53,8 @@ class Source:
         values = [(*values.values(), next(iter(values.values()))) for _, values in held]
         defaults = [codes[function][1:] for function in self._with_defaults]
         self._before = values, ([code for code, *_ in codes.values()], defaults)
+        # A class or a file that gains a name may hide what it inherits, or a function of Python's; a table may grow.
+        self._known = [(holder, frozenset(holder)) for holder, _ in held if _is_closed(holder)]
         self._holders = [holder for holder, _ in held]
         self._copies: list[dict[Any, Any]] = []  # of all that these hold, when that was last found to be unchanged
 
@@ -77,18 +79,27 @@ class Source:
         """Return several as one, which is compared faster."""
         held: dict[int, tuple[Any, dict[Any, Any]]] = {}
         codes: dict[FunctionType, Any] = {}
+        known: list[tuple[Any, frozenset[Any]]] = []
         for source in sources:
             codes |= source._codes
+            known += source._known
             for holder, values in source._held:
                 held.setdefault(id(holder), (holder, {}))[1].update(values)
-        return cls("", [*held.values()], codes)
+        both = cls("", [*held.values()], codes)
+        both._known = known
+        return both
 
     def now(self) -> Any:
         """Return what all names stand for now, and the code of the functions that they stood for."""
         try:
-            return [getter(holder) for getter, holder in self._getters], self._codes_now()
+            values = [getter(holder) for getter, holder in self._getters]
         except KeyError:
-            return [], self._codes_now()  # a name was deleted
+            values = []  # a name was deleted
+        return [*values, *self._gained()], self._codes_now()
+
+    def _gained(self) -> list[str]:
+        grown = [(holder, known) for holder, known in self._known if len(holder) != len(known)]
+        return [str(name) for holder, known in grown for name in holder if name not in known and name[:2] != "__"]
 
     def _codes_now(self) -> tuple[list[Any], list[Any]]:
         defaults = [(function.__defaults__, function.__kwdefaults__) for function in self._with_defaults]
@@ -115,7 +126,13 @@ class Source:
                 if not _are_same(holder.get(name), value):
                     return str(name)
         codes = ((f, (f.__code__, f.__defaults__, f.__kwdefaults__), before) for f, before in self._codes.items())
-        return next(f.__qualname__ for f, now, before in codes if not _are_same(now, before))
+        changed = (f.__qualname__ for f, now, before in codes if not _are_same(now, before))
+        return next(iter([*self._gained(), *changed]))
+
+
+def _is_closed(holder: Any) -> bool:
+    """Tell the names of a file and of a class from those of a package, which imports its files, and from a table."""
+    return "__module__" in holder or ("__name__" in holder and "__path__" not in holder)
 
 
 def _decides(value: Any) -> bool:

@@ -46,7 +46,7 @@ def test_a_run_folder_holds_everything(tmp_path, coarse_figures):
     command(*small("majority", tmp_path / "run", "--json"))
     names = {path.name for path in (tmp_path / "run").iterdir()}
     pictures = {"loss.png", "loss-dark.png"}
-    assert names == {"config.json", "metrics.jsonl", "latest.safetensors", "best.safetensors", *pictures}
+    assert names == {"config.json", "metrics.jsonl", "latest.safetensors", "best.safetensors", "lock", *pictures}
     light, dark = ((tmp_path / "run" / name).read_bytes() for name in sorted(pictures, reverse=True))
     assert light.startswith(b"\x89PNG")
     assert dark.startswith(b"\x89PNG")

@@ -91,7 +91,8 @@ class Opened:
 
     def _hold(self, params: Tree | None) -> None:
         """Replace the parameters of the model, so that those it was opened with can be freed."""
-        self.model = replace(self.model, params=params)
+        self.model = replace(self.model)  # others may hold the one before
+        self.model.params = params
 
     @cached_property
     def is_packed(self) -> bool:

@@ -46,7 +46,7 @@ def whole(jax, tmp_path_factory):
 def test_a_run_leaves_what_every_run_leaves(whole):
     assert isinstance(whole.trainer, JaxTrainer)
     names = {path.name for path in whole.run.folder.iterdir()}
-    assert names == {"config.json", "metrics.jsonl", "latest.safetensors", "best.safetensors"}
+    assert names == {"config.json", "metrics.jsonl", "latest.safetensors", "best.safetensors", "lock"}
     assert json.loads((whole.run.folder / "config.json").read_text())["jax"] == {
         "precision": "float16",
         "mesh": {"data": 1, "fsdp": 1, "tensor": 1},
