@@ -67,7 +67,7 @@ class Twin:
         x = self.stack("", x, mask, causal=False)
         if config.head == "tokens":
             x = F.linear(x, params["head.transform.linear.w"].T, params["head.transform.linear.b"])
-            x = self.point("head.norm.x", ACTIVATIONS[config.activation](self.point("head.linear", x)))
+            x = self.point("head.transform.norm.x", ACTIVATIONS[config.activation](self.point("head.transform.linear", x)))
             return self.head(self.norm("head.transform.norm", x))
         if config.pooling == "mean":
             pooled = torch.stack([row[real].mean(dim=0) for row, real in zip(x, mask, strict=True)])
@@ -226,7 +226,6 @@ class Twin:
             return self.point(name, x)
         gamma, eps = self.params[f"{name}.gamma"], self.config.norm_eps
         beta = self.params.get(f"{name}.beta")
-        name = name.replace("head.transform", "head")  # in the record a head has no transform
         if self.config.norm == "rms":
             root = self.point(f"{name}.rrms", x.square().mean(-1, keepdim=True).add(eps).rsqrt())
             return self.point(name, x * root * gamma)

@@ -78,6 +78,7 @@ class Engine:
     observes          whether every call of a dispatched function goes through `observe`
     keeps_blocks      whether weights that a file stores in blocks are best used as they are
     observe           do a call of a dispatched function, given it, how it is written, its arguments and settings
+    inside            do a call of a method of a layer that is not dispatched, so that its ops are known to be its own
     trainer, reader   make what takes the steps of a training run, and what reads while a model writes
     check_storage     refuse a way to keep weights that this engine does not know
     stored            a model's parameters kept in such a way, where this engine reads them
@@ -89,6 +90,7 @@ class Engine:
     keeps_blocks = False
 
     observe: Callable[..., Any]
+    inside: Callable[..., Any]
     trainer: Callable[..., Any]
     reader: Callable[..., Any]
     check_storage: Callable[[str], None]
@@ -105,6 +107,10 @@ class Engine:
     def each(self, tasks: Iterable[Callable[[], Any]]) -> list[Any]:
         """Run tasks that do not need each other, perhaps at the same time; return their results in order."""
         return [task() for task in tasks]
+
+    def on_host(self, function: Callable[..., Any], like: Any, *arrays: Any) -> Any:
+        """Return what a function of NumPy arrays returns, which is like one of this engine's arrays."""
+        return function(*arrays)
 
     def beside(self, job: Callable[..., Any]) -> AbstractContextManager[Callable[..., Any]]:
         """Return a context that may let another process call `job`, and gives what returns its result, or calls it."""
@@ -191,22 +197,23 @@ def _written(op: Callable[..., Any], *arrays: Any, **settings: Any) -> Any:
 
 
 class _Method:
-    """A method that an engine may compute. Under an engine without a kernel for it, the method itself is called."""
+    """A method that an engine may compute, or observe. Under one that does neither, the method itself is called."""
 
-    def __init__(self, run: Callable[..., Any], method: Callable[..., Any]) -> None:
+    def __init__(self, run: Callable[..., Any], method: Callable[..., Any], *, has_kernels: bool = True) -> None:
         functools.update_wrapper(self, method)
-        self._run, self._method, self._name = run, method, _name(method)
+        self._run, self._method = run, method
+        self._name = _name(method) if has_kernels else None
 
     def __get__(self, layer: Any, owner: Any = None) -> Any:
         if layer is None:
             return self
         own = _chosen.get() or _default or default()
         # Arrays of JAX have kernels under every engine.
-        is_asked = own.observes or self._name in own.table or "jax" in sys.modules
-        return MethodType(self._run if is_asked else self._method, layer)
+        has_kernel = self._name is not None and (self._name in own.table or "jax" in sys.modules)
+        return MethodType(self._run if own.observes or has_kernel else self._method, layer)
 
     def __call__(self, layer: Any, *arguments: Any, **settings: Any) -> Any:
-        return self._run(layer, *arguments, **settings)
+        return self.__get__(layer)(*arguments, **settings)
 
 
 def recorded(function: Function) -> Function:
@@ -226,6 +233,18 @@ def recorded(function: Function) -> Function:
     return run  # type: ignore[return-value]
 
 
+def located(method: Function) -> Function:
+    """Tell an observing engine that a layer computes, and with which parameters: they come first, and know their path.
+
+    So every op that it calls has a name when it happens.
+    """
+
+    def run(*arguments: Any, **settings: Any) -> Any:
+        return current().inside(method, arguments, settings)
+
+    return _Method(run, method, has_kernels=False)  # type: ignore[return-value]
+
+
 def record_methods(layer: type) -> None:
     """Show the calls of `forward` and `backward` of a registered layer, inherited ones too, to tracing engines."""
     for owner in layer.__mro__:
@@ -233,7 +252,7 @@ def record_methods(layer: type) -> None:
             method = owner.__dict__.get(name)
             is_ours = owner.__module__.partition(".")[0] == __package__
             if method is not None and not is_ours and not hasattr(method, "observed_as"):
-                setattr(owner, name, recorded(method))
+                setattr(owner, name, recorded(method.__wrapped__ if isinstance(method, _Method) else method))
 
 
 def _table_of(own: Engine, arguments: tuple[Any, ...]) -> Kernels:

@@ -4,6 +4,7 @@ A leaf has a dotted name: `params["blocks"][0]["attention"]["query"]["w"]` is "b
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from .arrays import Array, Tree, namespace
 from .errors import ShapeError, some
 
 __all__ = [
-    "add", "check_same", "count", "flatten", "leaf", "library", "like", "map_named", "named_leaves", "rebuilt",
-    "tree_map", "unflatten", "zeros_like",
+    "Named", "NamedList", "add", "check_same", "count", "flatten", "leaf", "library", "like", "map_named", "named",
+    "named_leaves", "rebuilt", "tree_map", "unflatten", "zeros_like",
 ]  # fmt: skip
 __dir__ = __all__.copy
 
@@ -148,6 +149,43 @@ def like(tree: Tree, xp: Any) -> Tree:
 def zeros_like(array: Array) -> Array:
     """Return zeros with the shape and type of `array`, in its own library."""
     return array.__array_namespace__().zeros(array.shape, dtype=array.dtype)
+
+
+class Named(dict):
+    """A part of a tree that knows its dotted name there, `path`; so do its parts, and those that it does not have."""
+
+    path = ""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name in self or not isinstance(default, dict):
+            return super().get(name, default)
+        return named(default, _joined(self.path, name))
+
+    def __or__(self, other: Any) -> "Named":
+        return named({**self, **other}, self.path)
+
+
+class NamedList(list):
+    """A list in such a tree."""
+
+    path = ""
+
+
+def named(tree: Tree, path: str = "") -> Tree:
+    """Return a copy of a tree in which every part knows its dotted name; a layer can tell from it where it stands."""
+    if isinstance(tree, dict):
+        own: Any = Named(tree) if type(tree) in (dict, Named) else copy(tree)
+        own.update({name: named(part, _joined(path, name)) for name, part in tree.items()})
+    elif type(tree) in (list, NamedList):
+        own = NamedList(named(part, _joined(path, number)) for number, part in enumerate(tree))
+    else:
+        return tree
+    own.path = path
+    return own
+
+
+def _joined(path: str, name: Any) -> str:
+    return f"{path}.{name}" if path else str(name)
 
 
 def _is_record(tree: Any) -> bool:

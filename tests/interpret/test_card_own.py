@@ -185,7 +185,7 @@ def test_positions_of_ones_own_reach_the_scores(rng):
 def test_dropout_and_an_op_of_ones_own(rng):
     cards = cards_of(block="dropped")
     check(cards, rng)
-    stream = "blocks.0.inside.attention_norm.x"
+    stream = "blocks.0.attention_norm.x"
     found = cards.card(stream, (0, 1, 2))
     assert found.formula == "y[n,t,j] = keep[n,t,j] / (1 − rate) · x[n,t,j]"
     kept = cards.run[stream] != 0
@@ -196,7 +196,7 @@ def test_dropout_and_an_op_of_ones_own(rng):
 
 def test_the_inside_of_a_block_that_keeps_another_record_is_found():
     run = cards_of(block="dropped").run
-    assert [one.name for one in sublayers(run)][:2] == ["blocks.0.inside.attention", "blocks.0.inside.feed_forward"]
+    assert [one.name for one in sublayers(run)][:2] == ["blocks.0.attention", "blocks.0.feed_forward"]
     assert len(ablate_heads(run).parts) == 4
     seen = trace(run.model, run.params, run.batch)
     assert seen.attention["decoder"].shape == (2, 2, 5, 5)

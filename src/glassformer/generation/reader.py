@@ -198,6 +198,16 @@ class SlidingReader(Reader):
         return ids
 
 
+def reader_of(
+    model: Any, params: Tree, prompts: Rows, sources: Rows | None, *, room: int, cache: bool = True, chunk: int = CHUNK
+) -> Reader:
+    """Return a reader of prompts: the one of the engine in use, unless the whole text is to be read for every token."""
+    if not cache or model.rereads:
+        return PlainReader(model, params, prompts, sources)
+    reader: Reader = dispatch.current().reader(model, params, prompts, sources, chunk=chunk, room=room)
+    return reader
+
+
 def reading(
     model: Model,
     params: Tree,
@@ -216,19 +226,12 @@ def reading(
     check_count("max_new_tokens", max_new_tokens, least=1)
     context, slides = model.config.context, slide and isinstance(model.config, DecoderConfig)
 
-    positions = model.stack.positions if isinstance(model, Decoder) else None
-    follows_tokens = positions is not None and positions.follows_tokens
-
     def left(prompt: Array) -> int:
         # The last token fills the place after the context and is never read.
         return min(max_new_tokens, context + 1 - len(prompt))
 
     def read(windows: Rows) -> Reader:
-        if not cache or follows_tokens:
-            return PlainReader(model, params, windows, sources)
-        room = max(map(left, windows))
-        reader: Reader = dispatch.current().reader(model, params, windows, sources, chunk=chunk, room=room)
-        return reader
+        return reader_of(model, params, windows, sources, room=max(map(left, windows)), cache=cache, chunk=chunk)
 
     if slides:
         return partial(SlidingReader, read, prompts, context), [max_new_tokens] * len(prompts)

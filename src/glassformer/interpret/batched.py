@@ -124,7 +124,8 @@ def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
     for number, changes in enumerate(variants):
         rows = slice(number * examples, (number + 1) * examples)
         for change in changes:
-            placed.setdefault(start.addresses[change.name], []).append((rows, change))
+            address = start.addresses[change.name]
+            placed.setdefault(start.calls[address.number].key, []).append((address.place, rows, change))
 
     def again(call: Call) -> Any:
         if not is_block(call) and not call.name.endswith(".run_blocks"):

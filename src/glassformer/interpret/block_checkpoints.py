@@ -11,9 +11,9 @@ from collections import OrderedDict
 from typing import Any
 
 from ..quantized import Quantized
-from ..tree import flatten
+from ..tree import flatten, named
 from .packed import unpacked
-from .tracing import Call, TracingEngine, block_of, is_block, run_traced
+from .tracing import Call, Paths, TracingEngine, block_of, is_block, run_traced
 
 PARAMS = 1
 """Where parameters stand among the arguments of a block, behind its stack, and of `linear`, behind x."""
@@ -31,7 +31,7 @@ def unpack(call: Call) -> tuple[Any, ...] | None:
     if not is_block(call) and not any(isinstance(leaf, Quantized) for leaf in read):
         return None
     first, packed, *rest = call.arguments
-    return (first, unpacked(packed), *rest)
+    return (first, named(unpacked(packed), getattr(packed, "path", "")), *rest)
 
 
 class RecomputedBlocks:
@@ -80,7 +80,8 @@ class RecomputedBlocks:
             if ran.before is not None and call.number > block.number:
                 ran.before(call)
 
-        engine = TracingEngine(before, ran.after, ran.load, calls=ran.calls[: block.number], _inside=block.parent)
+        before_it, at = ran.calls[: block.number], Paths(block.key.path)
+        engine = TracingEngine(before, ran.after, ran.load, calls=before_it, paths=at, _inside=block.parent)
         run_traced(block.function, *block.arguments, engine=engine)
         own = engine.calls[block.number :]
         y, kept = own[0].outputs[0], block.outputs[0]

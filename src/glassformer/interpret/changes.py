@@ -29,7 +29,7 @@ from ..arrays import Array, Tree
 from ..errors import ConfigError, ShapeError
 from ..tree import flatten, tree_map
 from .names import MASK, RETURNED, Address, check_name, full_mask
-from .tracing import Call
+from .tracing import Call, Key
 from .where import EVERYWHERE, Selection, Where, axes_of, is_of_source
 
 EXACT = ("take", "resample", "freeze", "transform")
@@ -48,6 +48,7 @@ class Change:
     backward        whether it is the gradient of the value that is changed
     function        v ← function(v) instead, with its gradient dv ← pullback(dv, v), derived where it is None
     config          of the model whose run the value was taken from
+    per_position    whether the function gives a token what it gives it alone, whatever the others are
     """
 
     name: str
@@ -60,6 +61,7 @@ class Change:
     function: Callable[[Array], Array] | None = None
     pullback: Callable[[Array, Array], Array] | None = None
     config: Any = None
+    per_position: bool = False
 
     def __post_init__(self) -> None:
         value = np.asarray(self.value)
@@ -153,14 +155,19 @@ def transform(
     name: str,
     function: Callable[[Array], Array],
     backward: Callable[[Array, Array], Array] | None = None,
+    *,
+    per_position: bool = False,
     **where: Selection,
 ) -> Change:
     """Put function(entries) in the place of the entries, in their shape: a projection, a clamp, a rotation.
 
-    backward   (dy, entries) to the gradient of the entries; derived by the complex step unless given, which takes a
-               function that is analytic: not one that computes by abs, rounding or a cast
+    backward       (dy, entries) to the gradient of the entries; derived by the complex step unless given, which takes a
+                   function that is analytic: not one that computes by abs, rounding or a cast
+    per_position   whether it gives each token what it would give it alone. While a model writes, such a function gets
+                   the tokens that are new; any other gets the whole text, which is read again for every token
     """
-    return Change(name, 0.0, None, Where(**where), word="transform", function=function, pullback=backward)
+    own = {"function": function, "pullback": backward, "per_position": per_position}
+    return Change(name, 0.0, None, Where(**where), word="transform", **own)
 
 
 def resample(name: str, run: Mapping[str, Array], order: Sequence[int], **where: Selection) -> Change:
@@ -242,50 +249,63 @@ def add_gradient(name: str, value: Array | float, **where: Selection) -> Change:
 
 ALL = slice(None)
 
-Placed = dict[Address, list[tuple[slice, Change]]]
-"""Changes by the address of what they change, each with the examples that it is about."""
+Placed = dict[Key, list[tuple[int | str, slice, Change]]]
+"""Changes by the key of the call that they are made at: at which place, for which examples, and how."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Intervention:
-    """Changes the calls of a run.
+    """Makes changes where ops make or read values, in a run on all of a text or while a model writes.
 
+    piece       where the tokens stand that are read; None: all of a text is
     originals   what was there before, by its address
-    no_effect   the changes that altered nothing
+    no_effect   the changes of a run that altered nothing
+    made        all changes that were made
     """
 
     changes: Placed
     heads: int
+    piece: Any = None
     originals: dict[Address, Array] = field(default_factory=dict)
     no_effect: list[Change] = field(default_factory=list)
+    made: set[Change] = field(default_factory=set)
 
     def before(self, call: Call) -> None:
         """Change what a call reads."""
-        if Address(call.number, MASK) in self.changes:
-            call.settings = {**call.settings, MASK: self._changed(Address(call.number, MASK), full_mask(call))}
-        for place, value in enumerate(call.arguments):
-            if Address(call.number, place) in self.changes:
-                # Scores that the mask hides have no effect.
-                seen = full_mask(call) if call.name == "softmax" and place == 0 else None
-                value = self._changed(Address(call.number, place), value, seen)
-                call.arguments = (*call.arguments[:place], value, *call.arguments[place + 1 :])
+        for place in {place for place, *_ in self.changes.get(call.key, ())}:
+            if place == MASK:
+                call.settings = {**call.settings, MASK: self._changed(call, place, full_mask(call))}
+            elif place != RETURNED:
+                arguments = list(call.arguments)
+                arguments[place] = self._changed(call, place, arguments[place])
+                call.arguments = tuple(arguments)
 
     def after(self, call: Call) -> None:
         """Change what a call returned. An op's record stays, for its own backward; a layer's holds what it returned."""
-        address = Address(call.number, RETURNED)
-        if address in self.changes:
+        if any(place == RETURNED for place, *_ in self.changes.get(call.key, ())):
             y, *rest = call.outputs
-            value = self._changed(address, y)
+            value = self._changed(call, RETURNED, y)
             if call.is_method:
                 rest = [exchanged(part, y, value) for part in rest]
             call.result = (value, *rest) if isinstance(call.result, tuple) else value
 
-    def _changed(self, address: Address, value: Array, seen: Array | None = None) -> Array:
-        self.originals[address] = value
-        for rows, change in self.changes[address]:
+    def of_piece(self, change: Change, value: Array) -> Array:
+        """Return a value of some of the tokens with a change."""
+        self.made.add(change)
+        return self.piece.changed(change, value, self.heads)
+
+    def _changed(self, call: Call, at: int | str, value: Array) -> Array:
+        self.originals[Address(call.number, at)] = value
+        for place, rows, change in self.changes[call.key]:
+            if place != at:
+                continue
+            if self.piece is not None:
+                value = self.of_piece(change, value)
+                continue
             changed = change.apply(value[rows], self.heads)
             same = changed == value[rows]
-            if np.all(same if seen is None else same[seen[rows]]):
+            # Scores that the mask hides have no effect.
+            if np.all(same[full_mask(call)[rows]] if call.name == "softmax" and place == 0 else same):
                 self.no_effect.append(change)
             value = np.array(value, dtype=changed.dtype)  # a complex step makes a value complex
             value[rows] = changed

@@ -15,16 +15,16 @@ import numpy as np
 
 from ..arrays import Array, Tree
 from ..errors import ConfigError, LengthError, did_you_mean
-from ..tree import flatten
+from ..tree import flatten, named
 from .block_checkpoints import PARAMS, RecomputedBlocks, unpack
 from .changes import Change, add_gradient, exchanged, listed
 from .labels import NUMBERS, check_token
 from .losses import loss_gradient, mean_loss
 from .names import RETURNED, Address, check_name, value_at
-from .pairing import Pairs, argument_name, gradient_of, gradient_place, pairs, record_of
+from .pairing import Pairs, argument_name, gradient_of, gradient_place, pairs
 from .run import Run, thawed
 from .show import NamedValues
-from .tracing import Call, ShapeDtype, TracingEngine, block_of, is_block, run_traced
+from .tracing import Call, ShapeDtype, TracingEngine, is_block, run_traced
 
 NORMS = ("layer_norm", "rms_norm")
 
@@ -223,32 +223,21 @@ def gradients(run: Run, of: Target = LOSS, changes: Change | Sequence[Change] = 
 
 def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, Pairs, RecomputedBlocks | None]:
     """Run the layers backward; return the gradients of parameters, which call undoes which, and what is inside."""
-    undoing: Pairs = {}
-    blocks = {id(call.outputs[1]): call for call in run.calls if is_block(call)}  # by their records
+    blocks = {call.key.path: call for call in run.calls if is_block(call)}
 
     def load(call: Call) -> tuple[Any, ...] | None:
         if not is_block(call):
             return unpack(call)
-        stack, _, record, *rest = call.arguments
-        block, forward, *_ = run.block(blocks[id(record)])
-        blocks[id(forward.outputs[1])] = blocks[id(record)]
+        stack, _, _, *rest = call.arguments
+        block, forward, *_ = run.block(blocks[call.key.path])
         return (stack, block.arguments[PARAMS], forward.outputs[1], *rest)
 
-    def pair(call: Call) -> None:
-        if is_block(call):
-            undoing.update(pairs(run.block(blocks[id(record_of(call))]), engine.calls[call.number :]))
-
     engine = TracingEngine() if run.inside is None else TracingEngine(load=load, frees=True)
-    engine.before, engine.after = (None, pair) if rules is None else (rules.before, rules.after)
-    grads = run_traced(run.model.backward, run.params, run.record, dlogits, engine=engine)
-    if rules is None:
-        engine.after = None
-        undoing |= pairs(
-            *([call for call in calls if block_of(call) in (None, call)] for calls in (run.calls, engine.calls))
-        )
-    else:
-        undoing = {number: engine.calls[call.number] for number, call in rules.undoing.items()}
-    return grads, undoing, None if run.inside is None else RecomputedBlocks(engine)
+    if rules is not None:
+        engine.before, engine.after = rules.before, rules.after
+    grads = run_traced(run.model.backward, named(run.params), run.record, dlogits, engine=engine)
+    inside = None if run.inside is None else RecomputedBlocks(engine)
+    return grads, pairs(run.calls, engine.calls), inside
 
 
 class _Undoing:

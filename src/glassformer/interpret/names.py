@@ -2,29 +2,33 @@
 
     blocks.0.attention.attend.weights   an array of the record
     blocks.0.attention.query            what the op of a record, or of a parameter, returned
-    blocks.0.attention, blocks.0        what a layer returned: the last of its ops
+    blocks.0.attention, blocks.0        what a layer returned
     blocks.0.attention.attend.scores    what the softmax of attention read, and its mask
     blocks.0.attention.query.input      what one matrix or norm reads alone, where others read the same array
 
-Every name stands for an address: a call on the tape, and what it returned or read.
+A value gets its name when its layer returns: the path of the layer is the dotted name of the parameters that it was
+handed, and what it returns is its value and its record. Every name stands for an address: a call on the tape, and what
+it returned or read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, Tree
+from ..arrays import Array, namespace
 from ..errors import ConfigError, did_you_mean
 from ..layers.stack import RematInputs
-from ..tree import named_leaves
 from .tracing import Call, ShapeDtype
 from .transformer_lens import our_name
 
 RETURNED = -1
-LOGITS, VECTORS, SCORES, MASK, INPUT = "logits", "vectors", "scores", "mask", ".input"
+LOGITS, VECTORS, WEIGHTS, SCORES, MASK, INPUT = "logits", "vectors", "weights", "scores", "mask", ".input"
 READERS = (".query", ".key", ".value", ".up", ".gate", "attention_norm", "feed_forward_norm")
-"""How the owners of parameters end that may read the same array as others do."""
+"""How the paths of layers end that may read the same array as others do."""
+UNNAMED = ("extra_inputs", "rotation")
+"""Parts of records that hold what several blocks read, such as tables of angles."""
 
 
 class Address(NamedTuple):
@@ -37,112 +41,105 @@ class Address(NamedTuple):
 Addresses = dict[str, Address]
 
 
-def find_addresses(calls: list[Call], record: Tree, params: Tree, logits: Array, output: str = LOGITS) -> Addresses:
-    """Return the address of every value of a record, of what every layer returned, and of scores and masks."""
-    naming = _Naming(calls, record, params)
-    return {**naming.addresses(), output: naming.places[id(logits)]}
+class Names:
+    """Gives every value of a pass its name, as a tracing engine calls ops and layers return.
 
+    found    the address of each name
+    """
 
-class _Naming:
-    """Finds the calls that the parts of a record are about."""
-
-    def __init__(self, calls: list[Call], record: Tree, params: Tree) -> None:
-        self.calls, self.record = calls, record
-        self.places = find_places(calls)
+    def __init__(self) -> None:
         self.found: Addresses = {}
-        self.leaves: dict[int, str] = {}
-        self.by_record = {id(call.outputs[1]): call for call in calls if call.is_method and len(call.outputs) > 1}
-        # Which ops kept an array, and which read a parameter.
-        self.keepers: dict[int, list[Call]] = {}
-        self.owners: dict[int, set[str]] = {}
-        paths = {id(leaf): name.rpartition(".")[0] for name, leaf in named_leaves(params)}
-        for call in calls:
-            if not call.is_method:
-                for part in ids_in(call.outputs[1:]):
-                    self.keepers.setdefault(part, []).append(call)
-                self.owners[call.number] = {paths[id(part)] for part in call.arguments if id(part) in paths}
+        # Of each array that lives: the call that made it, or read it first, and where.
+        self._births: dict[int, tuple[Call, int]] = {}
+        self._ops: list[Call] = []  # those that the layer which computes has called itself
+        self._inner: list[Any] = []  # the records of layers inside
+        self._layers: set[str] = set()  # the paths of those that have returned
 
-    def addresses(self) -> Addresses:
-        """Return all addresses."""
-        for name, part in _children(self.record):
-            self._name(name, part)
-        for call in self.calls:
-            y = call.outputs[0]
-            inside = call.parent is not None and call.parent.name == "attention"
-            if call.name == "softmax" and inside and id(y) in self.leaves:
-                beside = self.leaves[id(y)].removesuffix("weights")
-                self.found[beside + SCORES] = Address(call.number, 0)
-                self.found[beside + MASK] = Address(call.number, MASK)
-            for owner in self.owners.get(call.number, ()):
-                if owner.endswith((".key", ".value")) and is_real(y):  # their record is that of the queries
-                    self.found.setdefault(owner, self.places[id(y)])
-                if owner.endswith(READERS) and is_real(call.arguments[0]):
-                    self.found[owner + INPUT] = Address(call.number, 0)
-        return self.found
+    def begun(self, call: Call) -> None:
+        """Note a call that begins: what it reads, and no call has made, is known by its first reader."""
+        for place, value in enumerate(call.arguments):
+            if is_real(value):
+                self._births.setdefault(id(value), (call, place))
 
-    def _name(self, name: str, part: Any) -> Address | None:
-        """Name a part of the record and everything in it; return the address of what its layer or op returned."""
-        if part is None or isinstance(part, str | int | float) or name.endswith("extra_inputs"):
-            return None
-        if isinstance(part, RematInputs):  # the block's first call returned the record that its stack left out
-            part = self.calls[self.by_record[id(part)].number + 1].outputs[1]
-        op = self._op(name, part)
-        is_array = hasattr(part, "dtype")
-        if is_array and op is None:
-            return self._leaf(name, part)
-        parts = {"x": part} if is_array else dict(_children(part))  # an activation keeps what it read
-        inner = {own: (self._leaf if op else self._name)(f"{name}.{own}", below) for own, below in parts.items()}
-        maker = op or self.by_record.get(id(part))
-        if maker is not None:
-            own = self._returned(maker)
-        elif "output" in inner and hasattr(parts["output"], "dtype"):
-            own = inner["output"]
-        else:
-            last = [address for address in inner.values() if address is not None and address.place == RETURNED]
-            own = max(last, key=lambda address: self.calls[address.number].end, default=None)
-        if own is not None and not name.endswith(".attend"):  # its heads, side by side, are `output.x`
-            self.found.setdefault(name, own)
-        return own
-
-    def _leaf(self, name: str, value: Any) -> Address | None:
-        if not is_real(value) or ".rotation." in name:  # tables of angles: constants, read by all blocks
-            return None
-        self.leaves[id(value)] = name
-        address = self.places.get(id(value))
-        if address is not None:
-            self.found[name] = address
-        return None if name.rpartition(".")[2] != "output" else address
-
-    def _op(self, name: str, part: Any) -> Call | None:
-        """Return the op that a part of the record is the record of: the one that kept these arrays."""
-        is_tree = isinstance(part, dict | list) or (
-            isinstance(part, tuple) and any(isinstance(below, dict | list | tuple) for below in part)
-        )
-        kept = [] if is_tree or ".rotation" in name else ids_in((part,))
-        if not kept or (hasattr(part, "dtype") and not is_real(part)):
-            return None
-        calls = [call for call in self.keepers.get(kept[0], []) if {*kept} <= {*ids_in(call.outputs[1:])}]
-        calls = [call for call in calls if type(call.outputs[1]) is type(part)]
-        calls = [call for call in calls if call.parent is None or call.parent.is_method]  # no softmax of attention
-        own = [call for call in calls if name in self.owners[call.number]]
-        return next(iter(own or calls), None)
-
-    def _returned(self, call: Call) -> Address | None:
+    def ended(self, call: Call) -> None:
+        """Note a call that has returned: what it made is known by it, unless a call inside has made it."""
         y = call.outputs[0]
-        return self.places[id(y)] if is_real(y) else None
+        if is_real(y):
+            self._births.setdefault(id(y), (call, RETURNED))
+        if not call.is_method and (call.parent is None or call.parent.is_method):
+            self._ops.append(call)
+
+    def forget(self, arrays: Iterable[int]) -> None:
+        """Forget arrays that were freed: their identities may be given to others."""
+        for array in arrays:
+            self._births.pop(array, None)
+
+    @contextmanager
+    def layer(self) -> Iterator[None]:
+        """Be in a layer, which names what it returns by `returned`, while a `with` block lasts."""
+        ops, records = self._ops, self._inner
+        self._ops, self._inner = [], []
+        yield
+        self._ops, self._inner = ops, [*records, *self._inner]
+
+    def note(self, name: str, value: Any) -> None:
+        """Give a value a name, if a call made or read it: what an op keeps for itself has none."""
+        if is_real(value) and id(value) in self._births:
+            call, place = self._births[id(value)]
+            self.found[name] = Address(call.number, place)
+            if name.endswith(f".{WEIGHTS}") and call.name == "softmax":
+                self.found[name.removesuffix(WEIGHTS) + SCORES] = Address(call.number, 0)
+                self.found[name.removesuffix(WEIGHTS) + MASK] = Address(call.number, MASK)
+
+    def returned(self, path: str, result: Any) -> None:
+        """Name what the layer at a path returned: its value, and all in its record that no layer inside has named."""
+        if not isinstance(result, tuple) or len(result) != 2:
+            return
+        y, record = result
+        if not self._is_named(record):  # else by a layer inside, of the same parameters
+            self._record(path, record)
+            if path:
+                self.note(path, y)
+        self._layers.add(path)
+        self._inner.append(record)
+
+    def _is_named(self, record: Any) -> bool:
+        return record is not None and any(record is one for one in self._inner)
+
+    def _record(self, name: str, part: Any) -> None:
+        op = next((call for call in self._ops if _is_record(part, call)), None)
+        if op is not None:
+            self._ops.remove(op)
+            # An activation keeps what it read.
+            for own, leaf in [("x", part)] if hasattr(part, "dtype") else _children(part):
+                self.note(f"{name}.{own}", leaf)
+            if not name.endswith(".attend"):  # its heads, side by side, are `output.x`
+                self.note(name, op.outputs[0])
+            if name.endswith(READERS) and is_real(op.arguments[0]):
+                self.found[name + INPUT] = Address(op.number, 0)
+        elif hasattr(part, "dtype"):
+            self.note(name, part)
+        elif not isinstance(part, RematInputs):  # what is in a block that runs again was named inside
+            for own, below in _children(part):
+                inner = f"{name}.{own}" if name else own
+                if below is None:  # keys and values that read what the queries read have no record of their own
+                    self.found.pop(f"{inner}.x", None)
+                elif inner not in self._layers and own not in UNNAMED and not self._is_named(below):
+                    self._record(inner, below)
 
 
-def _children(part: Any) -> Iterator[tuple[str, Any]]:
+def _is_record(part: Any, call: Call) -> bool:
+    """Tell whether a part of a record is that of an op; layers leave parameters out of it."""
+    saved = call.outputs[1] if len(call.outputs) > 1 else None
+    return saved is not None and (saved is part or (type(saved) is type(part) and hasattr(part, "_fields")))
+
+
+def _children(part: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(part, dict):
-        return iter(part.items())
+        return part.items()
     if isinstance(part, list | tuple):
-        return iter(zip(map(str, getattr(part, "_fields", range(len(part)))), part, strict=True))
-    return iter(())
-
-
-def ids_in(tree: Any) -> list[int]:
-    """Return the identities of the arrays of a record, with their numbers or without."""
-    return [id(leaf) for _, leaf in named_leaves(tree) if hasattr(leaf, "dtype")]
+        return zip(map(str, getattr(part, "_fields", range(len(part)))), part, strict=True)
+    return ()
 
 
 def value_at(call: Call, place: int | str) -> Array:
@@ -154,11 +151,10 @@ def value_at(call: Call, place: int | str) -> Array:
 
 def full_mask(call: Call) -> Array:
     """Return which keys each query of a softmax in attention may see, for every head: (..., H, T, S)."""
-    shape = call.arguments[0].shape
-    mask = call.settings.get(MASK)
-    if isinstance(call.arguments[0], ShapeDtype):
-        return ShapeDtype(shape, np.dtype(bool))
-    return np.ones(shape, dtype=bool) if mask is None else np.broadcast_to(mask, shape)
+    scores, mask = call.arguments[0], call.settings.get(MASK)
+    if isinstance(scores, ShapeDtype):
+        return ShapeDtype(scores.shape, np.dtype(bool))
+    return namespace(scores).broadcast_to(np.bool(True) if mask is None else mask, scores.shape)
 
 
 def check_name(name: str, known: Any, what: str = "value") -> None:
@@ -168,20 +164,25 @@ def check_name(name: str, known: Any, what: str = "value") -> None:
         raise ConfigError(f"there is no {what} {name!r} in this run", hint=hint)
 
 
-def find_places(calls: list[Call]) -> dict[int, Address]:
-    """Return the first call that returned an array, the innermost; for a given one, the first that read it."""
-    places: dict[int, Address] = {}
+def is_real(value: Any) -> bool:
+    """Tell an array of real numbers, with them or without."""
+    return isinstance(value, np.ndarray | ShapeDtype) and value.dtype.kind in "fc"
+
+
+def find_places(calls):
+    places = {}
     for call in reversed(calls):
         for place, value in reversed([*enumerate(call.arguments)]):
             if is_real(value):
                 places[id(value)] = Address(call.number, place)
     for call in sorted(calls, key=lambda one: (-one.end, one.number)):
         y = call.outputs[0]
-        if is_real(y) and not any(y is part for part in call.arguments):  # rather than handed back
+        if is_real(y) and not any(y is part for part in call.arguments):
             places[id(y)] = Address(call.number, RETURNED)
     return places
 
 
-def is_real(value: Any) -> bool:
-    """Tell an array of real numbers, with them or without."""
-    return isinstance(value, np.ndarray | ShapeDtype) and value.dtype.kind in "fc"
+def ids_in(tree):
+    from ..tree import named_leaves
+
+    return [id(leaf) for _, leaf in named_leaves(tree) if hasattr(leaf, "dtype")]

@@ -27,12 +27,12 @@ from ..models import Batch, Model
 from ..setting import check_known
 from ..trained_model import TrainedModel
 from ..trained_or_pair import trained_or_pair
-from ..tree import flatten, rebuilt
+from ..tree import flatten, named, rebuilt
 from .block_checkpoints import RecomputedBlocks, unpack
 from .changes import ALL, Change, Intervention, Placed, listed
 from .labels import NUMBERS, Labels, id_of
 from .losses import mean_loss
-from .names import LOGITS, RETURNED, VECTORS, Address, Addresses, check_name, find_addresses, value_at
+from .names import LOGITS, RETURNED, VECTORS, Address, Addresses, Names, check_name, value_at
 from .packed import as_stored, owned, unpacked
 from .show import NamedValues
 from .tracing import Call, ShapeDtype, TracingEngine, run_traced
@@ -151,7 +151,7 @@ class Run(NamedValues):
             change.where.index(change.name, start.spec(change.name).shape, start.heads)
         frozen = [thawed(change, start) for change in values]
         base, no_effect = _with_inputs(start, inputs)
-        run = _changed(base, frozen) if frozen else base
+        run = changed_run(base, frozen) if frozen else base
         no_effect = (*no_effect, *(old for old, new in zip(values, frozen, strict=True) if new in run.no_effect))
         for change in no_effect:
             if change.word == "freeze":
@@ -248,19 +248,32 @@ def watch(
         batch = batch._replace(source=np.array(batch.source))  # two values, told apart by their arrays
     params = as_stored(params) if frees else owned(unpacked(params))
     if not few:
-        return _watched(model, params, batch, labels)
-    # The calls of a pass do not depend on sizes: one token of one example tells the address of each name.
+        return watched(model, params, batch, labels)
+    return _kept(model, params, batch, names, until, short_run(model, params, batch).addresses)
+
+
+def short_run(model: Model, params: Tree, batch: Batch) -> Run:
+    """Return a run on one token of one example: calls do not depend on sizes, so it tells the address of each name."""
+    model = replace(model, execution=Execution(remat=True))  # type: ignore[type-var]
     short = (None if part is None else np.asarray(part)[:1, :1] for part in batch._replace(targets=None))
-    return _kept(model, params, batch, names, until, _watched(model, params, Batch(*short), labels).addresses)
+    return watched(model, as_stored(params), Batch(*short), NUMBERS)
 
 
-def _watched(model: Model, params: Tree, batch: Batch, labels: Labels) -> Run:
-    engine = _engine(model)
+def watched(model: Model, params: Tree, batch: Batch, labels: Labels) -> Run:
+    """Return a run of a model on a batch, with parameters as they are to be kept."""
+    names = Names()
+    engine = _engine(model, names=names)
     logits, record = run_traced(read, model, params, batch, engine=engine)
-    addresses = find_addresses(engine.calls, record, params, logits, VECTORS if has_no_head(model) else LOGITS)
-    _lock(engine.calls, addresses)
+    names.note(VECTORS if has_no_head(model) else LOGITS, logits)
+    _lock(engine.calls, names.found)
     inside = RecomputedBlocks(engine) if engine.frees else None
+    addresses = dict(sorted(names.found.items(), key=lambda item: _moment(engine.calls, item[1])))
     return Run(model, params, batch, logits, record, engine.calls, addresses, inside=inside, labels=labels)
+
+
+def _moment(calls: list[Call], address: Address) -> int:
+    """Return when a value is there: the number of the call that begins then."""
+    return calls[address.number].end if address.place == RETURNED else address.number
 
 
 class _LastValueError(Exception):
@@ -312,6 +325,7 @@ def _lock(calls: list[Call], addresses: Addresses) -> None:
 
 def read(model: Model, params: Tree, batch: Batch) -> tuple[Array, Tree]:
     """Return the logits of a batch and the record; of an encoder without a head, its vectors."""
+    params = named(params)
     if has_no_head(model):
         return model.forward(params, batch.tokens, mask=batch.mask, segments=batch.segments)
     return model.predict(params, batch)
@@ -358,7 +372,7 @@ def _with_inputs(start: Run, changes: list[Change]) -> tuple[Run, tuple[Change, 
         where[change.name] = _input(own, before, start)
         if np.array_equal(before, where[change.name]):
             no_effect.append(change)
-    run = _watched(start.model, rebuilt(start.params, leaves), Batch(**parts), start.labels)
+    run = watched(start.model, rebuilt(start.params, leaves), Batch(**parts), start.labels)
     return run, tuple(no_effect)
 
 
@@ -374,13 +388,17 @@ def _input(change: Change, before: Array, start: Run) -> Array:
     return after.astype(before.dtype)
 
 
-def _changed(start: Run, changes: list[Change]) -> Run:
+def changed_run(start: Run, changes: list[Change]) -> Run:
     """Return a run with changes of its values, all of which it has."""
-    by_address: Placed = {}
+    changes = [thawed(change, start) for change in changes]
+    if not changes:
+        return start
+    placed: Placed = {}
     for change in changes:
-        by_address.setdefault(start.addresses[change.name], []).append((ALL, change))
-    intervention = Intervention(by_address, start.heads)
-    first = min(number for number, _ in by_address)
+        number, place = start.addresses[change.name]
+        placed.setdefault(start.calls[number].key, []).append((place, ALL, change))
+    intervention = Intervention(placed, start.heads)
+    first = min(start.addresses[change.name].number for change in changes)
     engine = _engine(start.model, before=intervention.before, after=intervention.after, known=start.calls, first=first)
     if start.inside is not None:
         start.inside.clear()  # to free memory

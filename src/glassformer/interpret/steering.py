@@ -7,37 +7,49 @@ A position is that of a token in its own sequence: a number, numbers, a slice su
 or None for all. The model writes what it would write without a cache, if it ran on the whole text with these changes
 for every token.
 
-Layers are the same with a cache as without one, so a value is made by the same op of the same block. An observing
-engine changes it there. Blocks without changes, and all other ops, run on the engine in use, by its kernels.
+A call of an op has the same key with a cache as without one. So an engine that observes reading makes the changes at
+these calls, by the lines that change a run. Blocks without changes, and all other ops, run on the engine in use, by its
+kernels. What a token alone does not tell is changed in runs on the whole text, one for every token that is written: by
+a function that may mix positions, by what was there without other changes, or where a token would see later ones.
 """
 
 import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ..arrays import Array, Tree, cast, namespace
+from ..arrays import Array, Tree
 from ..dispatch import Engine, current, use_engine
-from ..errors import ConfigError, LengthError, ShapeError
+from ..errors import ConfigError, LengthError, did_you_mean
 from ..generation import texts
 from ..generation.conversation import Conversation, reply, turns_of
 from ..generation.texts import Generation, Stream, encode_prompts
 from ..layers import Cache
-from ..models import EncoderDecoder, Model
+from ..models import Batch, EncoderDecoder, Model
 from ..setting import texts_of
 from ..trained_model import TrainedModel
-from ..tree import flatten, rebuilt
+from ..tree import flatten, named, rebuilt
 from .activations import activations
-from .changes import Change, listed
-from .names import RETURNED
+from .changes import ALL, Change, Intervention, Placed, listed
+from .labels import NUMBERS
+from .names import MASK, WEIGHTS
 from .packed import unpacked
-from .steering_plan import BY_TOKEN, PROMPT, STACKS, ChangePlan, Part, never_made, plan_changes, sorted_changes
-from .where import axes_of, is_of_source
+from .pieces import Piece, check_asked, matches, within
+from .run import Run, changed_run, short_run, watched
+from .tracing import Call, Key, Paths
+from .where import axes_of, is_of_source, numbers_of
+
+PROMPT, NEW = "prompt", "new"
+WORDS = ("put", "zero", "scale", "add", "mean", "transform", "freeze")
+"""Changes that can be made while a model writes."""
+SHARED = ("relative", "positions")
+"""How values end that all texts of a batch share, where their tokens stand at the same places."""
 
 
 def steered(model: TrainedModel, changes: Sequence[Change], prompt: int = 0) -> TrainedModel:
@@ -52,10 +64,13 @@ def generate(model: TrainedModel, prompt: str | Sequence[str], changes: Any, set
     prompts = [prompt] if isinstance(prompt, str) else texts_of(prompt)
     read, sources = encode_prompts(model, prompts, truncate=settings.get("truncate", False))
     lengths, changes = [len(ids) for ids in read], listed(changes)
-    if len({*lengths}) > 1 and any(isinstance(change.where.position, str) for change in changes):
-        return [generate(model, own, changes, settings) for own in prompts]
-    warned = _reaching(model, changes, max(lengths, default=0), sources, settings)
-    return warned(texts.generate(steered(model, changes, *lengths[:1]), prompt, **settings))
+    own = [_of_example(changes, n, len(prompts)) for n in range(len(prompts))]
+    if len(prompts) > 1 and (own[0] is not changes or (len({*lengths}) > 1 and any(map(_is_of_one_text, changes)))):
+        return [generate(model, one, some, settings) for one, some in zip(prompts, own, strict=True)]
+    if not own[0]:
+        return texts.generate(model, prompt, **settings)
+    warned = _reaching(model, own[0], max(lengths, default=0), sources, settings)
+    return warned(texts.generate(steered(model, own[0], *lengths[:1]), prompt, **settings))
 
 
 def stream(model: TrainedModel, prompt: str, changes: Any, settings: Any) -> Stream:
@@ -75,6 +90,28 @@ def chat(model: TrainedModel, messages: Any, changes: Any, settings: Any) -> Any
     return warned(reply(steered(model, listed(changes), len(read)), messages, **settings))
 
 
+def _is_of_one_text(change: Change) -> bool:
+    """Tell whether a change of several texts at once would not be that of each: their prompts differ in length."""
+    return isinstance(change.where.position, str) or change.name.endswith(SHARED)
+
+
+def _of_example(changes: list[Change], number: int, count: int) -> list[Change]:
+    """Return the changes of one of several prompts; the very list if none of them says of which it is."""
+    if all(change.where.example is None for change in changes):
+        return changes
+    found = []
+    for change in changes:
+        where = replace(change.where, example=None)
+        if change.where.example is None:
+            found.append(change)
+        elif number in (numbers := list(numbers_of(change.name, "example", change.where.example, count))):
+            own = np.asarray(change.value)
+            of_each = own.ndim > 2 and len(own) == (count if change.whole else len(numbers)) > 1
+            place = number if change.whole else numbers.index(number)
+            found.append(replace(change, where=where, value=own[place : place + 1] if of_each else change.value))
+    return found
+
+
 def _reaching(
     model: TrainedModel, changes: list[Change], prompt: int, sources: list[Array] | None, settings: Any
 ) -> Callable[[Any], Any]:
@@ -83,9 +120,8 @@ def _reaching(
 
     def missed(read: int) -> Iterator[Change]:
         for change in changes:
-            places = np.arange(source if is_of_source(change.name) else read)
-            asked = change.where.position
-            if asked is not None and not _matches(asked, places, prompt).any():
+            asked = _from_start(change, prompt).where.position
+            if not matches(asked, np.arange(source if is_of_source(change.name) else read))[0].any():
                 yield change
 
     new = settings.get("max_new_tokens", texts.MAX_NEW_TOKENS)
@@ -115,90 +151,239 @@ def _check_slide(settings: dict[str, Any]) -> None:
         raise ConfigError("a model that makes changes cannot slide past its context", hint="leave slide out")
 
 
+# --- a model that makes changes --------------------------------------------------------------------------------------
+
+
 def changed_model(model: Model, params: Tree, changes: Sequence[Change], prompt: int) -> tuple[Model, Tree]:
-    """Return a model, and its parameters, that makes these changes wherever it reads tokens with a cache.
+    """Return a model, and its parameters, that makes these changes wherever it reads what it continues.
 
     prompt   how many tokens the prompts have
     """
-    inputs, values = sorted_changes(changes, params)
     leaves = flatten(params)
-    for change in inputs:
-        leaves[change.name] = change.apply(np.asarray(unpacked(leaves[change.name])), model.config.heads)
-    plan = plan_changes(model, params, values, prompt)
+    for change in changes:
+        if change.name in leaves:
+            leaves[change.name] = change.apply(np.asarray(unpacked(leaves[change.name])), model.config.heads)
+    values = [change for change in changes if change.name not in leaves]
+    plan = _planned(model, params, values, prompt)
     own = type(f"Changed{type(model).__name__}", (_ChangedReading, type(model)), {"plan": plan})
     changed: Any = object.__new__(own)
     changed.__dict__.update(vars(model))
-    return changed, rebuilt(params, leaves) if inputs else params
+    return changed, named(params if len(values) == len(changes) else rebuilt(params, leaves))
 
 
 class _ChangedReading:
     """Reads with changes; stands before the class of a model."""
 
-    plan: ChangePlan
+    plan: "ChangePlan"
+
+    @property
+    def rereads(self) -> bool:
+        """Whether the whole text is read for every token."""
+        return self.plan.rereads
 
     def read(
         self, params: Tree, tokens: Array, cache: Cache, *, positions: Array | None = None, **settings: Any
     ) -> Any:
-        places = cache.rows(tokens.shape[-1]) if positions is None else positions
-        section = int(isinstance(self, EncoderDecoder))  # the encoder has read the source
-        with ChangingEngine(self.plan, current(), params, places, section).changing():
-            return super().read(params, tokens, cache, positions=positions, **settings)  # type: ignore[misc]
+        rows, keys = cache.rows(tokens.shape[-1]), cache.columns(tokens.shape[-1])
+        if positions is not None:  # texts are padded on the left, so all end here
+            padding = (rows[-1] - positions[..., -1])[..., None]
+            rows, keys = rows - padding, keys - padding
+        with _ChangingEngine(self.plan, current(), rows, keys).changing():
+            return super().read(_located(params), tokens, cache, positions=positions, **settings)  # type: ignore[misc]
 
     def new_cache(self, *arguments: Any, **settings: Any) -> Any:
         if not arguments:
             return super().new_cache()  # type: ignore[misc]
-        places = np.arange(arguments[1].shape[-1])
-        with ChangingEngine(self.plan, current(), arguments[0], places).changing(of_source=True):
-            return super().new_cache(*arguments, **settings)  # type: ignore[misc]
+        params, source, *others = arguments
+        places = np.arange(source.shape[-1])
+        with _ChangingEngine(self.plan, current(), places, places).changing(of_source=True):
+            return super().new_cache(_located(params), source, *others, **settings)  # type: ignore[misc]
 
-    def predict(self, params: Tree, batch: Any, **settings: Any) -> Any:
-        raise ConfigError(
-            "a model that makes changes reads with a cache",
-            hint="leave cache=False out; or make the changes on a text, model.watch(text).changed(…)",
-        )
+    def predict(self, params: Tree, batch: Batch, **settings: Any) -> Any:
+        run = self.plan.changed(params, batch)
+        return run.logits, run.record
 
 
-class ChangingEngine(Engine):
+def _located(params: Tree) -> Tree:
+    """Return parameters that know their paths: those that JAX traces have lost them."""
+    return params if hasattr(params, "path") else named(params)
+
+
+class Site(NamedTuple):
+    """Where a value is made, or read first, in any pass: at a place of a call.
+
+    axes     what its axes are called
+    around   keys of the ops that make the call
+    """
+
+    key: Key
+    place: int | str
+    axes: list[str]
+    around: frozenset[Key]
+
+
+@dataclass
+class Part:
+    """Blocks of a stack that are read together.
+
+    is_opened   whether values inside of them are changed, so that they run as written
+    after       the changes of what the last of them returns
+    """
+
+    stack: Any
+    params: Tree
+    cache: Cache
+    is_opened: bool
+    after: list[Change]
+
+
+@dataclass(eq=False)
+class ChangePlan:
+    """Which calls are changed, and how.
+
+    placed    by the key of a call: what of it is changed, by which change
+    opened    keys of the ops in which such a call is made; these run as written
+    rereads   whether a change needs the whole text
+    """
+
+    model: Model
+    changes: list[Change]
+    sites: dict[str, Site]
+    placed: Placed = field(default_factory=dict)
+    opened: set[Key] = field(default_factory=set)
+    rereads: bool = False
+    parts: WeakKeyDictionary[Cache, list[Part]] = field(default_factory=WeakKeyDictionary)
+    _plain: tuple[Tree, Tree] = None, None
+
+    def is_inside(self, path: str) -> bool:
+        """Tell whether a value is changed in a layer, given its path."""
+        return any(not path or f"{key.path}.".startswith(f"{path}.") for key in self.placed)
+
+    def changed(self, params: Tree, batch: Batch) -> Run:
+        """Return a run on whole texts with the changes that are about tokens of it."""
+        if self._plain[0] is not params:
+            self._plain = params, unpacked(params)
+        run = watched(self.model, self._plain[1], batch, NUMBERS)
+        sizes = {"text": batch.tokens.shape[-1], "source": 0 if batch.source is None else batch.source.shape[-1]}
+        own = [within(change, self.sites[change.name].axes, sizes) for change in self.changes]
+        return changed_run(run, [change for change in own if change is not None])
+
+
+def _planned(model: Model, params: Tree, changes: list[Change], prompt: int) -> ChangePlan:
+    """Return the plan for changes of values; refuse what cannot be done while a model writes."""
+    plan = ChangePlan(model, [], sites_of(model, params) if changes else {})
+    for change in (_from_start(one, prompt) for one in changes):
+        if change.word not in WORDS:
+            hint = "put what it should be there: put(name, other[name][0, 2], position=2)"
+            raise ConfigError(f"{change.word} cannot be done while a model writes", hint=hint)
+        if change.where.example is not None:
+            raise ConfigError("a model that writes knows no examples", hint="call generate with all prompts")
+        if change.name not in plan.sites:
+            raise ConfigError(
+                f"there is no value {change.name!r} that is computed while this model writes",
+                hint=did_you_mean(change.name, plan.sites),
+            )
+        check_asked(change)
+        site = plan.sites[change.name]
+        plan.changes.append(change)
+        plan.placed.setdefault(site.key, []).append((site.place, ALL, change))
+        plan.opened |= site.around
+        plan.rereads = plan.rereads or not _is_of_each_token(change, site)
+    return plan
+
+
+def _from_start(change: Change, prompt: int) -> Change:
+    """Return a change with "prompt" and "new" as the positions that they are."""
+    asked = change.where.position
+    if not isinstance(asked, str):
+        return change
+    if asked not in (PROMPT, NEW):
+        raise ConfigError(f"position is {asked!r}", hint='use "prompt", "new", numbers or a slice')
+    position = slice(0, prompt) if asked == PROMPT else slice(prompt, None)
+    return replace(change, where=replace(change.where, position=position))
+
+
+def _is_of_each_token(change: Change, site: Site) -> bool:
+    """Tell whether a token and those before it tell what a change makes of its value."""
+    if change.function is not None or change.word == "freeze":
+        return change.per_position and "key" not in site.axes
+    parts = change.name.split(".")
+    # What is put at keys that a token may not see would make it depend on what comes later.
+    lets_see = parts[-1] in (WEIGHTS, MASK) and not {"cross_attention", "encoder"} & {*parts}
+    return not (lets_see and np.any(change.value))
+
+
+def sites_of(model: Model, params: Tree) -> dict[str, Site]:
+    """Return where a model makes each of its values, found once by a run on one token."""
+    if "_sites" not in vars(model):
+        token = np.zeros((1, 1), np.int64)
+        run = short_run(model, params, Batch(token, source=token.copy() if isinstance(model, EncoderDecoder) else None))
+        found = {}
+        for name, (number, place) in run.addresses.items():
+            call, around, own = run.calls[number], set(), run.calls[number].parent
+            while own is not None:
+                around |= set() if own.is_method else {own.key}
+                own = own.parent
+            found[name] = Site(call.key, place, axes_of(name, len(run.spec(name).shape)), frozenset(around))
+        vars(model)["_sites"] = found
+    return vars(model)["_sites"]
+
+
+class _ChangingEngine(Engine):
     """Changes values where ops make or read them; everything else runs on another engine."""
 
     observes = True
 
-    def __init__(self, plan: ChangePlan, base: Engine, params: Tree, positions: Array, section: int = 0) -> None:
-        self.plan, self.base, self.positions = plan, base, positions
+    def __init__(self, plan: ChangePlan, base: Engine, positions: Array, keys: Array) -> None:
+        self.plan, self.base, self.paths = plan, base, Paths()
         self.name, self.library = base.name, base.library
-        self.labels = plan.new_keys(params, section)
-        self.made: set[Change] = set()
+        self.intervention = Intervention(plan.placed, plan.model.config.heads, Piece(positions, keys, base.on_host))
 
     @contextmanager
     def changing(self, *, of_source: bool = False) -> Iterator[None]:
         """Use the engine for one reading, of the source or of what is written, which must make all its changes."""
         with use_engine(self):
             yield
-        for change in (change for placed in self.plan.placed.values() for _, change in placed):
-            if is_of_source(change.name) == of_source and change not in self.made:
-                raise never_made(change)
+        for change in self.plan.changes:
+            if is_of_source(change.name) == of_source and change not in self.intervention.made:
+                raise ConfigError(
+                    f"the change {change.word!r} of {change.name} was not made: reading on does not compute it",
+                    hint="make it on a text, model.watch(text).changed(…); or write without a cache",
+                )
+
+    def inside(self, method: Callable[..., Any], arguments: tuple[Any, ...], settings: Any) -> Any:
+        """Execute a method of a layer: what it calls stands at its path."""
+        with self.paths.within(arguments):
+            return method(*arguments, **settings)
 
     def observe(self, function: Any, written: Callable[..., Any], arguments: tuple[Any, ...], settings: Any) -> Any:
         """Do one call: with changes, as written with changes inside, or on the other engine."""
-        name = str(function.observed_as)
-        with self.labels.entered(name, arguments) as key:
-            if name.endswith(".read_blocks") and type(arguments[3]) is Cache:  # else a compiler sees all blocks at once
-                return self._read_blocks(function, *arguments)
-            for place, change in self.plan.placed.get(key, ()):
-                if isinstance(place, int) and place != RETURNED:
-                    value = self._changed(change, arguments[place])
-                    arguments = (*arguments[:place], value, *arguments[place + 1 :])
-            if key in self.plan.opened or name.endswith(STACKS):
-                result = written(*arguments, **settings)
+        call = Call(0, function, arguments, settings, None)
+        with self.paths.within(arguments if call.is_method else ()) as path:
+            call.key = self.paths.key(call.name)
+            if call.name.endswith(".read_blocks") and type(arguments[3]) is Cache and not self._changes_bias(arguments):
+                return self._read_blocks(function, *arguments)  # else a compiler sees all blocks at once
+            self.intervention.before(call)
+            if self._is_opened(call, path):
+                call.result = written(*call.arguments, **call.settings)
             else:
                 with use_engine(self.base):
-                    result = function(*arguments, **settings)
-        for place, change in self.plan.placed.get(key, ()):
-            if place == RETURNED:
-                y, *rest = result if isinstance(result, tuple) else (result,)
-                y = self._changed(change, y)
-                result = (y, *rest) if isinstance(result, tuple) else y
-        return result
+                    call.result = function(*call.arguments, **call.settings)
+            self.intervention.after(call)
+        return call.result
+
+    def _is_opened(self, call: Call, path: str | None) -> bool:
+        """Tell whether a value is changed inside of a call."""
+        if not call.is_method:
+            return call.key in self.plan.opened
+        if path is None:  # a part of a layer
+            return any(key.path == call.key.path for key in self.plan.placed)
+        return self.plan.is_inside(path)
+
+    def _changes_bias(self, arguments: tuple[Any, ...]) -> bool:
+        """Tell whether the bias is changed that all blocks of a stack share."""
+        stack, params, *_ = arguments
+        return stack.positions is not None and self.plan.is_inside(params.get(stack.positions.name, {}).path)
 
     def _read_blocks(self, function: Any, stack: Any, params: Tree, x: Array, cache: Cache, rotation: Any) -> Array:
         """Read one token through all blocks: those without changes inside together, as the other engine does it."""
@@ -212,13 +397,14 @@ class ChangingEngine(Engine):
                 with use_engine(self.base):
                     x = function(part.stack, part.params, x, part.cache, rotation)
             for change in part.after:
-                x = self._changed(change, x)
+                x = self.intervention.of_piece(change, x)
         return x
 
     def _parts(self, stack: Any, params: Tree, cache: Cache) -> Iterator[Part]:
         """Cut a stack after each block whose result is changed, and around each that is changed inside."""
-        names = [self.labels.blocks[id(block)] for block in params["blocks"]]
-        changes = [self.plan.changes_of(name) for name in names]
+        names = [block.path for block in params["blocks"]]
+        changes = [[change for key, placed in self.plan.placed.items() if f"{key.path}.".startswith(f"{name}.")
+                    for *_, change in placed] for name in names]  # fmt: skip
         opened = [any(change.name != name for change in own) for name, own in zip(names, changes, strict=True)]
         edges = {0, len(names), *(n + 1 for n, own in enumerate(changes) if own)} | {
             n for n, is_opened in enumerate(opened) if is_opened
@@ -229,79 +415,6 @@ class ChangingEngine(Engine):
             own = {**params, "blocks": params["blocks"][start:stop]}
             after = [] if opened[stop - 1] else changes[stop - 1]
             yield Part(replace(stack, layers=stop - start), own, part, opened[start], after)
-
-    def _changed(self, change: Change, x: Array) -> Array:
-        """Return a value with a change at the tokens that it is about."""
-        self.made.add(change)
-        xp, where = namespace(x), change.where
-        axes = axes_of(change.name, x.ndim)
-        chosen: Any = np.ones((1,) * x.ndim, dtype=bool)
-        if where.position is not None:
-            number = axes.index("position")
-            chosen = _spread(self._at(where.position, change.name, x.shape[number]), x.ndim, number)
-        one = [1 if axis in BY_TOKEN else size for axis, size in zip(axes, x.shape, strict=True)]  # of one token
-        inside = replace(where, position=None).index(change.name, tuple(one), self.plan.heads)
-        selected = np.zeros(one, dtype=bool)
-        selected[inside] = True
-        if change.function is not None:
-            entries = zip(axes, inside, x.shape, strict=True)
-            handed = [np.arange(size) if axis in BY_TOKEN else part.reshape(-1) for axis, part, size in entries]
-            back = [np.zeros(size, np.int64) for size in x.shape]
-            for places, numbers in zip(back, handed, strict=True):
-                places[numbers] = np.arange(len(numbers))
-            y = change.function(x[np.ix_(*handed)])[np.ix_(*back)]
-        else:
-            y = change.factor * x + xp.asarray(_value(change, inside, one))
-        return cast(xp.where(xp.asarray(chosen & selected), y, x), x.dtype)
-
-    def _at(self, position: Any, name: str, size: int) -> Array:
-        """Tell which tokens are chosen, (T,) or (R, T)."""
-        if is_of_source(name):
-            return _matches(position, np.arange(size), self.plan.prompt)
-        return _matches(position, self.positions[..., -size:], self.plan.prompt)
-
-
-# --- entries ---------------------------------------------------------------------------------------------------------
-
-
-def _matches(selection: Any, places: Any, prompt: int = 0) -> Any:
-    """Tell which places are selected."""
-    if isinstance(selection, str):
-        return places < prompt if selection == PROMPT else places >= prompt
-    if isinstance(selection, slice):
-        start, stop, step = selection.start or 0, selection.stop, selection.step or 1
-        if start < 0 or (stop or 0) < 0 or step < 1:
-            raise ConfigError(f"position is {selection}", hint="count from the beginning: the end is not known yet")
-        found = (places >= start) & ((places - start) % step == 0)
-        return found if stop is None else found & (places < stop)
-    numbers = np.atleast_1d(np.asarray(selection))
-    if numbers.dtype.kind not in "iu" or (numbers < 0).any():
-        raise ConfigError(f"position is {selection!r}", hint='use "prompt", "new", or numbers from 0 on')
-    return (places[..., None] == numbers).any(axis=-1)
-
-
-def _spread(chosen: Any, count: int, axis: int) -> Any:
-    """Give a choice along one axis, or along examples and that axis, all axes of a value."""
-    shape = [1] * count
-    shape[axis] = chosen.shape[-1]
-    if chosen.ndim == 2:
-        shape[0] = chosen.shape[0]
-    return chosen.reshape(shape)
-
-
-def _value(change: Change, inside: tuple[Any, ...], shape: list[int]) -> Array:
-    """Return what is added at each feature, in the shape of the value of one token."""
-    full = np.zeros(shape)
-    entries = full[inside].shape
-    value = np.asarray(change.value)
-    try:
-        full[inside] = np.broadcast_to(value, shape)[inside] if change.whole else np.broadcast_to(value, entries)
-    except ValueError:
-        raise ShapeError(
-            f"the change of {change.name} gives {value.shape}, the entries of one token are {entries}",
-            hint="give a number, or an array that broadcasts",
-        ) from None
-    return full
 
 
 # --- directions ------------------------------------------------------------------------------------------------------

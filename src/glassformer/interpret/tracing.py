@@ -3,15 +3,21 @@
 Layers compute by ops alone, and ops branch on no values: two runs on inputs of equal shapes make the same list of
 calls. So the number of a call is the address of a value, which a changed run has too. Dispatched methods of layers,
 such as a block's, are on the tape as well: they show which calls belong together.
+
+Every call has a key from the moment it happens, which tells it from all others of its pass: the path of its layer, that
+is the dotted name of the parameters that this was handed; the name of the op; and how many of that name there were at
+this path. The backward pass has the same paths, and so has a pass that reads on with a cache.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +27,47 @@ from ..tree import flatten
 BACK = ".run_block_backward"
 
 
+class Key(NamedTuple):
+    """What tells a call from others: the path of its layer, the name of the op, and the how-manieth of these it is."""
+
+    path: str
+    op: str
+    ordinal: int
+
+
+NOWHERE = Key("", "", 0)
+
+
+class Paths:
+    """Where a pass is: the path of the layer that computes, and how often each op was called at each path.
+
+    An observing engine opens one layer after the other, as they are called.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self.path = path
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    @contextmanager
+    def within(self, arguments: tuple[Any, ...]) -> Iterator[str | None]:
+        """Be in the layer of a method, given its arguments; one without parameters is part of the layer that calls."""
+        outer, own = self.path, getattr(arguments[1], "path", None) if len(arguments) > 1 else None
+        self.path = outer if own is None else own
+        try:
+            yield own
+        finally:
+            self.path = outer
+
+    def key(self, op: str) -> Key:
+        """Return the key of a call that begins."""
+        return self.count(Key(self.path, op, self.counts[self.path, op]))
+
+    def count(self, key: Key) -> Key:
+        """Count a call that is not made again."""
+        self.counts[key[:2]] += 1
+        return key
+
+
 @dataclass(eq=False, repr=False)
 class Call:
     """One call of an op or of a method of a layer.
@@ -28,6 +75,7 @@ class Call:
     number   its place in the run, in the order in which calls begin
     end      the number of the first call that began after it had returned: those between were made by it
     parent   the call that made it, None for the outermost
+    key      what tells it from other calls, in a pass with a cache, too
     """
 
     number: int
@@ -35,6 +83,7 @@ class Call:
     arguments: tuple[Any, ...]  # those of a method begin with its layer
     settings: dict[str, Any]
     parent: Call | None
+    key: Key = NOWHERE
     end: int = 0
     result: Any = None
 
@@ -81,6 +130,7 @@ class TracingEngine(Engine):
     known, first    calls of an earlier run: those that end before number `first` are not done again
     again           what is returned for one of these; NotImplemented: do it after all
     forgets         whether to keep only how many calls there were, and no arrays
+    names           what gives names to values as they are made
     calls           the tape
     """
 
@@ -92,11 +142,23 @@ class TracingEngine(Engine):
     first: int = 0
     again: Callable[[Call], Any] = attrgetter("result")
     forgets: bool = False
+    names: Any = None
     calls: list[Call] = field(default_factory=list)
+    paths: Paths = field(default_factory=Paths)
     _inside: Call | None = None
 
     name = "tracing"
     observes = True
+
+    def inside(self, method: Callable[..., Any], arguments: tuple[Any, ...], settings: Any) -> Any:
+        """Execute a method of a layer that is not on the tape: what it calls stands at its path."""
+        with self.paths.within(arguments) as path:
+            if self.names is None or path is None:
+                return method(*arguments, **settings)
+            with self.names.layer():
+                result = method(*arguments, **settings)
+                self.names.returned(path, result)
+            return result
 
     def observe(
         self, function: Callable[..., Any], written: Callable[..., Any], arguments: tuple[Any, ...], settings: Any
@@ -111,23 +173,36 @@ class TracingEngine(Engine):
                 # Arrays made outside of ops, such as views of a mask, are made anew: the tape has those of this run.
                 first = own if own.is_method else replace(own, arguments=arguments, settings=settings)
                 self.calls += [first, *self.known[number + 1 : own.end]]
+                for call in self.calls[number:]:
+                    self.paths.count(call.key)
                 return result
         call = Call(number, function, arguments, settings, self._inside)
         self.calls.append(call)
-        loaded = None if self.load is None else self.load(call)
-        call.arguments = arguments if loaded is None else loaded
-        if self.before is not None:
-            self.before(call)
-        outer, self._inside = self._inside, call
-        try:
-            call.result = written(*call.arguments, **call.settings)
-        finally:
-            self._inside = outer
-        call.end = len(self.calls)
+        with self.paths.within(arguments if call.is_method else ()) as path:
+            call.key = self.paths.key(call.name)
+            loaded = None if self.load is None else self.load(call)
+            call.arguments = arguments if loaded is None else loaded
+            if self.before is not None:
+                self.before(call)
+            if self.names is not None:
+                self.names.begun(call)
+            outer, self._inside = self._inside, call
+            with nullcontext() if self.names is None or path is None else self.names.layer():
+                try:
+                    call.result = written(*call.arguments, **call.settings)
+                finally:
+                    self._inside = outer
+                call.end = len(self.calls)
+                if self.names is not None:
+                    self.names.ended(call)
+                    if path is not None:
+                        self.names.returned(path, call.result)
         if self.after is not None:
             self.after(call)
         if loaded is not None and self.frees:
-            free(self.calls[number:], loaded, arguments)
+            freed = free(self.calls[number:], loaded, arguments)
+            if self.names is not None:
+                self.names.forget(freed)
         result = call.result
         if self.forgets:
             call.arguments, call.settings, call.result = (), {}, None
@@ -163,8 +238,10 @@ class ShapeDtype:
         return self.shape[0]
 
 
-def free(calls: list[Call], loaded: tuple[Any, ...], stored: tuple[Any, ...]) -> None:
+def free(calls: list[Call], loaded: tuple[Any, ...], stored: tuple[Any, ...]) -> list[int]:
     """Free the arrays of a call and of those made in it, but for what it was given, as stored, and what it returned.
+
+    Return the identities of those that are freed.
 
     `ShapeDtype` stands in the place of an array; what was one object stays one, to be told from others by identity.
     """
@@ -198,3 +275,4 @@ def free(calls: list[Call], loaded: tuple[Any, ...], stored: tuple[Any, ...]) ->
         keep(part, part)
     for call in calls:
         call.arguments, call.settings, call.result = map(freed, (call.arguments, call.settings, call.result))
+    return [own for own, (_, new) in known.items() if isinstance(new, ShapeDtype)]

@@ -46,13 +46,13 @@ class Where:
             if asked["feature"] is not None:
                 raise ConfigError("a head and a feature both say which features", hint="give one of them")
             channels = np.arange(shape[-1]).reshape(heads, -1)
-            asked["feature"] = channels[_numbers(name, "head", asked["head"], heads)].reshape(-1)
+            asked["feature"] = channels[numbers_of(name, "head", asked["head"], heads)].reshape(-1)
             asked["head"] = None
         for axis, part in asked.items():
             if part is not None and axis not in axes:
                 sizes = ", ".join(f"{word} {size}" for word, size in zip(axes, shape, strict=True))
                 raise ConfigError(f"{name} has no {axis}", hint=f"it has {sizes}")
-        numbers = [_numbers(name, axis, asked[axis], size) for axis, size in zip(axes, shape, strict=True)]
+        numbers = [numbers_of(name, axis, asked[axis], size) for axis, size in zip(axes, shape, strict=True)]
         return np.ix_(*numbers)
 
 
@@ -82,7 +82,7 @@ def axes_of(name: str, count: int) -> list[str]:
     return {1: ["example"], 2: ["example", "feature"], 3: ["example", "position", "feature"]}.get(count, [])
 
 
-def _numbers(name: str, axis: str, part: Selection, size: int) -> Array:
+def numbers_of(name: str, axis: str, part: Selection, size: int) -> Array:
     """Return the numbers of the entries along one axis."""
     if part is None or isinstance(part, slice):
         return np.arange(size)[slice(None) if part is None else part]

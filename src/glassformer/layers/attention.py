@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..arrays import Array, Tree, check_mask, check_width, kept, namespace
-from ..dispatch import dispatched
+from ..dispatch import dispatched, located
 from ..errors import ConfigError
 from .cache import KeyValues
 from .layer import InputGrads, Layer
@@ -128,13 +128,13 @@ class Attention(Layer):
         """
         check_width(x, self.width)
         # q = x query,  k = m key,  v = m value
-        q, query = self._heads("query", params, x)  # (..., H, T, C)
+        q, query = self._heads(params["query"], "query", x)  # (..., H, T, C)
         own, kept_key, kept_value = memory is None, None, None
         if isinstance(cache, tuple):
             k, v = cache
         else:
-            k, kept_key = self._heads("key", params, x if own else memory)  # (..., K, S, C)
-            v, kept_value = self._heads("value", params, x if own else memory)
+            k, kept_key = self._heads(params["key"], "key", x if own else memory)  # (..., K, S, C)
+            v, kept_value = self._heads(params["value"], "value", x if own else memory)
         # Turned before they are cached: a key's angle belongs to its own place, and never changes again.
         turned = None
         if rotation is not None:
@@ -168,15 +168,15 @@ class Attention(Layer):
         # heads = attention(q, k, v), of turned queries and keys
         dq, dk, dv, dbias = self._attend_backward(dmixed, saved.attend)
         if saved.rotation is not None:
-            dq = ops.rotary_backward(dq, saved.rotation, pairing=self.pairing)
             dk = ops.rotary_backward(dk, saved.rotation, pairing=self.pairing)
+            dq = ops.rotary_backward(dq, saved.rotation, pairing=self.pairing)
         # q = x query,  k = m key,  v = m value
-        dx, grads["query"] = self._heads_backward("query", params, saved.query, dq)
+        dx, grads["query"] = self._heads_backward(params["query"], "query", saved.query, dq)
         # Queries, keys and values read the same x, or two of them the same memory: their gradients add up.
         own = saved.key is None
         read_key, read_value = (saved.query, saved.query) if own else (saved.key, saved.value)
-        dseen, grads["key"] = self._heads_backward("key", params, read_key, dk)
-        dvalue, grads["value"] = self._heads_backward("value", params, read_value, dv)
+        dseen, grads["key"] = self._heads_backward(params["key"], "key", read_key, dk)
+        dvalue, grads["value"] = self._heads_backward(params["value"], "value", read_value, dv)
         dseen, _ = ops.add(dseen, dvalue)
         if own:
             return InputGrads(ops.add(dx, dseen)[0], None, dbias), grads
@@ -194,17 +194,19 @@ class Attention(Layer):
 
         Every token that a decoder writes looks at the same source, so these are the same at every step.
         """
-        return self._heads("key", params, memory)[0], self._heads("value", params, memory)[0]
+        return self._heads(params["key"], "key", memory)[0], self._heads(params["value"], "value", memory)[0]
 
-    def _heads(self, name: str, params: Tree, x: Array) -> tuple[Array, Tree]:
+    @located
+    def _heads(self, params: Tree, name: str, x: Array) -> tuple[Array, Tree]:
         """Return the queries, keys or values of x by head, and the record of the matrix that made them."""
-        y, saved = self.parts[name].forward(params[name], x)
+        y, saved = self.parts[name].forward(params, x)
         return ops.split_heads(y, heads=self.heads if name == "query" else self.key_heads)[0], saved
 
-    def _heads_backward(self, name: str, params: Tree, saved: Tree, dy: Array) -> tuple[Array, Tree]:
+    @located
+    def _heads_backward(self, params: Tree, name: str, saved: Tree, dy: Array) -> tuple[Array, Tree]:
         """Return the gradients of x and of the matrix that made queries, keys or values."""
         dy = ops.split_heads_backward(dy, None, heads=dy.shape[-3])
-        return self.parts[name].backward(params[name], saved, dy)
+        return self.parts[name].backward(params, saved, dy)
 
     @dispatched
     def attend_from(

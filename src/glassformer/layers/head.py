@@ -73,9 +73,10 @@ class TokenHead(Layer):
         """Return logits (..., V) for x (..., D); a tied head reads the embedding `table` (V, D)."""
         saved: dict[str, Tree] = {}
         if self.transform is not None:
-            x, saved["linear"] = self.inner.forward(params["transform"]["linear"], x)
-            x, saved["activation"] = ops.activation_pair(self.activation)[0](x)
-            x, saved["norm"] = self.transform.forward(params["transform"]["norm"], x)
+            inner = saved["transform"] = {}
+            x, inner["linear"] = self.inner.forward(params["transform"]["linear"], x)
+            x, inner["activation"] = ops.activation_pair(self.activation)[0](x)
+            x, inner["norm"] = self.transform.forward(params["transform"]["norm"], x)
         x = x if self.scale == 1 else ops.scale(x, factor=self.scale)[0]
         # In a model of tokens this is the widest array of all, V numbers for every place.
         logits, _ = ops.linear(x, self._matrix(params, table), params.get("b"))
@@ -94,9 +95,10 @@ class TokenHead(Layer):
         # h = norm(act(x linear))
         if self.transform is not None:
             inner: dict[str, Tree] = {}
-            dx, inner["norm"] = self.transform.backward(params["transform"]["norm"], saved["norm"], dx)
-            dx = ops.activation_pair(self.activation)[1](dx, saved["activation"])
-            dx, inner["linear"] = self.inner.backward(params["transform"]["linear"], saved["linear"], dx)
+            kept = saved["transform"]
+            dx, inner["norm"] = self.transform.backward(params["transform"]["norm"], kept["norm"], dx)
+            dx = ops.activation_pair(self.activation)[1](dx, kept["activation"])
+            dx, inner["linear"] = self.inner.backward(params["transform"]["linear"], kept["linear"], dx)
             grads["transform"] = inner
         # w = Eᵀ, so dE = dwᵀ
         return HeadGrads(dx, dw.T if self.tied and dw is not None else None), grads

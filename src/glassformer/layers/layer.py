@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import ops
 from ..arrays import Array, Tree
+from ..dispatch import located
 from ..tree import tree_map
 
 
@@ -47,6 +49,13 @@ class Layer:
 
     forward: Callable[..., Any]
     backward: Callable[..., Any]
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Let a run know which layer's ops it sees, those of your own layers too."""
+        super().__init_subclass__(**settings)
+        for name in ("forward", "backward"):
+            if isinstance(cls.__dict__.get(name), FunctionType) and not hasattr(cls.__dict__[name], "observed_as"):
+                setattr(cls, name, located(cls.__dict__[name]))
 
     def specs(self) -> Tree:
         """Return the `Spec` of every parameter, under the names `init` will use; nothing is allocated."""

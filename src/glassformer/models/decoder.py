@@ -32,6 +32,11 @@ class Decoder(WritingModel):
         """The blocks."""
         return build_stack(self.config, self.execution, causal=True)
 
+    @property
+    def rereads(self) -> bool:
+        """Whether positions follow from all tokens, which a cache does not keep."""
+        return self.stack.positions is not None and self.stack.positions.follows_tokens
+
     def specs(self) -> Tree:
         return {"embedding": self.embedding.specs(), **self.stack.specs(), "head": self.head.specs()}
 

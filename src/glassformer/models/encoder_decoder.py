@@ -140,4 +140,4 @@ class EncoderDecoder(WritingModel):
         """Return the parameters of the source embedding, with the shared table where there is one."""
         if not self.config.shared_embedding:
             return params.get("source_embedding", {})
-        return {**params.get("source_embedding", {}), "tokens": params["embedding"]["tokens"]}
+        return params.get("source_embedding", {}) | {"tokens": params["embedding"]["tokens"]}

@@ -174,6 +174,11 @@ class Model(Layer):
 class WritingModel(Model):
     """A model that writes: it reads on from where it stopped, remembering keys and values in a cache."""
 
+    @property
+    def rereads(self) -> bool:
+        """Whether the whole text is read for every token that is written, since a cache would not do."""
+        return False
+
     @cached_property
     def head(self) -> TokenHead:
         """Vectors to logits."""

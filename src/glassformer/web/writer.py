@@ -14,14 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import dispatch
 from ..arrays import Array, Tree
 from ..errors import GlassformerError
-from ..generation.reader import CHUNK, Reader, checked
+from ..generation.reader import Reader, checked, reader_of
 from ..interpret.changes import Change
 from ..interpret.run import Run
 from ..interpret.steering import changed_model
-from ..interpret.steering_plan import plan_changes
 from ..interpret.where import BATCH, Where, axes_of, is_of_source
 from ..models import Model
 from .run_session import RunSession
@@ -57,7 +55,7 @@ class ReaderCache:
         rows, sources = checked(model, [ids], None if source is None else [source])
         reader: Any = before
         if reader is None:
-            reader = dispatch.current().reader(model, params, rows, sources, chunk=CHUNK, room=1)
+            reader = reader_of(model, params, rows, sources, room=1)
         else:
             reader.read(np.array([ids[-1]]))
         logits = np.array(reader.logits[0])
@@ -144,7 +142,7 @@ def _while_writing(session: RunSession, change: Change, word: str) -> tuple[list
         if change.where.position is None and not is_of_source(name):
             limit = f"made at the {len(made)} positions of the text only: a new token has no counterpart"
     try:
-        plan_changes(run.model, run.params, made, 0)
+        changed_model(run.model, run.params, made, 0)
     except GlassformerError as error:
         return [], f"not made: {error.fact}"
     return made, limit

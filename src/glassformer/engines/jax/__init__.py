@@ -11,6 +11,7 @@ Its kernels compute whatever is given as JAX arrays, under whichever engine:
 
 import logging
 from collections import ChainMap
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,13 @@ class Jax(Engine):
         kernel = Kernel(say, Stack.run_blocks)
         self.tables[array_type] = ChainMap({kernel.name: kernel}, found)  # type: ignore[assignment]
         return self.tables[array_type]
+
+    def on_host(self, function: Callable[..., Any], like: Any, *arrays: Any) -> Any:
+        import jax
+
+        if isinstance(like, np.ndarray):
+            return function(*arrays)
+        return jax.pure_callback(function, jax.ShapeDtypeStruct(like.shape, like.dtype), *arrays)
 
     trainer = later(f"{__name__}.trainer", "JaxTrainer")
     reader = later(f"{__name__}.reader", "JaxReader")

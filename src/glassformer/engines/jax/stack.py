@@ -21,8 +21,11 @@ from ...dispatch import replaces
 from ...layers.layer import Frozen, InputGrads
 from ...layers.stack import RematInputs, Stack
 from ...training.lora import AdaptedWeights
+from ...tree import Named, NamedList
 
 _register = jax.tree_util.register_pytree_node
+_register(Named, lambda own: ((dict(own),), None), lambda _, parts: parts[0])
+_register(NamedList, lambda own: (tuple(own), None), lambda _, parts: list(parts))
 _register(Frozen, lambda own: ((dict(own),), None), lambda _, parts: Frozen(*parts))
 _register(
     AdaptedWeights,
