@@ -30,7 +30,8 @@ def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     if _is_record(tree):
         return type(tree)(*(tree_map(function, *parts) for parts in zip(tree, *others, strict=True)))
     if isinstance(tree, list | tuple):
-        return type(tree)(tree_map(function, *parts) for parts in zip(tree, *others, strict=True))
+        parts = (tree_map(function, *each) for each in zip(tree, *others, strict=True))
+        return list(parts) if isinstance(tree, NamedList) else type(tree)(parts)
     return function(tree, *others)
 
 

@@ -198,9 +198,8 @@ class Gradients(NamedValues):
         if self.inside is None or not isinstance(found, ShapeDtype):
             return found
         blocks = filter(is_block, self.inside.engine.calls)
-        leaves_of = ((block, own, leaf) for block in blocks for own, leaf in flatten(block.outputs[1]).items())
-        block, own = next((block, own) for block, own, leaf in leaves_of if leaf is found)
-        return flatten(self.call(block).outputs[1])[own]
+        block = next(call for call in blocks if name.startswith(f"{call.key.path}."))
+        return flatten(self.call(block).outputs[1])[name.removeprefix(f"{block.key.path}.")]
 
 
 def gradients(run: Run, of: Target = LOSS, changes: Change | Sequence[Change] = ()) -> Gradients:

@@ -15,7 +15,7 @@ from ..ops import ACTIVATIONS
 from ..quantized import Quantized
 from ..tree import flatten, rebuilt
 from .block_checkpoints import PARAMS
-from .names import INPUT, LOGITS, RETURNED, Address, find_places
+from .names import INPUT, LOGITS, RETURNED, Address, is_real
 from .pairing import argument_name
 from .run import Run
 from .tracing import Call, ShapeDtype, block_of, is_block
@@ -191,6 +191,20 @@ class Graph:
             return step
         bias = {role: x for role, x in step.inputs.items() if role == "b"}
         return replace(step, rule="tied_linear", inputs={"x": step.inputs["x"], "table": table, **bias})
+
+
+def find_places(calls: list[Call]) -> dict[int, Address]:
+    """Return the first call that returned an array, the innermost; for a given one, the first that read it."""
+    places: dict[int, Address] = {}
+    for call in reversed(calls):
+        for place, value in reversed([*enumerate(call.arguments)]):
+            if is_real(value):
+                places[id(value)] = Address(call.number, place)
+    for call in sorted(calls, key=lambda one: (-one.end, one.number)):
+        y = call.outputs[0]
+        if is_real(y) and not any(y is part for part in call.arguments):  # rather than handed back
+            places[id(y)] = Address(call.number, RETURNED)
+    return places
 
 
 def _is_ours(call: Call) -> bool:

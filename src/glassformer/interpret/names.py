@@ -167,22 +167,3 @@ def check_name(name: str, known: Any, what: str = "value") -> None:
 def is_real(value: Any) -> bool:
     """Tell an array of real numbers, with them or without."""
     return isinstance(value, np.ndarray | ShapeDtype) and value.dtype.kind in "fc"
-
-
-def find_places(calls):
-    places = {}
-    for call in reversed(calls):
-        for place, value in reversed([*enumerate(call.arguments)]):
-            if is_real(value):
-                places[id(value)] = Address(call.number, place)
-    for call in sorted(calls, key=lambda one: (-one.end, one.number)):
-        y = call.outputs[0]
-        if is_real(y) and not any(y is part for part in call.arguments):
-            places[id(y)] = Address(call.number, RETURNED)
-    return places
-
-
-def ids_in(tree):
-    from ..tree import named_leaves
-
-    return [id(leaf) for _, leaf in named_leaves(tree) if hasattr(leaf, "dtype")]

@@ -69,16 +69,19 @@ def generate(model: TrainedModel, prompt: str | Sequence[str], changes: Any, set
         return [generate(model, one, some, settings) for one, some in zip(prompts, own, strict=True)]
     if not own[0]:
         return texts.generate(model, prompt, **settings)
+    changed = steered(model, own[0], *lengths[:1])
     warned = _reaching(model, own[0], max(lengths, default=0), sources, settings)
-    return warned(texts.generate(steered(model, own[0], *lengths[:1]), prompt, **settings))
+    return warned(texts.generate(changed, prompt, **settings))
 
 
 def stream(model: TrainedModel, prompt: str, changes: Any, settings: Any) -> Stream:
     """Answer a prompt piece by piece, with changes; see `generation.stream`."""
     _check_slide(settings)
     (ids,), sources = encode_prompts(model, texts_of([prompt]), truncate=settings.get("truncate", False))
-    warned = _reaching(model, listed(changes), len(ids), sources, settings)
-    found = texts.stream(steered(model, listed(changes), len(ids)), prompt, **settings)
+    changes = _of_example(listed(changes), 0, 1)
+    changed = steered(model, changes, len(ids))
+    warned = _reaching(model, changes, len(ids), sources, settings)
+    found = texts.stream(changed, prompt, **settings)
     found.at_end = warned
     return found
 
@@ -86,8 +89,9 @@ def stream(model: TrainedModel, prompt: str, changes: Any, settings: Any) -> Str
 def chat(model: TrainedModel, messages: Any, changes: Any, settings: Any) -> Any:
     """Answer the last message of a conversation, with changes; see `generation.reply`."""
     read = Conversation(model).encoded(turns_of(messages))
-    warned = _reaching(model, listed(changes), len(read), None, settings)
-    return warned(reply(steered(model, listed(changes), len(read)), messages, **settings))
+    changes = _of_example(listed(changes), 0, 1)
+    changed = steered(model, changes, len(read))
+    return _reaching(model, changes, len(read), None, settings)(reply(changed, messages, **settings))
 
 
 def _is_of_one_text(change: Change) -> bool:

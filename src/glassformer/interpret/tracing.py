@@ -241,7 +241,7 @@ class ShapeDtype:
 def free(calls: list[Call], loaded: tuple[Any, ...], stored: tuple[Any, ...]) -> list[int]:
     """Free the arrays of a call and of those made in it, but for what it was given, as stored, and what it returned.
 
-    Return the identities of those that are freed.
+    Return the identities of what is gone.
 
     `ShapeDtype` stands in the place of an array; what was one object stays one, to be told from others by identity.
     """
@@ -275,4 +275,4 @@ def free(calls: list[Call], loaded: tuple[Any, ...], stored: tuple[Any, ...]) ->
         keep(part, part)
     for call in calls:
         call.arguments, call.settings, call.result = map(freed, (call.arguments, call.settings, call.result))
-    return [own for own, (_, new) in known.items() if isinstance(new, ShapeDtype)]
+    return [own for own, (thing, new) in known.items() if new is not thing]
