@@ -67,9 +67,8 @@ class Twin:
         x = self.stack("", x, mask, causal=False)
         if config.head == "tokens":
             x = F.linear(x, params["head.transform.linear.w"].T, params["head.transform.linear.b"])
-            x = self.point(
-                "head.transform.norm.x", ACTIVATIONS[config.activation](self.point("head.transform.linear", x))
-            )
+            x = ACTIVATIONS[config.activation](self.point("head.transform.linear", x))
+            x = self.point("head.transform.norm.x", x)
             return self.head(self.norm("head.transform.norm", x))
         if config.pooling == "mean":
             pooled = torch.stack([row[real].mean(dim=0) for row, real in zip(x, mask, strict=True)])

@@ -252,7 +252,7 @@ def record_methods(layer: type) -> None:
             method = owner.__dict__.get(name)
             is_ours = owner.__module__.partition(".")[0] == __package__
             if method is not None and not is_ours and not hasattr(method, "observed_as"):
-                setattr(owner, name, recorded(method.__wrapped__ if isinstance(method, _Method) else method))
+                setattr(owner, name, recorded(inspect.unwrap(method)))
 
 
 def _table_of(own: Engine, arguments: tuple[Any, ...]) -> Kernels:

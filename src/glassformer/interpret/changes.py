@@ -28,7 +28,7 @@ from ..arguments import REMEDIES
 from ..arrays import Array, Tree
 from ..errors import ConfigError, ShapeError
 from ..tree import flatten, tree_map
-from .names import MASK, RETURNED, Address, check_name, full_mask
+from .names import RETURNED, Address, check_name, full_mask
 from .tracing import Call, Key
 from .where import EVERYWHERE, Selection, Where, axes_of, is_of_source
 
@@ -166,8 +166,8 @@ def transform(
     per_position   whether it gives each token what it would give it alone. While a model writes, such a function gets
                    the tokens that are new; any other gets the whole text, which is read again for every token
     """
-    own = {"function": function, "pullback": backward, "per_position": per_position}
-    return Change(name, 0.0, None, Where(**where), word="transform", **own)
+    there = Where(**where)
+    return Change(name, 0.0, None, there, False, "transform", False, function, backward, per_position=per_position)
 
 
 def resample(name: str, run: Mapping[str, Array], order: Sequence[int], **where: Selection) -> Change:
@@ -273,12 +273,11 @@ class Intervention:
     def before(self, call: Call) -> None:
         """Change what a call reads."""
         for place in {place for place, *_ in self.changes.get(call.key, ())}:
-            if place == MASK:
-                call.settings = {**call.settings, MASK: self._changed(call, place, full_mask(call))}
+            if isinstance(place, str):
+                call.settings = {**call.settings, place: self._changed(call, place, full_mask(call))}
             elif place != RETURNED:
-                arguments = list(call.arguments)
-                arguments[place] = self._changed(call, place, arguments[place])
-                call.arguments = tuple(arguments)
+                value = self._changed(call, place, call.arguments[place])
+                call.arguments = (*call.arguments[:place], value, *call.arguments[place + 1 :])
 
     def after(self, call: Call) -> None:
         """Change what a call returned. An op's record stays, for its own backward; a layer's holds what it returned."""

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from .. import ops, registry
 from ..arrays import Array, Tree, namespace
+from ..dispatch import located
 from ..layers import Attention, Block, Cache, Embedding, Spec, Stack, TokenHead, register_block
 from ..layers.head import HeadGrads
 from ..models import Decoder
@@ -53,25 +54,28 @@ class SpeedAttention(Attention):
         specs = super().specs()
         return {**specs, "value": {**specs["value"], "mix": Spec((2,), mean=0.5)}} if self.values else specs
 
-    def _heads(self, name: str, params: Tree, x: Array) -> tuple[Array, Tree]:
-        y, saved = super()._heads(name, params, x)
+    @located
+    def _heads(self, params: Tree, name: str, x: Array) -> tuple[Array, Tree]:
+        y, saved = super()._heads(params, name, x)
         if name == "value" and self.values:
-            a, b = params[name]["mix"]
-            y = a * y + b * ops.split_heads(params[name]["given"], heads=self.key_heads)[0]
+            a, b = params["mix"]
+            y = a * y + b * ops.split_heads(params["given"], heads=self.key_heads)[0]
         return _unit(y)[0] if name != "value" and self.qk_norm else y, saved
 
-    def _heads_backward(self, name: str, params: Tree, saved: Tree, dy: Array) -> tuple[Array, Tree]:
+    @located
+    def _heads_backward(self, params: Tree, name: str, saved: Tree, dy: Array) -> tuple[Array, Tree]:
         if not (self.values if name == "value" else self.qk_norm):
-            return super()._heads_backward(name, params, saved, dy)
-        made, _ = super()._heads(name, params, saved.x)  # computed again: the record keeps what became of it
+            return super()._heads_backward(params, name, saved, dy)
+        made, _ = super()._heads(params, name, saved.x)  # computed again: the record keeps what became of it
         if name != "value":
-            return super()._heads_backward(name, params, saved, ops.rms_norm_backward(dy, _unit(made)[1])[0])
+            return super()._heads_backward(params, name, saved, ops.rms_norm_backward(dy, _unit(made)[1])[0])
         # v = a · made + b · given
-        a, b = params[name]["mix"]
-        given = ops.split_heads(params[name]["given"], heads=self.key_heads)[0]
-        dx, grads = super()._heads_backward(name, params, saved, a * dy)
+        a, b = params["mix"]
+        given = ops.split_heads(params["given"], heads=self.key_heads)[0]
+        dgiven = ops.split_heads_backward(b * dy, None, heads=self.key_heads)
+        dx, grads = super()._heads_backward(params, name, saved, a * dy)
         grads["mix"] = namespace(dy).stack([(dy * made).sum(), (dy * given).sum()])
-        grads["given"] = ops.split_heads_backward(b * dy, None, heads=self.key_heads)
+        grads["given"] = dgiven
         return dx, grads
 
 
