@@ -8,7 +8,8 @@ from glassformer.errors import ConfigError, LengthError, ShapeError
 from glassformer.generation.sampling import Sampling
 from glassformer.generation.writer import generate_steps
 from glassformer.interpret import add, freeze, put, resample, scale, transform, watch, zero
-from glassformer.interpret.steering import changed_model, steering_vector
+from glassformer.interpret.changed_model import changed_model
+from glassformer.interpret.steering import steering_vector
 from glassformer.interpret.tracing import Key
 from glassformer.interpret.where import axes_of, is_of_source
 from glassformer.models import Batch
@@ -60,27 +61,31 @@ def cached(model, params, changes, prompts=PROMPTS[:1]):
     return [np.stack([getattr(step, part) for step in steps], axis=1) for part in ("ids", "log_probabilities")]
 
 
-def uncached(model, params, changes, ids, prompt=PROMPTS[0]):
-    """Return the log-probabilities of tokens behind a prompt in a run on the whole text, (NEW,)."""
+def uncached(model, params, changes, ids, prompt=PROMPTS[0], by_step=False):
+    """Return the log-probabilities of tokens behind a prompt in a run on the text, or each in one on the text so far."""
     text = np.concatenate([prompt, ids])
-    run = watch(model, params, batch_of(model, text)).changed(*changes)
-    behind = run.logits[0, len(prompt) - 1 : -1].astype(np.float64)
-    return gf.ops.log_softmax(behind)[0][np.arange(NEW), ids]
+    if by_step:
+        ends = range(len(prompt), len(text))
+        runs = [watch(model, params, batch_of(model, text[:end])).changed(*changes) for end in ends]
+        behind = np.stack([run.logits[0, -1] for run in runs])
+    else:
+        behind = watch(model, params, batch_of(model, text)).changed(*changes).logits[0, len(prompt) - 1 : -1]
+    return gf.ops.log_softmax(behind.astype(np.float64))[0][np.arange(NEW), ids]
 
 
-def check_same(model, params, changes, same, tolerance=1e-9):
+def check_same(model, params, changes, same, tolerance=1e-9, by_step=False):
     """Compare what is written with changes to a run with the same ones, and that to runs without each of them."""
     ids, found = cached(model, params, changes)
-    expected = uncached(model, params, same, ids[0])
+    expected = uncached(model, params, same, ids[0], by_step=by_step)
     what = [(change.word, change.name, change.where.position) for change in changes]
     np.testing.assert_allclose(found[0], expected, rtol=0, atol=tolerance, err_msg=str(what))
     for number in range(len(same)):
         others = [*same[:number], *same[number + 1 :]]
-        effect = np.abs(expected - uncached(model, params, others, ids[0])).max()
+        effect = np.abs(expected - uncached(model, params, others, ids[0], by_step=by_step)).max()
         assert effect > 2 * tolerance, (what[number], effect)
 
 
-def drawn_change(rng, name, run):
+def drawn_change(rng, name, run, places=tuple(PLACES)):
     """Return a change while writing, and the same change of the whole text.
 
     What is added to all features alike, or to all keys, may change nothing: a norm and softmax take it away.
@@ -90,7 +95,7 @@ def drawn_change(rng, name, run):
     if axes[-1] == "key":
         features = {"key": [1]}  # the first token sees no other than itself
     has_positions = "position" in axes and not is_of_source(name)
-    asked, same = PLACES[str(rng.choice(list(PLACES))) if has_positions else "all"]
+    asked, same = PLACES[str(rng.choice(places)) if has_positions else "all"]
     factor, value = 2 * rng.normal(size=2)
     alone = bool(rng.integers(2))
     if name.endswith("mask"):
@@ -132,7 +137,7 @@ def test_an_engine_makes_changes_while_writing(name, engine, request):
     run, names = values_of(model)
     rng = np.random.default_rng(sum(name.encode()))
     for pair in rng.choice(names, (2 if engine == "jax" else 8, 2), replace=False):
-        changes, same = zip(*(drawn_change(rng, str(value), run) for value in pair), strict=True)
+        changes, same = zip(*(drawn_change(rng, str(value), run, ["all"]) for value in pair), strict=True)
         with gf.use_engine(engine):
             check_same(model, params, changes, same, 5e-5)
 
@@ -193,7 +198,7 @@ def test_without_a_cache_the_same_is_written(name, numpy_engine):
 def test_a_function_of_all_positions_gets_the_whole_text(function, name, numpy_engine):
     prefix = "decoder." if name == "encoder_decoder" else ""
     change = transform(f"{prefix}blocks.1", function)
-    check_same(*drawn(name), [change], [change])
+    check_same(*drawn(name), [change], [change], by_step=True)
 
 
 def test_weights_that_let_a_token_see_later_ones_are_changed_in_the_whole_text(numpy_engine):
@@ -201,7 +206,7 @@ def test_weights_that_let_a_token_see_later_ones_are_changed_in_the_whole_text(n
         put("blocks.1.attention.attend.weights", 0.3),
         add("blocks.0.attention.attend.weights", 0.2, head=1),
     ):
-        check_same(*drawn("llama"), [change], [change])
+        check_same(*drawn("llama"), [change], [change], by_step=True)
 
 
 def test_what_is_frozen_stays_as_it_was_without_the_other_changes(numpy_engine):

@@ -57,7 +57,7 @@ class Piece:
 
     def _at(self, name: str, axis: str, size: int, axes: list[str]) -> Array:
         """Return where the tokens of an axis stand."""
-        if is_of_source(name) or (axis == "key" and "cross_attention" in name.split(".")):
+        if reads_source(name, axis):
             return np.arange(size)
         places = self.positions if axis == "position" else self.keys
         return places[..., -size:] if "example" in axes else places.reshape(-1, places.shape[-1])[0, -size:]
@@ -91,7 +91,7 @@ def check_asked(change: Change) -> None:
 def within(change: Change, axes: list[str], sizes: dict[str, int]) -> Change | None:
     """Return a change of a text of so many tokens, and source tokens: at the places that it has; None for nothing."""
     for axis in BY_TOKEN:
-        asked, size = getattr(change.where, axis), sizes["source" if _reads_source(change.name, axis) else "text"]
+        asked, size = getattr(change.where, axis), sizes["source" if reads_source(change.name, axis) else "text"]
         if asked is None or axis not in axes:
             continue
         numbers = np.atleast_1d(np.arange(asked.stop or size)[asked] if isinstance(asked, slice) else np.asarray(asked))
@@ -105,7 +105,18 @@ def within(change: Change, axes: list[str], sizes: dict[str, int]) -> Change | N
     return change
 
 
-def _reads_source(name: str, axis: str) -> bool:
+def is_of_all_tokens(change: Change, axes: list[str]) -> bool:
+    """Tell whether a change has a value for each token of a text, however many these are."""
+    for axis in {*BY_TOKEN} & {*axes}:
+        asked, size = getattr(change.where, axis), np.shape(change.value)[axes.index(axis) - len(axes) :][:1]
+        is_open = asked is None or (isinstance(asked, slice) and asked.stop is None)
+        if (change.whole or is_open) and np.ndim(change.value) >= len(axes) - axes.index(axis) and size != (1,):
+            return True
+    return False
+
+
+def reads_source(name: str, axis: str) -> bool:
+    """Tell whether an axis of a value is that of the tokens of a source."""
     return is_of_source(name) or (axis == "key" and "cross_attention" in name.split("."))
 
 

@@ -149,10 +149,9 @@ class Run(NamedValues):
         inputs, values = sorted_changes(start, wanted)
         for change in values:  # what cannot be found is refused before anything runs
             change.where.index(change.name, start.spec(change.name).shape, start.heads)
-        frozen = [thawed(change, start) for change in values]
-        base, no_effect = _with_inputs(start, inputs)
-        run = changed_run(base, frozen) if frozen else base
-        no_effect = (*no_effect, *(old for old, new in zip(values, frozen, strict=True) if new in run.no_effect))
+        base, no_effect = with_inputs(start, inputs)
+        run = changed_run(base, values, start)
+        no_effect = (*no_effect, *run.no_effect)
         for change in no_effect:
             if change.word == "freeze":
                 continue  # what would not have moved is frozen all the same
@@ -359,7 +358,7 @@ def thawed(change: Change, start: Run) -> Change:
     return replace(change, value=start[change.name]) if change.word == "freeze" and change.value is None else change
 
 
-def _with_inputs(start: Run, changes: list[Change]) -> tuple[Run, tuple[Change, ...]]:
+def with_inputs(start: Run, changes: list[Change]) -> tuple[Run, tuple[Change, ...]]:
     """Return the run with other parameters and another batch."""
     if not changes:
         return start, ()
@@ -388,15 +387,14 @@ def _input(change: Change, before: Array, start: Run) -> Array:
     return after.astype(before.dtype)
 
 
-def changed_run(start: Run, changes: list[Change]) -> Run:
-    """Return a run with changes of its values, all of which it has."""
-    changes = [thawed(change, start) for change in changes]
+def changed_run(start: Run, changes: list[Change], plain: Run) -> Run:
+    """Return a run with changes of its values, all of which it has; what is frozen stays as in the `plain` run."""
     if not changes:
         return start
     placed: Placed = {}
     for change in changes:
         number, place = start.addresses[change.name]
-        placed.setdefault(start.calls[number].key, []).append((place, ALL, change))
+        placed.setdefault(start.calls[number].key, []).append((place, ALL, thawed(change, plain)))
     intervention = Intervention(placed, start.heads)
     first = min(start.addresses[change.name].number for change in changes)
     engine = _engine(start.model, before=intervention.before, after=intervention.after, known=start.calls, first=first)

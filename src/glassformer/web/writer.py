@@ -17,9 +17,9 @@ import numpy as np
 from ..arrays import Array, Tree
 from ..errors import GlassformerError
 from ..generation.reader import Reader, checked, reader_of
+from ..interpret.changed_model import changed_model
 from ..interpret.changes import Change
 from ..interpret.run import Run
-from ..interpret.steering import changed_model
 from ..interpret.where import BATCH, Where, axes_of, is_of_source
 from ..models import Model
 from .run_session import RunSession
