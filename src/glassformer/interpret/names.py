@@ -42,18 +42,21 @@ Addresses = dict[str, Address]
 
 
 class Names:
-    """Gives every value of a pass its name, as a tracing engine calls ops and layers return.
-
-    found    the address of each name
-    """
+    """Gives every value of a pass its name, as a tracing engine calls ops and layers return."""
 
     def __init__(self) -> None:
-        self.found: Addresses = {}
+        self._found: dict[str, tuple[Call, int | str]] = {}
         # Of each array that lives: the call that made it, or read it first, and where.
         self._births: dict[int, tuple[Call, int]] = {}
         self._ops: list[Call] = []  # those that the layer which computes has called itself
         self._inner: list[Any] = []  # the records of layers inside
         self._layers: set[str] = set()  # the paths of those that have returned
+
+    def addresses(self) -> Addresses:
+        """Return the address of each name, in the order in which the values are there."""
+        moments = {name: call.end if place == RETURNED else call.number for name, (call, place) in self._found.items()}
+        found = {name: Address(call.number, place) for name, (call, place) in self._found.items()}
+        return {name: found[name] for name in sorted(found, key=moments.__getitem__)}
 
     def begun(self, call: Call) -> None:
         """Note a call that begins: what it reads, and no call has made, is known by its first reader."""
@@ -85,11 +88,10 @@ class Names:
     def note(self, name: str, value: Any) -> None:
         """Give a value a name, if a call made or read it: what an op keeps for itself has none."""
         if is_real(value) and id(value) in self._births:
-            call, place = self._births[id(value)]
-            self.found[name] = Address(call.number, place)
+            call, _ = self._found[name] = self._births[id(value)]
             if name.endswith(f".{WEIGHTS}") and call.name == "softmax":
-                self.found[name.removesuffix(WEIGHTS) + SCORES] = Address(call.number, 0)
-                self.found[name.removesuffix(WEIGHTS) + MASK] = Address(call.number, MASK)
+                self._found[name.removesuffix(WEIGHTS) + SCORES] = call, 0
+                self._found[name.removesuffix(WEIGHTS) + MASK] = call, MASK
 
     def returned(self, path: str, result: Any) -> None:
         """Name what the layer at a path returned: its value, and all in its record that no layer inside has named."""
@@ -116,14 +118,14 @@ class Names:
             if not name.endswith(".attend"):  # its heads, side by side, are `output.x`
                 self.note(name, op.outputs[0])
             if name.endswith(READERS) and is_real(op.arguments[0]):
-                self.found[name + INPUT] = Address(op.number, 0)
+                self._found[name + INPUT] = op, 0
         elif hasattr(part, "dtype"):
             self.note(name, part)
         elif not isinstance(part, RematInputs):  # what is in a block that runs again was named inside
             for own, below in _children(part):
                 inner = f"{name}.{own}" if name else own
                 if below is None:  # keys and values that read what the queries read have no record of their own
-                    self.found.pop(f"{inner}.x", None)
+                    self._found.pop(f"{inner}.x", None)
                 elif inner not in self._layers and own not in UNNAMED and not self._is_named(below):
                     self._record(inner, below)
 

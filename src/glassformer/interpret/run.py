@@ -151,7 +151,7 @@ class Run(NamedValues):
             change.where.index(change.name, start.spec(change.name).shape, start.heads)
         base, no_effect = with_inputs(start, inputs)
         run = changed_run(base, values, start)
-        no_effect = (*no_effect, *run.no_effect)
+        no_effect += run.no_effect
         for change in no_effect:
             if change.word == "freeze":
                 continue  # what would not have moved is frozen all the same
@@ -188,9 +188,7 @@ class Kept(NamedValues):
     def __getitem__(self, name: str) -> Array:
         check_name(name, self.addresses)
         if name not in self.kept:
-            raise ConfigError(
-                f"{name} was not kept", hint=f"watch with names=[{name!r}, …], or without names and until"
-            )
+            raise ConfigError(f"{name} was not kept", hint=f"watch with names=[{name!r}, …], or without any")
         return self.kept[name]
 
     @property
@@ -206,10 +204,8 @@ class Kept(NamedValues):
 def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING, labels: Labels = NUMBERS) -> Run: ...
 @overload
 def watch(
-    model: Model, params: Tree, batch: Batch, *, names: Sequence[str] | None, until: str | None = None
+    model: Model, params: Tree, batch: Batch, *, names: Sequence[str] | None = None, until: str | None = None
 ) -> Kept: ...
-@overload
-def watch(model: Model, params: Tree, batch: Batch, *, until: str) -> Kept: ...
 @overload
 def watch(model: TrainedModel, batch: Batch, **settings: Any) -> Any: ...
 
@@ -264,15 +260,10 @@ def watched(model: Model, params: Tree, batch: Batch, labels: Labels) -> Run:
     engine = _engine(model, names=names)
     logits, record = run_traced(read, model, params, batch, engine=engine)
     names.note(VECTORS if has_no_head(model) else LOGITS, logits)
-    _lock(engine.calls, names.found)
+    addresses = names.addresses()
+    _lock(engine.calls, addresses)
     inside = RecomputedBlocks(engine) if engine.frees else None
-    addresses = dict(sorted(names.found.items(), key=lambda item: _moment(engine.calls, item[1])))
     return Run(model, params, batch, logits, record, engine.calls, addresses, inside=inside, labels=labels)
-
-
-def _moment(calls: list[Call], address: Address) -> int:
-    """Return when a value is there: the number of the call that begins then."""
-    return calls[address.number].end if address.place == RETURNED else address.number
 
 
 class _LastValueError(Exception):
