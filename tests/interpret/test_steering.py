@@ -297,7 +297,7 @@ def test_a_steering_vector_is_a_difference_of_means(counting):
     [
         (add("blocks.9", 1.0), ConfigError, "blocks.9"),
         (add("block.0", 1.0), ConfigError, "blocks.0"),
-        (resample("blocks.0", {"blocks.0": np.ones((1, 2, 8))}, [0]), ConfigError, "resample"),
+        (resample("blocks.0", {"blocks.0": np.ones((1, 2, 8))}, [0]), ShapeError, "as many tokens"),
         (add("blocks.0", 1.0, position="last"), ConfigError, "last"),
         (add("blocks.0", 1.0, position=-1), ConfigError, "-1"),
         (add("blocks.0", np.ones(5)), ShapeError, "5"),

@@ -22,7 +22,7 @@ from ..errors import ConfigError, did_you_mean
 from ..layers import Cache
 from ..models import Batch, EncoderDecoder, Model
 from ..tree import flatten, named, rebuilt
-from .changes import ALL, Change, Intervention, Placed
+from .changes import ALL, EXACT, Change, Intervention, Placed
 from .labels import NUMBERS
 from .names import MASK, RETURNED, WEIGHTS
 from .packed import unpacked
@@ -190,7 +190,7 @@ def _is_of_each_token(change: Change, site: Site) -> bool:
     """Tell whether a token, with those before it, tells what a change makes of its value."""
     if change.function is not None:
         return change.per_position and "key" not in site.axes
-    if change.name in INPUTS or change.value is None or is_of_all_tokens(change, site.axes):
+    if change.name in INPUTS or change.word in EXACT or is_of_all_tokens(change, site.axes):
         return False
     parts = change.name.split(".")
     # What is put at keys that a token may not see would make it depend on what comes later.
