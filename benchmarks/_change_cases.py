@@ -3,164 +3,31 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field, replace
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from _change_models import LETTERS, Subject
+from _change_asked import Asked, functions
+from _change_models import FAMILIES, LETTERS, Subject, subject_of
 from glassformer.interpret import changes as offered
 from glassformer.interpret import watch
 from glassformer.interpret.where import MIXED, axes_of, is_of_source
+from glassformer.tree import flatten
 
 DECLARES = "per_position" in inspect.signature(offered.transform).parameters
 """Whether a function can be declared to look at each position alone."""
-KINDS = {
-    "zero": 9,
-    "scale": 12,
-    "add": 13,
-    "put": 15,
-    "mean": 8,
-    "transform": 20,
-    "freeze": 7,
-    "take": 3,
-    "resample": 1,
-}
+KINDS = {"zero": 9, "scale": 12, "add": 13, "put": 15, "mean": 8, "transform": 20, "freeze": 7, "take": 3}
+KINDS |= {"resample": 1}
 SPECIAL = {"parameter": 5, "batch": 0.5, "bad": 3.5, "whole": 1, "from the end": 0.5}
 """How often changes are of each kind, of 100 or so; of SPECIAL, the kind is drawn besides."""
 MODES = {"greedy": 30, "sampled": 25, "batch": 25, "beams": 14, "stream": 6}
 MOST_NEW = 4
+ROUNDS = 2
+"""So often each name is drawn before any is."""
 BAD = ("name", "head", "feature", "example", "shape", "gradient", "NaN", "unreached")
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function of values, by its name; `alone` tells whether each position gets the same alone as among others."""
-
-    title: str
-    alone: bool
-    call: Any
-
-
-def functions(axes: list[str], name: str, factor: float, shift: float, *, is_bool: bool) -> list[Function]:
-    """Return what may be drawn for a value of these axes."""
-    is_map = "key" in axes
-    found = [
-        Function("x[..., ::-1]", not is_map, lambda x: x[..., ::-1]),
-    ]
-    if "position" in axes:
-        place = axes.index("position")
-        found += [Function("reversed positions", False, lambda x: np.flip(x, place))]
-    if is_bool:
-        return [*found, Function("not x", not is_map, np.logical_not)]
-    found += [
-        Function("a tanh x", True, lambda x: factor * np.tanh(x)),
-        Function("a x + x²", True, lambda x: factor * x + x * x),
-        # What is not zero at zero changes hidden keys too, of which a longer text has more.
-        Function("a x + b", not is_map, lambda x: factor * x + shift),
-        Function("clip", True, lambda x: np.clip(x, -abs(shift), abs(shift))),
-        Function("x − mean of features or keys", not is_map, lambda x: x - x.mean(axis=-1, keepdims=True)),
-    ]
-    if "head" in axes:
-        head = axes.index("head")
-        found += [Function("mean over heads − a x", True, lambda x: x.mean(axis=head, keepdims=True) - factor * x)]
-    if "position" in axes:
-        found += [
-            Function("x − mean of positions", False, lambda x: x - x.mean(axis=place, keepdims=True)),
-            Function("sum of positions so far", False, lambda x: np.cumsum(x, axis=place)),
-            Function("x times the how-manieth", False, lambda x: _numbered(x, place) * x),
-            Function("x times how many", False, lambda x: 0.2 * x.shape[place] * x),
-        ]
-    return found
-
-
-def _numbered(x: Any, place: int) -> Any:
-    return np.arange(x.shape[place]).reshape([-1 if axis == place else 1 for axis in range(x.ndim)]) / 3
-
-
-@dataclass(frozen=True)
-class Asked:
-    """One change as it is asked for.
-
-    where      selections by axis; "prompt" and "new" among those of positions
-    value      a factor, a number, an array, a function or a run, as the kind takes it
-    aligned    axes of the array value, from the end, that go with a list of numbers: they lose what is not there yet
-    settings   other arguments
-    fits       whether the value is that of a whole run, of texts as long
-    """
-
-    kind: str
-    name: str
-    where: dict[str, Any]
-    value: Any = None
-    aligned: dict[str, int] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-    fits: bool = False
-
-    def change(self) -> Any:
-        """Return it for the model that writes."""
-        return self._made(self.where, self.value, self.settings)
-
-    def of_text(self, run: Any, example: int, prompt: int) -> Any:
-        """Return the same of one whole text so far; None where it holds none of the entries.
-
-        example   the number of the text among all that are written
-        prompt    how many of its tokens are the prompt
-        """
-        where, value = dict(self.where), self.value
-        if isinstance(where.get("example"), int | list):
-            numbers = np.atleast_1d(where.pop("example"))
-            if example not in numbers:
-                return None
-        if self.name not in run:
-            return self._made(where, value, self._declared())
-        shape = run[self.name].shape
-        for axis, size in zip(axes_of(self.name, len(shape)), shape, strict=True):
-            asked = where.get(axis)
-            if axis not in ("position", "key") or asked is None:
-                continue
-            if isinstance(asked, str):
-                asked = slice(0, prompt) if asked == "prompt" else slice(prompt, None)
-            if isinstance(asked, slice):
-                numbers = np.arange(size)[asked]
-            else:
-                numbers = np.atleast_1d(asked)
-                there = (numbers >= -size) & (numbers < size)
-                numbers = numbers[there]
-                if axis in self.aligned and numbers.size:
-                    value = np.compress(there, value, axis=self.aligned[axis])
-            if not numbers.size:
-                return None
-            where[axis] = numbers.tolist()
-        return self._made(where, value, self._declared())
-
-    def _declared(self) -> dict[str, Any]:
-        """Return the settings of a run on a whole text, where a function gets what is there in any case."""
-        return {name: given for name, given in self.settings.items() if name != "per_position"}
-
-    def _made(self, where: dict[str, Any], value: Any, settings: dict[str, Any]) -> Any:
-        make = getattr(offered, self.kind)
-        if self.kind in ("zero", "freeze", "stop"):
-            return make(self.name, **where)
-        if self.kind == "resample":
-            return make(self.name, value, [1], **where)
-        given = value.call if isinstance(value, Function) else value
-        return make(self.name, given, **settings, **where)
-
-    def __str__(self) -> str:
-        parts = [repr(self.name)]
-        if self.value is not None:
-            value = self.value
-            if isinstance(value, Function):
-                parts.append(f"<{value.title}>")
-            elif np.ndim(value) == 0 and isinstance(value, int | float | np.generic):
-                parts.append(f"{value:.3g}" if not isinstance(value, bool) else str(value))
-            elif isinstance(value, np.ndarray):
-                parts.append(f"<array {value.shape}>")
-            else:
-                parts.append("<run>")
-        parts += [f"{name}={given!r}" for name, given in {**self.settings, **self.where}.items()]
-        return f"{self.kind}({', '.join(parts)})"
 
 
 @dataclass(frozen=True)
@@ -169,7 +36,7 @@ class Case:
 
     prompts   ids of each text, its start token among them
     sources   ids that an encoder reads for each
-    settings  of `generate`, or of `stream`
+    new       tokens to write at most
     n, beams  how many texts of each prompt; 0: no search
     numbers   whether all probabilities are looked at, or the chosen tokens alone
     """
@@ -193,9 +60,34 @@ class Case:
         return f"{self.subject.family}, {self.engine}, {way}: {', '.join(map(str, self.changes))}"
 
 
-def case(number: int, subject: Subject, engine: str, turn: int, seed: int) -> Case:
-    """Return one case; `turn` is the how-manieth of its model, which goes through all names of it."""
+@lru_cache(maxsize=1)
+def _owners(seed: int) -> dict[str, list[tuple[int, str]]]:
+    """Return all names of values, whatever the number of their block, each with the models that have it."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for model in range(len(FAMILIES)):
+        for name in subject_of(model, seed).names:
+            found.setdefault(re.sub(r"\d+", "*", name), []).append((model, name))
+    return found
+
+
+def about(number: int, seed: int) -> tuple[int, str]:
+    """Return the model of a case and the name of a value: all names there are, twice, and then any of any model."""
+    rng = np.random.default_rng((seed, number, 0))
+    owners = _owners(seed)
+    turn, place = divmod(number, len(owners))
+    if turn < ROUNDS:
+        kind = np.random.default_rng((seed, turn)).permutation(list(owners))[place]
+        own = owners[str(kind)]
+        return own[int(rng.integers(len(own)))]
+    subject = subject_of(model := int(rng.integers(len(FAMILIES))), seed)
+    return model, str(rng.choice(subject.maps if subject.maps and rng.random() < 0.2 else subject.names))
+
+
+def case(number: int, engines: dict[str, float], seed: int) -> Case:
+    """Return one case, which is written by an engine that is drawn by how often each is to."""
     rng = np.random.default_rng((seed, number))
+    model, name = about(number, seed)
+    subject, engine = subject_of(model, seed), _weighted(rng, engines)
     mode = _weighted(rng, MODES)
     is_batch = mode == "batch"
     count = int(rng.integers(2, 4)) if is_batch else 1
@@ -207,11 +99,7 @@ def case(number: int, subject: Subject, engine: str, turn: int, seed: int) -> Ca
         sampling |= {"top_k": 4} if rng.random() < 0.2 else {}
     n = 2 if mode in ("sampled", "beams") and rng.random() < 0.3 else 1
     new = int(rng.integers(2, MOST_NEW + 1))
-    names = np.random.default_rng((seed, len(subject.names))).permutation(subject.names)
-    name = str(names[turn % len(names)])
-    if subject.maps and rng.random() < 0.15:
-        name = str(rng.choice(subject.maps))
-    changes, new, count = _changes(rng, subject, name, new, count, has_n=n > 1)
+    changes, new, count = _changes(rng, subject, name, new, count)
     prompts, sources = [], None
     for _ in range(count):
         if subject.has_source:
@@ -239,7 +127,7 @@ def _weighted(rng: np.random.Generator, weights: dict[str, float]) -> str:
 
 
 def _changes(
-    rng: np.random.Generator, subject: Subject, name: str, new: int, count: int, *, has_n: bool
+    rng: np.random.Generator, subject: Subject, name: str, new: int, count: int
 ) -> tuple[list[Asked], int, int]:
     """Draw one change or two; return how many tokens and texts there are with them."""
     kind = _weighted(rng, {**KINDS, **SPECIAL})
@@ -282,7 +170,7 @@ def _changes(
 
 def _drawn(rng: np.random.Generator, subject: Subject, name: str, kind: str, count: int) -> Asked:
     """Draw where a value is changed, and to what."""
-    exact = gf_leaf(subject, name)
+    exact = _value(subject, name)
     axes, shape = axes_of(name, exact.ndim), exact.shape
     where = _where(rng, name, axes, shape, subject.exact.config.heads, count)
     if kind in ("zero", "freeze"):
@@ -308,7 +196,7 @@ def _drawn(rng: np.random.Generator, subject: Subject, name: str, kind: str, cou
     if kind == "transform":
         if name not in subject.run:  # a parameter
             axes = []
-        found = functions(axes, name, factor, shift, is_bool=is_bool)
+        found = functions(axes, factor, shift, is_bool=is_bool)
         chosen = found[int(rng.integers(len(found)))]
         declared = chosen.alone and "position" in axes and DECLARES and rng.random() < 0.6
         return Asked(kind, name, where, chosen, {}, {"per_position": True} if declared else {})
@@ -321,10 +209,8 @@ def _drawn(rng: np.random.Generator, subject: Subject, name: str, kind: str, cou
     return Asked(kind, name, where, value, aligned)
 
 
-def gf_leaf(subject: Subject, name: str) -> Any:
+def _value(subject: Subject, name: str) -> Any:
     """Return a value of the model's run, or a parameter."""
-    from glassformer.tree import flatten
-
     return subject.run[name] if name in subject.run else flatten(subject.exact.params)[name]
 
 

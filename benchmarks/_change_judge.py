@@ -224,7 +224,7 @@ def verdict(case: Case) -> Verdict:
     except GlassformerError as error:
         found = error
     except Exception as error:  # that is no answer
-        return "crashed", f"{type(error).__name__}: {error}"
+        return "crashed", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     try:
         for asked in case.changes:
             asked.change()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 import glassformer as gf
 from glassformer.generation.storage import stored
+from glassformer.interpret import watch
+from glassformer.interpret.where import axes_of
 from glassformer.layers import Attention, Block, FeedForward, Layer, Spec
 from glassformer.layers.position import AlibiPositions, Positions
 from glassformer.models import Batch
@@ -68,9 +71,9 @@ class Subject:
 
     trained    writes in float32, or as its weights are stored
     exact      the same model with parameters in float64
-    run        of it on two examples
-    addresses  names of its values
-    maps       those that have keys
+    run        of that on two examples
+    names      of its values
+    maps       those of them that have keys
     params     names of its parameters
     """
 
@@ -94,11 +97,9 @@ class Subject:
         return Batch(np.atleast_2d(ids), source=None if source is None else np.atleast_2d(source))
 
 
-def subject(number: int, seed: int) -> Subject:
+@cache
+def subject_of(number: int, seed: int) -> Subject:
     """Return one model, whose parameters follow from the seed."""
-    from glassformer.interpret import watch
-    from glassformer.interpret.where import axes_of
-
     family = list(FAMILIES)[number % len(FAMILIES)]
     settings = {**SIZES, **FAMILIES[family]}
     start, tile, kept, adapters = (settings.pop(name, None) for name in ("start", "tile", "stored", "adapters"))

@@ -1,7 +1,7 @@
 """Random changes while models write: does each do what it does in a run on the whole text?
 
     python benchmarks/changes.py                    # 1,000 cases on numpy, cpu and jax: about three minutes
-    python benchmarks/changes.py --quick            # 200 cases: a minute, or two where nothing is compiled yet
+    python benchmarks/changes.py --quick            # 300 cases: a minute, or two where nothing is compiled yet
     python benchmarks/changes.py --seed 1           # other models, other changes
     python benchmarks/changes.py --repeat 417       # one case again, step by step
 
@@ -31,14 +31,13 @@ import os
 import re
 import sys
 import time
-from functools import partial
 from typing import NamedTuple
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-COUNT, QUICK = 1000, 200
+COUNT, QUICK = 1000, 300
 ENGINES = {"numpy": 48, "cpu": 49, "jax": 3}
 """How often each engine writes, of 100 times; jax compiles for seconds."""
 GOOD, FAULTS = ("same", "without effect", "clear error", "refused"), ("different", "not fired", "accepted", "crashed")
@@ -78,12 +77,16 @@ def main() -> int:
 
 def tried(count: int, seed: int, engines: list[str], processes: int) -> list[Outcome]:
     """Try all cases, those of one model after the other, and name the faults as they come."""
-    from _change_models import FAMILIES
+    from _change_cases import about
 
+    _quiet()
     outcomes: list[Outcome] = []
     seeded = "" if not seed else f"--seed {seed} "
+    models = collections.defaultdict(list)
+    for number in range(count):
+        models[about(number, seed)[0]].append(number)
     with concurrent.futures.ProcessPoolExecutor(processes) as pool:
-        tasks = [pool.submit(_of_model, model, count, seed, engines) for model in range(len(FAMILIES))]
+        tasks = [pool.submit(_of_model, numbers, seed, engines) for numbers in models.values()]
         for task in concurrent.futures.as_completed(tasks):
             outcomes += task.result()
             for one in task.result():
@@ -96,33 +99,21 @@ def tried(count: int, seed: int, engines: list[str], processes: int) -> list[Out
     return sorted(outcomes)
 
 
-def _of_model(model: int, count: int, seed: int, engines: list[str]) -> list[Outcome]:
+def _of_model(numbers: list[int], seed: int, engines: list[str]) -> list[Outcome]:
     """Try the cases of one model."""
-    from _change_models import FAMILIES, subject
-
-    _quiet()
-    made = partial(subject, model, seed)
-    own = made() if model < count else None
-    return [_outcome(_case(number, own, seed, engines)) for number in range(model, count, len(FAMILIES))]
+    return [_outcome(number, seed, engines) for number in numbers]
 
 
-def _case(number: int, subject: object, seed: int, engines: list[str]) -> object:
-    import numpy as np
-
+def _outcome(number: int, seed: int, engines: list[str], *, is_explained: bool = False) -> Outcome:
     from _change_cases import case
-    from _change_models import FAMILIES
+    from _change_judge import explained, verdict
 
-    shares = np.array([ENGINES[name] for name in engines], float)
-    engine = np.random.default_rng((seed, number, 0)).choice(engines, p=shares / shares.sum())
-    return case(number, subject, str(engine), number // len(FAMILIES), seed)
-
-
-def _outcome(case: object) -> Outcome:
-    from _change_judge import verdict
-
-    found, why = verdict(case)
-    names, kinds = ([getattr(asked, part) for asked in case.changes] for part in ("name", "kind"))
-    return Outcome(case.number, str(case), case.engine, case.mode, tuple(names), tuple(kinds), found, why)
+    own = case(number, {name: ENGINES[name] for name in engines}, seed)
+    if is_explained:
+        print("\n".join(explained(own)))
+    found, why = verdict(own)
+    names, kinds = (tuple(getattr(asked, part) for asked in own.changes) for part in ("name", "kind"))
+    return Outcome(number, str(own), own.engine, own.mode, names, kinds, found, why)
 
 
 def _quiet() -> None:
@@ -135,13 +126,8 @@ def _quiet() -> None:
 
 def repeat(number: int, seed: int, engines: list[str]) -> int:
     """Try one case, and print what was written and what should be."""
-    from _change_judge import explained
-    from _change_models import FAMILIES, subject
-
     _quiet()
-    case = _case(number, subject(number % len(FAMILIES), seed), seed, engines)
-    print("\n".join(explained(case)))
-    found = _outcome(case)
+    found = _outcome(number, seed, engines, is_explained=True)
     print(f"{found.verdict}: {found.why}".rstrip(": "))
     return 1 if found.verdict in FAULTS else 0
 
