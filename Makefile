@@ -112,6 +112,12 @@ campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--q
 campaign-beside: $(DEV)
 	$$(command -v nice >/dev/null && echo nice -n 8) $(BIN)/python benchmarks/campaign.py --quick --processes 1
 
+# With it, and before it: random changes while models write.
+.PHONY: changes-beside
+campaign-beside: changes-beside
+changes-beside: $(DEV)
+	$$(command -v nice >/dev/null && echo nice -n 8) $(BIN)/python benchmarks/changes.py --quick --processes 1
+
 digests: $(BASE) ## Record digests of the sources that all kernels have been compared with
 	$(BIN)/python -m glassformer.sources
 
