@@ -11,8 +11,8 @@ T5 = {"norm": "rms", "positions": "relative", "relative_buckets": 8, "relative_d
 # A bias of keys moves nothing: Adam would divide rounding by rounding.
 FREE = {**SIZES, "attention_bias": False}
 PROMPTS = ["1 2 3 4", "5 6"]
-NOT_ON_JAX = ("written: int8", "written: int4", "written: float16", "log-softmax")
-"""The engine jax keeps no weights in blocks, and computes single ops where their arrays are."""
+NOT_ON_JAX = ("written: int8", "written: int4", "written: float16", "log-softmax", "embedded")
+"""The engine jax keeps no weights in blocks, and computes where arrays are unless it trains or writes."""
 
 
 LR = {"sgd": 0.05, "muon": 0.01}
@@ -76,6 +76,14 @@ def panel(engine: str, jitter: float = 0.0, phase: float = 0.0) -> dict[str, Cal
             return np.concatenate([np.ravel(figures), flat(state.params), *averages])
 
         return steps
+
+    def drawn(config: Any) -> Any:
+        trainer = dispatch.current().trainer(gf.build(config), Recipe(seed=4))
+        return flat(trainer.take(trainer.first()).params)
+
+    def embedded(texts: list[str]) -> Any:
+        model = gf.build(encoder(**SIZES, head="none"))
+        return gf.TrainedModel(model, start(model), Ids()).embed(texts).ravel()
 
     def written(config: Any, prompts: Any = "1 2 3 4", weights: str | None = None, **settings: Any) -> Any:
         def write() -> Any:
@@ -151,6 +159,8 @@ def panel(engine: str, jitter: float = 0.0, phase: float = 0.0) -> dict[str, Cal
         ),
         "pairs, smoothed": trained(pairs, source, "adamw", label_smoothing=0.1, weight_decay=5.0),
         "t5": trained(t5, source, "sgd"),
+        "first parameters": lambda: drawn(llama),
+        "embedded": lambda: embedded(PROMPTS),
         "written": written(gpt, log_probabilities=2),
         "written: sampled": written(llama, log_probabilities=2, temperature=0.8, top_p=0.9, top_k=8, seed=3),
         "written: in bursts": written(

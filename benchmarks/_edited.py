@@ -31,7 +31,7 @@ class Edit(NamedTuple):
     text: str
 
 
-NOT_COMPUTED = ("check_", "_check", "register_", "__repr__", "__post_init__", "specs")
+NOT_COMPUTED = ("check_", "_check", "register_", "__repr__", "__post_init__")
 """How functions begin that compute no numbers."""
 _OTHER = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
 _BEYOND = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
@@ -118,7 +118,9 @@ def _first(node: Any) -> Any:
 
 def _constant(node: Any) -> Any:
     value = node.value
-    return ast.Constant(not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else value * 1.5 or 0.5)
+    return ast.Constant(
+        not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else value * 1.5 or 0.5
+    )
 
 
 def _operator(node: Any) -> Any:

@@ -49,7 +49,16 @@ JITTER, FACTOR = 1e-6, 20
 """Some edits make numbers depend on rounding: an engine may be so many times as far from NumPy as NumPy is from itself
 where all parameters are moved by such a share."""
 VERDICTS = ("followed", "ignored", "no effect", "fails", "crashed")
-HOW = ("on disk", "replaced", "on disk", "in place", "on disk", "replaced after a run", "on disk", "in place after a run")
+HOW = (
+    "on disk",
+    "replaced",
+    "on disk",
+    "in place",
+    "on disk",
+    "replaced after a run",
+    "on disk",
+    "in place after a run",
+)
 """Where the edits of a file are made, in turn; on disk if that cannot be done in memory."""
 
 
@@ -366,7 +375,9 @@ def _report(rows: list[dict[str, Any]]) -> int:
     for row in rows:
         by_file[row["file"]].append(row)
     engines = sorted({engine for row in rows for engine in row["stopped"]})
-    print("| file | " + " | ".join(VERDICTS) + " | " + " | ".join(f"kernels of {e} that stopped" for e in engines) + " |")
+    print(
+        "| file | " + " | ".join(VERDICTS) + " | " + " | ".join(f"kernels of {e} that stopped" for e in engines) + " |"
+    )
     print("|---" + "|---:" * (len(VERDICTS) + len(engines)) + "|")
     for file, own in [*sorted(by_file.items()), ("all", rows)]:
         counts = [f"{sum(row['verdict'] == verdict for row in own):,}" for verdict in VERDICTS]

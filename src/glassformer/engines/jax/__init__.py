@@ -49,7 +49,7 @@ class Jax(Engine):
         return self.tables[array_type]
 
     trainer = later(f"{__name__}.trainer", "JaxTrainer")
-    reader = later(f"{__name__}.reader", "JaxReader")
+    reader = later(f"{__name__}.reader", "make_reader")
     check_storage = later(f"{__name__}.reader", "check_device_storage")
     stored = later(f"{__name__}.reader", "placed")
 
