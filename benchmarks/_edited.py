@@ -118,9 +118,9 @@ def _first(node: Any) -> Any:
 
 def _constant(node: Any) -> Any:
     value = node.value
-    return ast.Constant(
-        not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else value * 1.5 or 0.5
-    )
+    if isinstance(value, bool):
+        return ast.Constant(not value)
+    return ast.Constant(value + 1 if isinstance(value, int) else value * 1.5 or 0.5)
 
 
 def _operator(node: Any) -> Any:
