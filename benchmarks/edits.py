@@ -1,8 +1,8 @@
 """Edits of the mathematics, one at a time: does every engine compute what is written?
 
-    python benchmarks/edits.py                                # 100 edits of every file, on cpu and jax: hours on two cores
+    python benchmarks/edits.py                                # 100 edits of every file, on cpu and jax: hours
     python benchmarks/edits.py --quick                        # 2 of every file: minutes
-    python benchmarks/edits.py --part 2/3 --out part2.json    # a third of them; what came of each is written to a file
+    python benchmarks/edits.py --part 2/3 --out part2.json    # a third of them, with a file of results
     python benchmarks/edits.py --join part1.json part2.json part3.json
     python benchmarks/edits.py --only ops/mask.py --engines cpu
     python benchmarks/edits.py --repeat ops/mask.py:3         # one edit again, with what it changed
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import json
 import os
 import pickle
@@ -26,6 +27,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +44,7 @@ from _edited import Edit, edits_of, put_into_memory  # noqa: E402
 EACH, QUICK = 100, 2  # edits of a file
 LIMIT = 300  # seconds of one engine
 ON_JAX, QUICK_ON_JAX = (2, 2), (1, 1)
-"""How many of the trainings and of the texts that an edit shows in are looked at under JAX, which compiles them anew."""
+"""How many of the trainings and of the texts that an edit shows in JAX computes, which compiles them anew."""
 VISIBLE = 2e-3
 """How far numbers must lie apart, relative to the largest of their computation, to be told from rounding."""
 JITTER, FACTOR = 1e-6, 20
@@ -50,15 +52,9 @@ JITTER, FACTOR = 1e-6, 20
 where all parameters are moved by such a share."""
 VERDICTS = ("followed", "ignored", "no effect", "fails", "crashed")
 HOW = (
-    "on disk",
-    "replaced",
-    "on disk",
-    "in place",
-    "on disk",
-    "replaced after a run",
-    "on disk",
-    "in place after a run",
-)
+    "on disk", "replaced", "on disk", "in place",
+    "on disk", "replaced after a run", "on disk", "in place after a run",
+)  # fmt: skip
 """Where the edits of a file are made, in turn; on disk if that cannot be done in memory."""
 
 
@@ -318,21 +314,17 @@ def distance(have: Any, want: Any) -> float:
     return float(np.abs(have[finite] - want[finite]).max(initial=0))
 
 
-class _limited:
-    """A context that ends with an error after some seconds."""
+@contextlib.contextmanager
+def _limited(seconds: int) -> Iterator[None]:
+    """Let what happens inside a `with` block end with an error after some seconds."""
 
-    def __init__(self, seconds: int) -> None:
-        self.seconds = seconds
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"it took more than {seconds} s")
 
-    def __enter__(self) -> None:
-        def late(*_: Any) -> None:
-            raise TimeoutError(f"it took more than {self.seconds} s")
-
-        signal.signal(signal.SIGALRM, late)
-        signal.alarm(self.seconds)
-
-    def __exit__(self, *_: Any) -> None:
-        signal.alarm(0)
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    yield
+    signal.alarm(0)
 
 
 def _in_child(function: Any) -> Any:
@@ -375,10 +367,8 @@ def _report(rows: list[dict[str, Any]]) -> int:
     for row in rows:
         by_file[row["file"]].append(row)
     engines = sorted({engine for row in rows for engine in row["stopped"]})
-    print(
-        "| file | " + " | ".join(VERDICTS) + " | " + " | ".join(f"kernels of {e} that stopped" for e in engines) + " |"
-    )
-    print("|---" + "|---:" * (len(VERDICTS) + len(engines)) + "|")
+    titles = ["file", *VERDICTS, *(f"kernels of {engine} that stopped" for engine in engines)]
+    print(f"| {' | '.join(titles)} |\n|---{'|---:' * (len(titles) - 1)}|")
     for file, own in [*sorted(by_file.items()), ("all", rows)]:
         counts = [f"{sum(row['verdict'] == verdict for row in own):,}" for verdict in VERDICTS]
         shares = [[row["stopped"][engine] for row in own if engine in row["stopped"]] for engine in engines]
