@@ -55,7 +55,7 @@ class Placement:
         return self._arranged(flatten(trees), self.shapes(trees, stack=stack))
 
     def drawn(self, specs: Tree, seed: int, *, stack: bool) -> Tree:
-        """Draw parameters as `init` does, if DRAWING is current, each brought to its devices before the next is made."""
+        """Draw parameters as `init` does, if DRAWING is current: each is on its devices before the next is made."""
         rng = np.random.default_rng(seed)
         homes = flatten(self.of_state({"params": specs})["params"])
         leaves = {
