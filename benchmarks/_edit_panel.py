@@ -115,6 +115,7 @@ def panel(engine: str, jitter: float = 0.0, phase: float = 0.0) -> dict[str, Cal
         "tiles, window, dropout, sgd": trained(
             decoder(**FREE, window=3, attention_dropout=0.2), masked, "sgd", attention_tile=2
         ),
+        "tiles, stride, sgd": trained(decoder(**FREE, stride=3), batch, "sgd", attention_tile=2),
         "muon": trained(decoder(**FREE), batch, "muon"),
         "stride, relu, sgd": trained(
             decoder(**SIZES, window=3, stride=2, activation="relu", tied_head=False), batch, "sgd", clip=0.5

@@ -33,10 +33,11 @@ class Edit(NamedTuple):
 
 NOT_COMPUTED = ("check_", "_check", "register_", "__repr__", "__post_init__")
 """How functions begin that compute no numbers."""
+OFTEN_IN_VAIN = ("swapped arguments", "condition")
+"""Kinds of edits that mostly fail or show in nothing: they come last."""
 _OTHER = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
 _BEYOND = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
-_NUMBERS = ast.BinOp | ast.Call | ast.Name | ast.Subscript
-"""What may stand for numbers where a function returns it, alone or first in a tuple."""
+_NO_ARRAYS = ("params", "self", "cls", "saved", "record", "records", "rng", "config", "execution", "name", "None")
 
 
 def edits_of(text: str, count: int, seed: int) -> Iterator[Edit]:
@@ -52,7 +53,9 @@ def edits_of(text: str, count: int, seed: int) -> Iterator[Edit]:
         seen[key] = seen.get(key, 0) + 1
         return seen[key]
 
-    for kind, line, function, path in sorted(sites, key=nth)[:count]:
+    for kind, line, function, path in sorted(sites, key=lambda site: nth(site) + 2 * (site[0] in OFTEN_IN_VAIN))[
+        :count
+    ]:
         edited = copy.deepcopy(tree)
         _put(edited, path, _CHANGES[kind](_at(edited, path)))
         yield Edit(kind, line, function, path, ast.unparse(ast.fix_missing_locations(edited)) + "\n")
@@ -93,8 +96,10 @@ def _kinds(node: Any, field: str) -> Iterator[str]:
         yield "swapped arguments"
     if field == "test" and not isinstance(node, ast.Compare):
         yield "condition"
-    if isinstance(node, ast.Return) and isinstance(_first(node.value), _NUMBERS):
+    if isinstance(node, ast.Return) and isinstance(node.value, ast.BinOp | ast.Name | ast.Tuple) and _scaled_one(node):
         yield "scaled result"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _argument(node) is not None:
+        yield "scaled argument"
 
 
 def _at(tree: Any, path: Path) -> Any:
@@ -110,10 +115,6 @@ def _put(tree: Any, path: Path, node: ast.AST) -> None:
         setattr(parent, field, node)
     else:
         getattr(parent, field)[number] = node
-
-
-def _first(node: Any) -> Any:
-    return node.elts[0] if isinstance(node, ast.Tuple) and node.elts else node
 
 
 def _constant(node: Any) -> Any:
@@ -135,11 +136,28 @@ def _swapped(node: Any) -> Any:
     return ast.Call(node.func, [*node.args[1::-1], *node.args[2:]], node.keywords)
 
 
+def _scaled_one(node: Any) -> bool:
+    """Tell whether a function returns what may be an array, alone or first in a tuple."""
+    value = node.value.elts[0] if isinstance(node.value, ast.Tuple) and node.value.elts else node.value
+    return isinstance(value, ast.BinOp | ast.Name | ast.Subscript | ast.Call)
+
+
 def _scaled(node: Any) -> Any:
     value = node.value
     if isinstance(value, ast.Tuple):
         return ast.Return(ast.Tuple([_larger(value.elts[0]), *value.elts[1:]], ast.Load()))
     return ast.Return(_larger(value))
+
+
+def _argument(node: Any) -> int | None:
+    """Return which of the arguments of a call may be the first array; None: none."""
+    names = ((i, part.id) for i, part in enumerate(node.args) if isinstance(part, ast.Name))
+    return next((i for i, name in names if name not in _NO_ARRAYS), None)
+
+
+def _scaled_argument(node: Any) -> Any:
+    place = _argument(node)
+    return ast.Call(node.func, [_larger(own) if i == place else own for i, own in enumerate(node.args)], node.keywords)
 
 
 def _larger(node: Any) -> Any:
@@ -156,6 +174,7 @@ _CHANGES: dict[str, Callable[[Any], Any]] = {
     "swapped arguments": _swapped,
     "condition": lambda node: ast.UnaryOp(ast.Not(), node),
     "scaled result": _scaled,
+    "scaled argument": _scaled_argument,
 }
 
 

@@ -8,10 +8,10 @@
     python benchmarks/edits.py --repeat ops/mask.py:3         # one edit again, with what it changed
 
 A program changes a constant, a default, an operator, a comparison, a condition or a sign, drops a term, swaps two
-arguments or scales a result: on disk, or in memory, before a first run or after it. The engine numpy, which runs every
-line as it is written, is the judge: three training steps, and texts written with a cache. An edit that alters its
-numbers must alter those of the engine in the same way; one that does not is ignored. The last thing printed is a table;
-the exit code is 1 if an edit was ignored. It needs NumPy, Numba and JAX, no more, and Linux: it forks.
+arguments, or scales an argument or a result: on disk, or in memory, before a first run or after it. The engine numpy,
+which runs every line as it is written, is the judge: three training steps, and texts written with a cache. An edit that
+alters its numbers must alter those of the engine in the same way; one that does not is ignored. The last thing printed
+is a table; the exit code is 1 if an edit was ignored. It needs NumPy, Numba and JAX, no more, and Linux: it forks.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Case(NamedTuple):
 class Outcome(NamedTuple):
     """What came of an edit.
 
-    verdict    one of VERDICTS; no effect and fails are those of the engine numpy, and so of all
+    verdict    one of VERDICTS; "no effect" and "fails" are told by the engine numpy: no numbers are others, or all that
+               could show it fail
     how        how it was made
     shown      in how many computations the engine numpy shows it
     hidden     engine: computation, for those that did not follow
@@ -184,7 +185,7 @@ def _prepare(engines: tuple[str, ...]) -> None:
         found = _in_child(lambda engine=engine: _numbers(engine))
         assert found, f"the package as it is fails on {engine}"
         _before.update({} if _before else found)
-        hidden = [name for name in found if differ(found[name], _before[name])]
+        hidden = [name for name in found if isinstance(found[name], str) or differ(found[name], _before[name])]
         assert not hidden, f"without an edit, {engine} computes other numbers: {hidden}"
     if "cpu" in engines:
         from proofs import compiler
@@ -227,11 +228,15 @@ def _looked_at(case: Case, folder: Path) -> Outcome:
             if case.how != "on disk" and (undo := _edit(case)) is None:
                 return Outcome("not in memory", case.how)
             written = _numbers("numpy")
-    except Exception:
+    except Exception:  # at import
         return Outcome("fails", case.how)
-    shown = [name for name, numbers in written.items() if differ(numbers, _before[name])]
+    shown = [
+        name for name, numbers in written.items() if not isinstance(numbers, str) and differ(numbers, _before[name])
+    ]
     if not shown:
-        return Outcome("no effect", case.how)
+        return Outcome(
+            "fails" if any(isinstance(numbers, str) for numbers in written.values()) else "no effect", case.how
+        )
     hidden, stopped = [], {}
     for engine in case.engines:
         names = _looked_for(case, shown) if engine == "jax" else shown
@@ -239,11 +244,8 @@ def _looked_at(case: Case, folder: Path) -> Outcome:
             undo()
             _numbers(engine, names)
             undo = _edit(case)
-        try:
-            with _limited(LIMIT):
-                hidden += _hidden(engine, names, written)
-        except Exception as error:
-            hidden.append(f"{engine}: {type(error).__name__}: {error}"[:200])
+        with _limited(LIMIT):
+            hidden += _hidden(engine, names, written)
         stopped[engine] = _stopped(engine)
     return Outcome("ignored" if hidden else "followed", case.how, len(shown), tuple(hidden), stopped)
 
@@ -272,9 +274,11 @@ def _hidden(engine: str, names: list[str], written: dict[str, Any]) -> list[str]
     """Return the computations in which an engine does not follow the engine numpy."""
     found, hidden = _numbers(engine, names), []
     for name, numbers in found.items():
-        if differ(numbers, written[name]):
+        if isinstance(numbers, str):
+            hidden.append(f"{engine}: {name}: {numbers}")
+        elif differ(numbers, written[name]):
             moved = [_numbers("numpy", [name], JITTER, phase)[name] for phase in range(3)]
-            rounding = max(distance(near, written[name]) for near in moved)
+            rounding = max(0.0 if isinstance(near, str) else distance(near, written[name]) for near in moved)
             if not distance(numbers, written[name]) <= FACTOR * rounding:
                 share = distance(numbers, written[name]) / distance(_before[name], written[name])
                 hidden.append(f"{engine}: {name} (off by {share:.2g} of the effect)")
@@ -289,12 +293,20 @@ def _stopped(engine: str) -> float:
 
 
 def _numbers(engine: str, names: list[str] | None = None, *jitter: float) -> dict[str, Any]:
+    """Return what computations give, or in a text how they fail."""
     import numpy as np
 
     import glassformer as gf
 
+    found: dict[str, Any] = {}
     with gf.use_engine(engine), np.errstate(all="ignore"):
-        return {name: make() for name, make in panel(engine, *jitter).items() if names is None or name in names}
+        for name, make in panel(engine, *jitter).items():
+            if names is None or name in names:
+                try:
+                    found[name] = make()
+                except Exception as error:
+                    found[name] = f"{type(error).__name__}: {error}"[:200]
+    return found
 
 
 def differ(have: Any, want: Any) -> bool:
