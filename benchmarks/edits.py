@@ -31,16 +31,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Programs that run three times need not be fast: so they compile in a third of the time.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from _edit_panel import panel  # noqa: E402
 from _edited import Edit, edits_of, put_into_memory  # noqa: E402
 
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+ON_A_CPU = {
+    "JAX_PLATFORMS": "cpu",
+    # Programs that run three times need not be fast: so they compile in a third of the time.
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+    # Most edits leave most programs as they are.
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
 EACH, QUICK = 100, 2  # edits of a file
 LIMIT = 300  # seconds of one engine
 ON_JAX, QUICK_ON_JAX = (2, 2), (1, 1)
@@ -103,11 +107,9 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.join:
         return _report([row for path in arguments.join for row in json.loads(path.read_text(encoding="utf-8"))])
-    cases = _cases(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # most edits leave most programs as they are
-        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+        os.environ |= ONE_THREAD | dict(ON_A_CPU, JAX_COMPILATION_CACHE_DIR=folder)
+        cases = _cases(arguments)
         rows = _tried(cases, arguments.processes, time.monotonic() + 60 * arguments.minutes)
     if arguments.out:
         arguments.out.write_text(json.dumps(rows, indent=1), encoding="utf-8")
