@@ -33,8 +33,8 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from _edit_panel import panel  # noqa: E402
-from _edited import Edit, edits_of, put_into_memory  # noqa: E402
+from _edit_panel import panel
+from _edited import Edit, edits_of, put_into_memory
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 ON_A_CPU = {
