@@ -52,11 +52,11 @@ NEWEST_TESTS := $(addprefix tests/,api benchmarks bugs cli/test_app.py cli/test_
 HAS_BROWSER := for name in chromium-headless-shell chromium chromium-browser google-chrome; do \
 	command -v $$name >/dev/null && break; done
 
-BENCHMARKS := $(filter-out benchmarks/_% benchmarks/campaign.py,$(wildcard benchmarks/*.py))
+BENCHMARKS := $(filter-out benchmarks/_% benchmarks/campaign.py benchmarks/edits.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-newest browser fuzz check lint structure docs campaign campaign-beside digests bench clean
+.PHONY: help demo test test-newest browser fuzz check lint structure docs campaign edits edits-beside campaign-beside digests bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,15 +108,18 @@ docs: $(DOCS) ## Build the documentation as a site, and look at it; pages that h
 campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--quick: two), and count what is lost
 	$(BIN)/python benchmarks/campaign.py $(ARGS)
 
+edits: $(DEV) ## Edit the mathematics, one line at a time, for hours (ARGS=--quick: minutes): all engines must follow
+	$(BIN)/python benchmarks/edits.py $(ARGS)
+
 # Beside the suite: mostly while a test waits for something.
 campaign-beside: $(DEV)
 	$$(command -v nice >/dev/null && echo nice -n 8) $(BIN)/python benchmarks/campaign.py --quick --processes 1
 
-# With it, and before it: random changes while models write.
-.PHONY: changes-beside
-campaign-beside: changes-beside
-changes-beside: $(DEV)
+changes-beside: campaign-beside
 	$$(command -v nice >/dev/null && echo nice -n 8) $(BIN)/python benchmarks/changes.py --quick --processes 1
+
+edits-beside: changes-beside
+	$$(command -v nice >/dev/null && echo nice -n 8) $(BIN)/python benchmarks/edits.py --quick --processes 1
 
 digests: $(BASE) ## Record digests of the sources that all kernels have been compared with
 	$(BIN)/python -m glassformer.sources

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import edits
+import visible_edits
 from proofs.copies import SOURCE, changed, copied
 from proofs.nest import Nest, load_kernels
 
 FUNCTIONS = [
-    (f"{folder}/{file}", name) for folder in ("ops", "layers") for file, name in edits.functions(SOURCE / folder)
+    (f"{folder}/{file}", name)
+    for folder in ("ops", "layers")
+    for file, name in visible_edits.functions(SOURCE / folder)
 ]
 
 
@@ -44,22 +46,22 @@ def computed(folder: Path, before: dict | None) -> dict[str, dict[str, np.ndarra
     """What both engines compute with the package in a folder, in a process of its own."""
     with tempfile.TemporaryDirectory() as place:
         said = Path(place) / "said"
-        status = nest().run(edits.look, folder, said, before)
+        status = nest().run(visible_edits.look, folder, said, before)
         assert status == 0, f"ended with {status}"
         return pickle.loads(said.read_bytes())
 
 
 @pytest.mark.parametrize(("file", "name"), FUNCTIONS, ids=[name for _, name in FUNCTIONS])
 def test_an_edit_shows_on_the_default_engine(copy, file, name):
-    text = edits.edited((SOURCE / file).read_text(encoding="utf-8"), name)
+    text = visible_edits.edited((SOURCE / file).read_text(encoding="utf-8"), name)
     with changed(copy, file, text):
         found = computed(copy, unedited()["numpy"])
     assert found["cpu"], f"nothing in the panel uses {name}"
-    hidden = [what for what, have in found["cpu"].items() if edits.differ(have, found["numpy"][what])]
+    hidden = [what for what, have in found["cpu"].items() if visible_edits.differ(have, found["numpy"][what])]
     assert not hidden, f"an edit of {name} does not show in {hidden}"
 
 
 def test_without_an_edit_both_engines_agree():
     found = unedited()
     assert found["cpu"].keys() == found["numpy"].keys()
-    assert not [what for what in found["numpy"] if edits.differ(found["cpu"][what], found["numpy"][what])]
+    assert not [what for what in found["numpy"] if visible_edits.differ(found["cpu"][what], found["numpy"][what])]

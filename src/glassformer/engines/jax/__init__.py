@@ -57,7 +57,7 @@ class Jax(Engine):
         return jax.pure_callback(function, jax.ShapeDtypeStruct(like.shape, like.dtype), *arrays)
 
     trainer = later(f"{__name__}.trainer", "JaxTrainer")
-    reader = later(f"{__name__}.reader", "JaxReader")
+    reader = later(f"{__name__}.reader", "make_reader")
     check_storage = later(f"{__name__}.reader", "check_device_storage")
     stored = later(f"{__name__}.reader", "placed")
 

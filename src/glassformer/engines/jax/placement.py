@@ -9,12 +9,16 @@ import numpy as np
 
 from ...arrays import Array, Tree, cast, half_type
 from ...execution import MeshShape
+from ...layers import Layer
 from ...mesh.rules import RULES, Rules
 from ...mesh.shape import build_mesh
 from ...mesh.sharding import names_in_list, param_shardings, place, sharding, stack_blocks, working_shardings
 from ...models import Batch
 from ...ops import IGNORE
+from ...sources import SourceGuard
 from ...tree import flatten, rebuilt, tree_map
+
+DRAWING = SourceGuard("Placement.drawn", Layer)
 
 _ROWS = ("data", "fsdp")
 
@@ -51,7 +55,7 @@ class Placement:
         return self._arranged(flatten(trees), self.shapes(trees, stack=stack))
 
     def drawn(self, specs: Tree, seed: int, *, stack: bool) -> Tree:
-        """Draw parameters as `init` does, each brought to its devices before the next is made."""
+        """Draw parameters as `init` does, if DRAWING is current: each is on its devices before the next is made."""
         rng = np.random.default_rng(seed)
         homes = flatten(self.of_state({"params": specs})["params"])
         leaves = {

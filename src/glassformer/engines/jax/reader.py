@@ -14,12 +14,14 @@ import numpy as np
 from ...arrays import Array, Tree, is_integer
 from ...data.examples import stack
 from ...errors import ConfigError
-from ...generation.reader import CHUNK, Rows, WriteOrder
+from ...generation.reader import CHUNK, CachedReader, Reader, Rows, WriteOrder
 from ...generation.sampling import check_finite
 from ...generation.storage import STORAGES
+from ...layers import Cache
 from ...models import Decoder, EncoderDecoder, Model
 from ...quantized import Quantized
 from ...setting import check_known
+from ...sources import SourceGuard
 from ...tree import tree_map
 from . import programs as compiled
 from .programs import AT_ONCE, BURST, Orders, Remembered, State, chosen, drawing_of
@@ -29,6 +31,8 @@ FIRST_BURST = 32  # tokens that are written before the first are shown ...
 SMOOTH = 0.1  # ... and later twice as many as before, if those took fewer seconds than this
 STOPS = 8  # stop ids come in multiples of it
 DEVICE_STORAGES = ("float32", "bfloat16", "float16")  # the model computes in the type of its weights
+
+_CACHE = SourceGuard("FixedCache", Cache)
 
 
 def check_device_storage(weights: str) -> None:
@@ -68,7 +72,14 @@ def rounded(size: int, least: int = 1) -> int:
     return max(least, 1 << (size - 1).bit_length())
 
 
-class JaxReader:
+def make_reader(model: Model, params: Tree, prompts: Rows, sources: Rows | None, **sizes: Any) -> Reader:
+    """Return a reader with a cache of fixed size, or the one that every engine has if caches have changed."""
+    if _CACHE.is_current():
+        return JaxReader(model, params, prompts, sources, **sizes)
+    return CachedReader(model, placed(params), prompts, sources, **sizes)
+
+
+class JaxReader(Reader):
     """Reads every token once and keeps keys and values on the device, in buffers that are updated in place.
 
     The last token of a sequence is read when what follows it is asked for. Up to `room` tokens may follow the prompts,

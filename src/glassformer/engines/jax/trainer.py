@@ -32,7 +32,7 @@ from ...training.recipe import Recipe
 from ...training.state import TREES, TrainingState
 from ...training.trainer import Trainer, drops
 from ...tree import flatten, named_leaves, rebuilt, tree_map
-from .placement import Placement
+from .placement import DRAWING, Placement
 from .programs import Program
 from .sharded_checkpoint import list_sharded, load_sharded_state, save_sharded_state
 from .stack import spreading
@@ -77,7 +77,9 @@ class JaxTrainer(Trainer):
         drawn, and what the optimizer remembers is made there: no host ever holds the whole.
         """
         if params is None:
-            params = self.placement.drawn(self.model.specs(), self.recipe.seed, stack=self.execution.scan)
+            specs, seed = self.model.specs(), self.recipe.seed
+            is_drawn = DRAWING.is_current()
+            params = self.placement.drawn(specs, seed, stack=self.execution.scan) if is_drawn else self.model.init(seed)
         params = self.put_params(params)
         homes = self.placement.of_state(jax.eval_shape(self._beside, params))
         return TrainingState(0, params, **jax.jit(self._beside, out_shardings=homes)(params))
