@@ -227,7 +227,7 @@ def recorded(function: Function) -> Function:
 
 
 def record_methods(layer: type, *others: str) -> None:
-    """Show calls of `forward`, `backward` and `others` of a registered layer, inherited ones too, to tracing engines."""
+    """Show calls of `forward`, `backward` and others of a registered layer, inherited ones too, to tracing engines."""
     for owner in layer.__mro__:
         for name in ("forward", "backward", *others):
             method = owner.__dict__.get(name)
