@@ -56,7 +56,7 @@ BENCHMARKS := $(filter-out benchmarks/_% benchmarks/campaign.py benchmarks/edits
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-newest browser fuzz check lint structure docs campaign edits edits-beside campaign-beside digests bench clean
+.PHONY: help demo test test-newest browser fuzz check lint structure docs campaign edits campaign-beside changes-beside edits-beside digests bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

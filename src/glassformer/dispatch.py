@@ -245,10 +245,10 @@ def located(method: Function) -> Function:
     return _Method(run, method, has_kernels=False)  # type: ignore[return-value]
 
 
-def record_methods(layer: type) -> None:
-    """Show the calls of `forward` and `backward` of a registered layer, inherited ones too, to tracing engines."""
+def record_methods(layer: type, *others: str) -> None:
+    """Show calls of `forward`, `backward` and others of a registered layer, inherited ones too, to tracing engines."""
     for owner in layer.__mro__:
-        for name in ("forward", "backward"):
+        for name in ("forward", "backward", *others):
             method = owner.__dict__.get(name)
             is_ours = owner.__module__.partition(".")[0] == __package__
             if method is not None and not is_ours and not hasattr(method, "observed_as"):

@@ -31,6 +31,14 @@ def test_each_check_finds_its_bug_and_nothing_stays_planted(name):
         assert run_check(exhibit.check).ok
 
 
+def test_the_evidence_counts_where_targets_lie():
+    """Of four rows of eight, the last target of each comes from another row when targets are shifted twice."""
+    assert run_check("next token").evidence == "32 of 32 targets lie 1 token ahead"
+    evidence = {name: museum()[name].run_check().evidence for name in ("shifted-twice", "not-shifted")}
+    assert evidence["shifted-twice"] == "28 of 32 targets lie 2 tokens ahead, not 1"
+    assert evidence["not-shifted"] == "32 of 32 targets lie 0 tokens ahead, not 1"
+
+
 def test_there_are_many_exhibits_and_most_have_a_public_source():
     exhibits = museum().values()
     assert len(exhibits) >= 30

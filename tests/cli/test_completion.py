@@ -8,8 +8,10 @@ import sys
 import pytest
 from click.shell_completion import ShellComplete
 
+from glassformer.bugs import museum
 from glassformer.cli import completion
 from glassformer.cli.app import app, load_all
+from glassformer.studies import studies
 from glassformer.weights import registry
 from runs import command
 
@@ -81,10 +83,23 @@ def offered(*words):
         ("lab grade --lab top", ["top_p"]),
         ("lab hint softmax --js", ["--json"]),
         ("bugs heads-m", ["heads-merge"]),
+        ("study in", ["in_context", "induction"]),
+        ("study ./mi", ["<file>"]),
     ],
 )
 def test_what_is_offered(line, expected, cached):
     assert offered(*line.split(" ")) == expected
+
+
+def test_studies_exhibits_and_models_come_with_their_titles(cached):
+    for words, titles in {
+        ("study", ""): {name: study.question for name, study in studies().items()},
+        ("bugs", ""): {name: exhibit.title for name, exhibit in museum().items()},
+        ("pull", ""): {name: entry.title for name, entry in registry.REGISTRY.items()},
+    }.items():
+        found = ShellComplete(app, {}, "glassformer", "X").get_completions([words[0]], words[1])
+        assert {item.value: item.help for item in found} == titles
+        assert all(titles.values())
 
 
 def test_commands_are_not_imported_to_complete(cached, desk):

@@ -181,3 +181,21 @@ def test_weights_that_are_no_numbers_are_refused_in_one_sentence(line, number, t
     assert "are not finite numbers" in result.err
     assert "Warning" not in result.err
     assert result.out == ""
+
+
+@pytest.mark.parametrize(("view", "other"), [("ablation", ()), ("patching", ("--other", "00112220"))])
+def test_figures_that_are_not_finite_are_not_taken_for_what_ctrl_c_left_out(view, other, tmp_path, coarse_figures):
+    finish(tiny_session("majority", tmp_path / "run", steps=1))
+    found = load_checkpoint(tmp_path / "run", "best")
+    arrays = {name: np.array(array) for name, array in found.arrays.items()}
+    # What head 0 adds, and the bias of the output, cancel: without the head the bias alone is left, and overflows.
+    output, value = (f"params.blocks.0.attention.{matrix}" for matrix in ("output", "value"))
+    arrays[f"{value}.w"][:], arrays[f"{value}.b"][:] = 0, np.eye(8)[0]
+    arrays[f"{output}.w"][:], arrays[f"{output}.b"][:] = -3e38 * np.eye(8)[0][:, None], 3e38
+    arrays["params.embedding.tokens.table"][2] = 3e38  # only the other text has this token
+    save_checkpoint(tmp_path / "run", "best", arrays, found.meta)
+    result = command("look", tmp_path / "run", "00110000", view, *other)
+    assert result.code == 1
+    assert f"{view} figures are not finite numbers" in result.err
+    assert "interrupted" not in result.err
+    assert result.out == ""

@@ -71,3 +71,13 @@ def test_every_option_has_its_effect(run, tmp_path, unseen_figures):
     other = command("replay", run, "--step", "1", "--json", "--engine", "jax")
     assert other.code != 0
     assert "was not started with the engine jax" in other.err
+
+
+def test_numbers_that_are_not_finite_are_told_apart_from_those_that_there_are_none_of(run, tmp_path):
+    settings = options("majority", steps=3, eval_every=3, lr=1e30, clip=0)
+    assert command("train", "majority", "--out", tmp_path / "diverged", "--record", "--json", *settings).code == 0
+    result = command("replay", tmp_path / "diverged", "--json")
+    assert json.loads(result.out)["loss"][0] is None
+    assert result.code == 0
+    assert "not finite, and therefore null: loss, grad_norm" in result.err
+    assert "not finite" not in command("replay", run, "--json").err

@@ -1,6 +1,7 @@
 """Pairs of texts: tables and gettext catalogs, what is left out is counted, what is malformed is refused."""
 
 import struct
+import time
 
 import pytest
 
@@ -132,6 +133,21 @@ def test_babel_reads_the_same_messages(tmp_path):
         messages = [message for message in read_po(file) if message.id and not message.fuzzy and message.string]
     theirs = [text for m in messages for text in (m.id if isinstance(m.id, tuple) else (m.id,))]
     assert theirs == [pair.source for pair in PAIRS]
+
+
+def test_one_message_of_many_lines_takes_no_longer_than_as_many_messages(tmp_path):
+    """Twenty thousand lines: adding each to a text that is copied again would copy 20 GB."""
+    count, line = 20_000, '"' + 100 * "word " + '"\n'
+    whole, apart = tmp_path / "whole.po", tmp_path / "apart.po"
+    whole.write_text(f'msgid "long"\nmsgstr {count * line}')
+    apart.write_text("".join(f'msgid "{n}"\nmsgstr {line}' for n in range(count)))
+    seconds = []
+    for path in (whole, apart):
+        began = time.process_time()
+        pairs = read_catalog(path)
+        seconds.append(time.process_time() - began)
+        assert sum(len(pair.target) for pair in pairs) == count * 500
+    assert seconds[0] < 2 * seconds[1]
 
 
 def test_a_language_without_a_singular_answers_the_plural(tmp_path):

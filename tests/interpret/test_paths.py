@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from glassformer import Batch, Decoder, DecoderConfig
+from glassformer import Batch, Decoder, DecoderConfig, EncoderDecoder
 from glassformer.errors import ConfigError, LengthError
 from glassformer.interpret import (
     Logit,
@@ -91,13 +91,21 @@ MORE = {
     "gated": {"gated": True, "kv_heads": 1, "norm": "rms", "positions": "rotary"},
     "parallel": {"block": "parallel"},
     "no norms": {"norm": "none"},
+    "post-norm": {"norm_position": "post"},
+    "post-norm, RMS": {"norm_position": "post", "norm": "rms", "gated": True, "kv_heads": 1},
+    "post-norm and a last norm": {"norm_position": "post", "final_norm": True, "embedding_norm": True},
 }
 EXACT = {"rtol": 0, "atol": 1e-12}
+SUBLAYERS = [f"blocks.{n}.{kind}" for n in range(2) for kind in ("attention", "feed_forward")]
 
 
 @pytest.fixture
 def runs(rng):
-    model = Decoder(DecoderConfig(**SIZES, activation="relu"))
+    return _two_runs(rng)
+
+
+def _two_runs(rng, **settings):
+    model = Decoder(DecoderConfig(**SIZES, activation="relu", **settings))
     params = model.init(0, np.float64)
     params = {**params, "blocks": [_moved(block, rng) for block in params["blocks"]]}
     tokens = rng.integers(0, 7, (2, 5))
@@ -114,11 +122,11 @@ def _moved(tree, rng):
 class Split:
     """A decoder in torch, in which every head's q, k and v, every MLP and the head read a stream of their own.
 
-    wrote   what each sender wrote by name; reads: the inputs of each receiver, all leaves of one graph
+    wrote   what each sender wrote by name; reads: what each receiver was told by each sender, all leaves of one graph
     """
 
     def __init__(self, torch, run):
-        self.torch, self.run = torch, run
+        self.torch, self.run, self.is_post = torch, run, run.model.config.norm_position == "post"
         self.p = {name: torch.tensor(x) for name, x in flatten(run.params).items()}
         self.wrote, self.reads = {}, {}
 
@@ -127,8 +135,17 @@ class Split:
         return F.layer_norm(x, x.shape[-1:], self.p[f"{name}.gamma"], self.p[f"{name}.beta"], 1e-5)
 
     def read(self, name):
-        self.reads[name] = sum(self.wrote.values()).detach().requires_grad_()
-        return self.reads[name]
+        """The stream of one receiver: x ← x + f, and with post-norm x ← norm(x + f), for what each sublayer f wrote."""
+        self.reads[name] = {sender: x.detach().requires_grad_() for sender, x in self.wrote.items()}
+        x = self.reads[name]["embedding"]
+        for sublayer in SUBLAYERS:
+            parts = [own for sender, own in self.reads[name].items() if sender.startswith(sublayer)]
+            x = sum(parts, x)
+            x = self.norm(f"{sublayer}_norm", x) if parts and self.is_post else x
+        return x
+
+    def before(self, name, x):
+        return x if self.is_post else self.norm(name, x)
 
     def forward(self):
         torch, p, tokens = self.torch, self.p, self.torch.tensor(self.run.batch.tokens)
@@ -140,7 +157,7 @@ class Split:
             for h in range(2):
                 cut = slice(4 * h, 4 * h + 4)
                 q, k, v = (
-                    self.norm(f"{own}_norm", self.read(f"{own}.attend.{letter}, head={h}"))
+                    self.before(f"{own}_norm", self.read(f"{own}.attend.{letter}, head={h}"))
                     @ p[f"{own}.{matrix}.w"][:, cut] + p[f"{own}.{matrix}.b"][cut]
                     for letter, matrix in zip("qkv", ("query", "key", "value"), strict=True)
                 )  # fmt: skip
@@ -148,28 +165,33 @@ class Split:
                 results[f"{own}.output.x, head={h}"] = scores.softmax(-1) @ v @ p[f"{own}.output.w"][cut]
             self.wrote |= results | {f"{own} bias": p[f"{own}.output.b"]}
             own = f"blocks.{n}.feed_forward"
-            x = self.norm(f"{own}_norm", self.read(own))
+            x = self.before(f"{own}_norm", self.read(own))
             hidden = torch.relu(x @ p[f"{own}.up.w"] + p[f"{own}.up.b"])
             self.wrote[own] = hidden @ p[f"{own}.down.w"] + p[f"{own}.down.b"]
-        return self.norm("final_norm", self.read("logits")) @ p["embedding.tokens.table"].T
+        return self.before("final_norm", self.read("logits")) @ p["embedding.tokens.table"].T
 
     def gradients(self):
-        """Return the gradient of the answer for every input alone, down from the logits by the chain rule."""
+        """Return the gradient of the answer by each edge alone, by receiver and sender, by the chain rule."""
         grad, logits = self.torch.autograd.grad, self.forward()
         np.testing.assert_allclose(logits.detach(), self.run.logits, **EXACT)
-        found = {"logits": grad(logits[0, -1, 1] - logits[0, -1, 0], self.reads["logits"])[0]}
-        for sublayer in ("blocks.1.feed_forward", "blocks.1.attention", "blocks.0.feed_forward", "blocks.0.attention"):
-            arrives, own = sum(found.values()), {}
-            for name in (one for one in self.reads if one.startswith(sublayer)):
+        found = {}
+
+        def send_back(name, y, dy=None):
+            leaves = self.reads[name]
+            found[name] = dict(zip(leaves, grad(y, [*leaves.values()], dy, retain_graph=True), strict=True))
+
+        send_back("logits", logits[0, -1, 1] - logits[0, -1, 0])
+        for sublayer in reversed(SUBLAYERS):
+            for name in [one for one in self.reads if one.startswith(sublayer)]:
                 head = name.partition(", ")[2]
-                wrote = self.wrote[f"{sublayer}.output.x, {head}" if head else sublayer]
-                own[name] = grad(wrote, self.reads[name], arrives, retain_graph=True)[0]
-            found |= own
+                sender = f"{sublayer}.output.x, {head}" if head else sublayer
+                send_back(name, self.wrote[sender], sum(told[sender] for told in found.values() if sender in told))
         return found
 
 
-def test_edges_equal_those_of_a_model_with_split_inputs(runs, torch):
-    run, source = runs
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+def test_edges_equal_those_of_a_model_with_split_inputs(norm_position, rng, torch):
+    run, source = _two_runs(rng, norm_position=norm_position)
     clean, other = Split(torch, run), Split(torch, source)
     slopes = clean.gradients()
     other.forward()
@@ -179,7 +201,7 @@ def test_edges_equal_those_of_a_model_with_split_inputs(runs, torch):
         moved = (other.wrote[sender] - clean.wrote[sender]).detach()
         for m, receiver in enumerate(map(str, found.receivers)):
             leads = _level(sender) < _level(receiver)
-            expected = float((moved * slopes[receiver]).sum()) if leads else math.nan
+            expected = float((moved * slopes[receiver][sender]).sum()) if leads else math.nan
             np.testing.assert_allclose(found.effect[n, m], expected, **EXACT)
     assert {*slopes} == {str(place) for place in found.receivers}
     rows = found.rows()
@@ -195,13 +217,17 @@ def _level(name):
     return 2 * int(name.split(".")[1]) + ("feed_forward" in name)
 
 
-@pytest.mark.parametrize("architecture", ["decoder", "encoder_decoder", "encoder", *MORE])
+@pytest.mark.parametrize("architecture", ["decoder", "encoder_decoder", "post-norm encoder_decoder", "encoder", *MORE])
 def test_the_edges_of_a_sender_sum_to_its_estimate(architecture, request, rng):
     if architecture in MORE:
         model = Decoder(DecoderConfig(**SIZES, **MORE[architecture]))
         params, batch = model.init(0, np.float64), Batch(rng.integers(0, 7, (2, 5)))
     else:
-        model, params, batch = request.getfixturevalue(architecture)
+        norms, _, fixture = architecture.rpartition(" ")
+        model, params, batch = request.getfixturevalue(fixture)
+        if norms:
+            model = EncoderDecoder(model.config.replace(norm_position="post", final_norm=None))
+            params = model.init(0, np.float64)
     run = watch(model, params, batch)
     part = "tokens" if batch.source is None else "source"
     source = watch(model, params, batch._replace(**{part: (getattr(batch, part) + 1) % 5}))
@@ -211,7 +237,7 @@ def test_the_edges_of_a_sender_sum_to_its_estimate(architecture, request, rng):
     for name, row in zip(heads.rows, heads.estimate, strict=True):
         for head, estimate in enumerate(row):
             assert sums[f"{name}.output.x, head={head}"] == pytest.approx(estimate, abs=1e-12)
-    for stack in {"encoder", "decoder"} if architecture == "encoder_decoder" else {None}:
+    for stack in {"encoder", "decoder"} if architecture.endswith("encoder_decoder") else {None}:
         layers = patch_sublayers(run, source, TARGET, stack=stack)
         for name, row in zip(layers.rows, layers.estimate, strict=True):
             assert sums[name] == pytest.approx(row.sum(), abs=1e-12)
@@ -246,12 +272,15 @@ def _by_hand(run, source, sender, receiver, hold):
     return told if receiver.name == "logits" else run.changed(take(receiver.name, told, **receiver.where))
 
 
-def test_estimates_are_exact_to_first_order(runs):
-    run, _ = runs
-    near = run.changed(add("embedding.tokens.table", 1e-6 * np.cos(np.arange(56.0)).reshape(7, 8)))
-    near = watch(run.model, run.params, run.batch).changed(put("embedding", near["embedding"]))
-    exact = patch_paths(run, near, TARGET, all_receivers(run), senders=at("embedding")).effect[0]
-    np.testing.assert_allclose(attribute_edges(run, near, TARGET).effect[0], exact, rtol=1e-4, atol=1e-12)
+@pytest.mark.parametrize("settings", [{}, *(own for name, own in MORE.items() if name.startswith("post-norm"))])
+def test_estimates_are_exact_to_first_order(settings, rng):
+    """For every sender and receiver, by patching the path."""
+    run, _ = _two_runs(rng, **settings)
+    near = run.changed(put("embedding", run["embedding"] + 1e-6 * rng.standard_normal(run["embedding"].shape)))
+    exact, found = patch_paths(run, near, TARGET, all_receivers(run)), attribute_edges(run, near, TARGET)
+    assert [str(place) for place in found.senders] == [str(place) for place in exact.senders]
+    largest = np.nanmax(np.abs(exact.effect))
+    np.testing.assert_allclose(found.effect, exact.effect, rtol=0, atol=1e-4 * largest)
 
 
 def test_what_has_no_path_is_refused(runs):
@@ -270,10 +299,11 @@ def test_what_has_no_path_is_refused(runs):
         attribute_edges("run", source, TARGET)
     with pytest.raises(ConfigError, match="has changes"):
         attribute_edges(run.changed(zero("blocks.0.attention")), source, TARGET)
-    model = Decoder(DecoderConfig(**SIZES, norm_position="post"))
-    after = watch(model, model.init(0), run.batch)
-    with pytest.raises(ConfigError, match="no sum of what its parts wrote"):
-        attribute_edges(after, after, TARGET)
+    for settings in ({"block": "no_residual"}, {"block": "no_residual", "norm_position": "post"}):
+        model = Decoder(DecoderConfig(**SIZES, **settings))
+        after = watch(model, model.init(0), run.batch)
+        with pytest.raises(ConfigError, match="not made by adding what its parts wrote, and by norms"):
+            attribute_edges(after, after, TARGET)
     assert len(all_senders(after)) == 7  # paths need no sum
     assert np.all(patch_paths(after, after, TARGET).effect == 0)
 

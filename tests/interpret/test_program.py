@@ -1,5 +1,9 @@
-"""The list of calls is the whole program: it runs again on other parameters and inputs, of other sizes."""
+"""The list of calls is the whole program: it runs again on other parameters and inputs, of other sizes.
 
+A cached reading computes by ops alone, too: all that they read comes from parameters, inputs, other ops and the cache.
+"""
+
+import inspect
 import sys
 from pathlib import Path
 
@@ -125,18 +129,25 @@ class FromNowhereError(Exception):
 
 
 class Program:
-    """The ops of a run, in order: each with where its arguments come from."""
+    """The ops of a run, in order: each with where its arguments come from.
 
-    def __init__(self, function, inputs):
+    held   returns the arrays of a cache; what it holds when an op is called may be read
+    """
+
+    def __init__(self, function, inputs, held=list):
         self.lines = {}
         self.known = {}  # where each array comes from, by its identity; with the array, which so is not freed
         for name, array in inputs.items():
             self._know(array, ("input", name))
-        engine = TracingEngine(before=lambda call: self.lines.update({call.number: _line()}))
+
+        def before(call):
+            self.lines[call.number] = _line()
+            for array in held():
+                self._know(array, ("cache",))
+
+        engine = TracingEngine(before=before)
         results = run_traced(function, engine=engine)
-        ops_called = [
-            call for call in engine.calls if not call.is_method and (not call.parent or call.parent.is_method)
-        ]
+        ops_called = [call for call in engine.calls if _is_op(call) and (not call.parent or not _is_op(call.parent))]
         self.steps = [self._step(number, call) for number, call in enumerate(ops_called)]
         self.results = {name: self._origin(array, f"the result {name}") for name, array in results.items()}
 
@@ -171,10 +182,17 @@ class Program:
         if id(tree) in self.known:
             return self.known[id(tree)][1]
         for array, origin in self.known.values():
+            if origin == ("cache",) and np.may_share_memory(tree, array):
+                return origin
             index = _view(tree, array)
             if index is not None:
                 return "view", index, origin
         raise FromNowhereError(f"{where}, {tree.dtype} {tree.shape}, comes from nowhere")
+
+
+def _is_op(call):
+    """Whether a call is an op, or a method of a part of one's own, which may compute as it likes."""
+    return not call.is_method or not Path(inspect.unwrap(call.function).__code__.co_filename).is_relative_to(PACKAGE)
 
 
 def _line():
@@ -244,6 +262,82 @@ def test_the_calls_of_a_run_compute_another_run(case):
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert_close(found[name], value, EXACT)
+
+
+# --- reading with a cache --------------------------------------------------------------------------------------------
+
+READERS = {
+    name: config for name, config in CONFIGS.items() if not name.startswith(("encoder,", "decoder, feed-forward"))
+}
+READERS["decoder, window and stride"] = gf.DecoderConfig(**SIZES, positions="alibi", window=4, stride=2)
+PIECES = (5, 1, 2, 1)
+"""How many tokens are read at a time: more than a window, one by one, and several behind a full window."""
+
+
+@pytest.mark.parametrize("is_padded", [False, True])
+@pytest.mark.parametrize("name", READERS)
+def test_all_that_a_cached_reading_computes_with_comes_from_ops(name, is_padded):
+    config = READERS[name]
+    model, rng = gf.build(config), np.random.default_rng(0)
+    params = model.init(0, np.float64)
+    source = {"source": rng.integers(0, VOCAB, (2, 6))} if config.architecture == "encoder-decoder" else {}
+    tokens = rng.integers(0, VOCAB, (2, sum(PIECES)))
+    pieces = dict(enumerate(np.split(tokens, np.cumsum(PIECES)[:-1], axis=1)))
+    known = np.arange(6) < np.array([[6], [4]]) if is_padded and source else None
+    padding = np.arange(PIECES[0]) >= np.array([[0], [2]]) if is_padded else None
+    places = np.maximum(np.arange(tokens.shape[1]) - np.array([[0], [2]]), 0) if is_padded else None
+    inputs = {**flatten(params), **source, "known": known, "padding": padding, **pieces}
+    starts = np.cumsum((0, *PIECES))
+    at = {f"places {n}": places[:, starts[n] : starts[n + 1]] for n in pieces} if is_padded else {}
+    inputs |= at
+    caches = []
+
+    def read():
+        caches.append(model.new_cache(params, source["source"], source_mask=known) if source else model.new_cache())
+        return {
+            f"logits {n}": model.read(
+                params, piece, caches[0], mask=None if n else padding, positions=at.get(f"places {n}"), last=n == 0
+            )
+            for n, piece in pieces.items()
+        }
+
+    def held():
+        arrays = [part for cache in caches for part in (cache.mask, cache.memory_mask)]
+        for block in (block for cache in caches for block in cache.blocks):
+            arrays += [block.attention.k, block.attention.v, *(block.memory or ())]
+        return [array for array in arrays if array is not None]
+
+    program = Program(read, {name: part for name, part in inputs.items() if part is not None}, held)
+    assert program.results.keys() == {f"logits {number}" for number in pieces}
+    assert program.steps
+
+
+class Halving(gf.layers.Positions):
+    """A rotation of one's own, and places that follow from the tokens."""
+
+    def places(self, tokens):
+        return np.cumsum(tokens % 2, axis=-1) // 2
+
+    def rotation(self, positions, limit=None):
+        angle = 0.5 * positions[..., None] * np.ones(SIZES["width"] // SIZES["heads"] // 2)
+        return np.cos(angle)[..., None, :, :], np.sin(angle)[..., None, :, :]
+
+
+class HalvingAgain(Halving):
+    """Inherits both."""
+
+
+@pytest.mark.parametrize("kind", [Halving, HalvingAgain])
+def test_rotations_and_places_of_ones_own_are_calls(kind, monkeypatch):
+    monkeypatch.setattr(gf.registry, "_own", {family: {} for family in gf.registry.BUILT_IN})
+    gf.register_positions("halving", lambda config, bidirectional: kind())
+    config = gf.DecoderConfig(**SIZES, positions="halving")
+    model, batch = gf.build(config), batch_of(config, RECORDED, 0, masked=False)
+    params = model.init(0, np.float64)
+    program = Program(lambda: results_of(model, params, batch, None), inputs_of(params, batch, None))
+    assert sorted(step[0].observed_as for step in program.steps if "." in step[0].observed_as) == [
+        "Halving.places", "Halving.rotation"
+    ]  # fmt: skip
 
 
 def test_what_is_computed_between_two_ops_is_found_by_its_line():

@@ -108,6 +108,7 @@ def _collect(load_all: LoadAll) -> dict[str, Any]:
     from ..labs import list_labs
     from ..models import PRESETS
     from ..runs.settings import TOPICS, groups_of
+    from ..studies import studies
     from .look_views import VIEWS
 
     names = {one: [setting.name for group in groups_of(one) for setting in group.settings] for one in SUMMARIES}
@@ -115,7 +116,11 @@ def _collect(load_all: LoadAll) -> dict[str, Any]:
     commands = {name: _described(command) for name, command in load_all().items()}
     return {
         "commands": commands, "settings": names, "presets": [*PRESETS], "topics": [*TOPICS], "views": [*VIEWS],
-        "labs": {lab.name: lab.title for lab in list_labs()}, "bugs": [*museum()],
+        "labs": {lab.name: lab.title for lab in list_labs()},
+        "names": {
+            "bugs": {name: exhibit.title for name, exhibit in museum().items()},
+            "study": {name: study.question for name, study in studies().items()},
+        },
     }  # fmt: skip
 
 
@@ -161,7 +166,7 @@ def _complete(
     offers: dict[str, dict[str, str]] = places | {
         "topic": SUMMARIES | topics | presets,
         "preset": presets,
-        "name": dict.fromkeys(known["bugs"], "") if ctx.info_name == "bugs" else titles,
+        "name": known["names"].get(ctx.info_name, titles),
         "view": dict.fromkeys(known["views"], ""),
         "engine": dict.fromkeys(("cpu", "numpy", "jax"), ""),
         "checkpoint": dict.fromkeys(("best", "latest"), ""),
@@ -170,7 +175,8 @@ def _complete(
     counts = ctx.info_name in ("params", "plan") and parameter.name == "model"  # what needs no weights
     offered = offers.get(parameter.name or "", {}) | (presets if counts else {})
     found = [CompletionItem(value, help=line) for value, line in offered.items() if value.startswith(typed)]
-    place = place or ("file" if parameter.name in places else None)
+    is_own = parameter.name in places or (ctx.info_name, parameter.name) == ("study", "name")
+    place = place or ("file" if is_own else None)
     return found or ([] if place is None else [CompletionItem(typed, type=place)])
 
 

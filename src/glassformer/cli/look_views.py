@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import ConfigError
 from ..interpret import (
     Logit,
@@ -100,9 +101,9 @@ def view_attribution(asked: ViewInput) -> View:
 def view_ablation(asked: ViewInput) -> View:
     """Show how the logit and the loss change without each head."""
     run = asked.run
-    sweep = _sweep(asked, run.heads * run.model.config.layers)
-    found = ablate_heads(run, asked.way, targets=[asked.target], **sweep)
-    measured = np.isfinite(found.logits[:, 0])
+    sweep = _Sweep(asked, run.heads * run.model.config.layers)
+    found = ablate_heads(run, asked.way, targets=[asked.target], progress=sweep, keep_partial=True)
+    measured = sweep.measured(found.logits[:, 0])
     order = [n for n in np.argsort(-np.abs(found.logits[:, 0]), kind="stable") if measured[n]]
     records: list[dict[str, Any]] = []
     for n in order:
@@ -116,29 +117,39 @@ def view_ablation(asked: ViewInput) -> View:
     columns = ("without", ">change of logit", ">change of loss")
     draw = _bars([row[0] for row in rows], [r["logit"] for r in records], "change of the logit without it")
     title = "How the logit of {target} and the loss change without a head"
-    return View(title, columns, rows, records, draw, stopped=_stopped(measured, "heads"))
+    return View(title, columns, rows, records, draw, stopped=sweep.stopped("heads"))
 
 
-def _sweep(asked: ViewInput, total: int) -> dict[str, Any]:
-    """Return settings of a sweep over changed runs: it shows how far it is, and Ctrl-C keeps what it has."""
-    note = f"changed runs, about {bytes_text(bytes_at_once(asked.run, total, MEMORY))} at a time"
-    asked.show(0, total, note)
-    return {"progress": lambda done, total: asked.show(done, total, note), "keep_partial": True}
+class _Sweep:
+    """The progress of a sweep over changed runs, which Ctrl-C may end early."""
 
+    def __init__(self, asked: ViewInput, total: int) -> None:
+        self.show, self.done, self.total = asked.show, 0, total
+        self.note = f"changed runs, about {bytes_text(bytes_at_once(asked.run, total, MEMORY))} at a time"
+        self(0, total)
 
-def _stopped(measured: Any, what: str) -> str | None:
-    """Say how much Ctrl-C left of a sweep; None if it was not stopped."""
-    return None if measured.all() else f"interrupted: {measured.sum():,} of {measured.size:,} {what} are measured"
+    def __call__(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+        self.show(done, total, self.note)
+
+    def measured(self, values: Array) -> Array:
+        """Return which values were measured; where one of those is not finite, all, so that they are refused."""
+        finite = np.isfinite(values)
+        return finite if finite.sum() == self.done else np.ones_like(finite)
+
+    def stopped(self, what: str) -> str | None:
+        """Return how much was measured before Ctrl-C; None if all of it was."""
+        return None if self.done == self.total else f"interrupted: {self.done:,} of {self.total:,} {what} are measured"
 
 
 def view_patching(asked: ViewInput) -> View:
     """Show which position of the residual stream carries the difference to the other text."""
     run, source = asked.run, asked.source
     assert source is not None
-    sweep = _sweep(asked, (2 * run.model.config.layers + 1) * run.logits.shape[1])
-    found = patch_stream(run, source, asked.target, estimate=False, **sweep)
+    sweep = _Sweep(asked, (2 * run.model.config.layers + 1) * run.logits.shape[1])
+    found = patch_stream(run, source, asked.target, estimate=False, progress=sweep, keep_partial=True)
     share = found.share
-    measured = np.isfinite(share)
+    measured = sweep.measured(share)
     words = source.tokens[0]
     records = [
         {
@@ -166,7 +177,7 @@ def view_patching(asked: ViewInput) -> View:
 
         return patching_map(found, words[: share.shape[1]], title="What the other text's stream does to the logit")
 
-    return View(title, columns, rows, records, draw, facts, notes, _stopped(measured, "places"))
+    return View(title, columns, rows, records, draw, facts, notes, sweep.stopped("places"))
 
 
 def view_gradients(asked: ViewInput) -> View:

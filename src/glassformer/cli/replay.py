@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
-from ..errors import ConfigError
+from ..errors import ConfigError, some
 from ..files import new_folder, write_new
 from ..progress.display import waiting
 from ..runs.measurements import (
@@ -25,7 +26,7 @@ from ..web.page_export import training_page
 from ..web.recordings import RecordedTraining
 from . import devices
 from .options import PATH, engine_option, json_option, text_argument
-from .output import print_json
+from .output import log, print_json
 
 SHORTEST = 4
 """Tokens that a model must read for heads to be told apart: two that come twice."""
@@ -72,6 +73,11 @@ def replay(
         course = measure(found, steps, measures, progress=lambda done, total: show(done, total, "frames"))
     if json:
         print_json({"run": str(run), "kept": list(found.kept), **course.to_dict()})
+        # No step led to frame 0, so it has neither loss nor gradient; every other null is a number that is not finite.
+        taken = course.steps > 0
+        rows = {name: row[taken] for name, row in course.items() if not isinstance(row, list) and row.dtype.kind == "f"}
+        if lost := [name for name, row in rows.items() if not np.isfinite(row).all()]:
+            log(f"not finite, and therefore null: {some(lost)}")
         return
     folder = new_folder(run / "replay") if out is None else out
     with waiting("drawing the course and writing the page"):

@@ -59,7 +59,7 @@ def _read_po(path: Path) -> list[Pair]:
     """Read a catalog, without messages that are marked fuzzy or obsolete."""
     data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     text = _decode(data, _charset(data), path)
-    return _pairs(_forms(fields) for fields, fuzzy in _entries(text, path) if not fuzzy and fields["msgid"])
+    return _pairs(_forms(fields) for fields, fuzzy in _entries(text, path) if not fuzzy and any(fields["msgid"]))
 
 
 def _read_mo(path: Path) -> list[Pair]:
@@ -112,9 +112,9 @@ def _decode(data: bytes, charset: str, path: Path) -> str:
         raise DataError(f"{path} says its charset is {charset!r}", hint="convert it: msgconv --to-code=UTF-8") from None
 
 
-def _entries(text: str, path: Path) -> Iterator[tuple[dict[str, str], bool]]:
-    """Yield the fields of each entry (msgid, msgstr, …) and whether it is marked fuzzy."""
-    fields: dict[str, str] = {}
+def _entries(text: str, path: Path) -> Iterator[tuple[dict[str, list[str]], bool]]:
+    """Yield the fields of each entry (msgid, msgstr, …), line by line, and whether it is marked fuzzy."""
+    fields: dict[str, list[str]] = {}
     fuzzy, current = False, ""
     for number, line in enumerate(text.split("\n"), start=1):
         line = line.strip()
@@ -134,14 +134,14 @@ def _entries(text: str, path: Path) -> Iterator[tuple[dict[str, str], bool]]:
         if match is None or not (keyword or current) or keyword in fields or not _follows(keyword, fields):
             raise _malformed(path, number, line)
         current = keyword or current
-        fields[current] = fields.get(current, "") + _unescape(match[2], path, number, line)
+        fields.setdefault(current, []).append(_unescape(match[2], path, number, line))
     if fields and "msgstr" not in current:
         raise DataError(f"{path} ends with a message that has no translation", hint="check it with: msgfmt --check")
     if fields:
         yield fields, fuzzy
 
 
-def _follows(keyword: str, fields: dict[str, str]) -> bool:
+def _follows(keyword: str, fields: dict[str, list[str]]) -> bool:
     """Tell whether a keyword may come after those that an entry already has."""
     if keyword.startswith("msgstr["):
         return "msgid_plural" in fields
@@ -150,9 +150,10 @@ def _follows(keyword: str, fields: dict[str, str]) -> bool:
     return alone and (needed is None or needed in fields) and (keyword != "msgctxt" or not fields)
 
 
-def _forms(fields: dict[str, str]) -> Message:
-    sources = tuple(fields[name] for name in ("msgid", "msgid_plural") if name in fields)
-    return sources, tuple(text for name, text in fields.items() if name.startswith("msgstr"))
+def _forms(fields: dict[str, list[str]]) -> Message:
+    texts = {name: "".join(lines) for name, lines in fields.items()}
+    sources = tuple(texts[name] for name in ("msgid", "msgid_plural") if name in texts)
+    return sources, tuple(text for name, text in texts.items() if name.startswith("msgstr"))
 
 
 def _unescape(text: str, path: Path, number: int, line: str) -> str:

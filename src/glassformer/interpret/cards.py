@@ -68,18 +68,13 @@ class Cards:
 
     def card(self, name: str, index: tuple[int, ...] = (), *, gradient: bool = False) -> Card:
         """Return the card of one entry of a value, a parameter or a part of the batch, or of its gradient."""
-        if self.run.inside is not None:
-            return self._near(name).card(name, index, gradient=gradient)
         array = self.array(name)
+        if self.run.inside is not None:  # block checkpoints: the blocks around the value alone are needed
+            near = Cards(materialize_around(self.run, name), self.of)
+            near._searched = self._searched
+            return near.card(name, index, gradient=gradient)
         place = _checked(name, index, array.shape)
         return self._of_gradient(name, array, place) if gradient else self._of_value(name, array, place)
-
-    def _near(self, name: str) -> Cards:
-        """Return the cards of a value in a run with block checkpoints: they need the blocks around it alone."""
-        self.array(name)  # is refused where there is none
-        near = Cards(materialize_around(self.run, name), self.of)
-        near._searched = self._searched
-        return near
 
     def names(self) -> list[str]:
         """Return everything that has cards."""

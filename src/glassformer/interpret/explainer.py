@@ -88,7 +88,12 @@ class Explainer:
         address = self.graph.address(array)
         handed = None if address is None else self.found.handed(address)
         values = np.zeros(np.broadcast_shapes(*map(np.shape, index))) if handed is None else handed()[index]
-        inner = None if name is not None else lambda number: self._sent_to(array, _one(index, number))
+
+        def sent_to(number: int) -> Formula:  # the gradient of an entry of an array without a name
+            place = _one(index, number)
+            return summed("y", [self._sent(step, role, place) for step, role in self.graph.readers(array)])
+
+        inner = None if name is not None else sent_to
         return Operand(text, values, name, place, gradient=True, inner=inner)
 
     def _gradient_before(self, text: str, array: Array, index: Index) -> Operand:
@@ -159,10 +164,6 @@ class Explainer:
             for at, handed in found
             if handed is not None
         ]
-
-    def _sent_to(self, array: Array, index: Index) -> Formula:
-        """Return the gradient of an entry of an array without a name."""
-        return summed("y", [self._sent(step, role, index) for step, role in self.graph.readers(array)])
 
     def _asked(self, name: str, array: Array, index: Index) -> list[Reader]:
         """Return the gradient of the target itself for an entry."""

@@ -16,7 +16,8 @@ Edge attribution estimates all direct paths at once by gradients (Syed et al. 20
     estimate = Σ (what the sender wrote in the source − in the run) · d(what the receiver reads)
 
 It takes one backward pass, and is exact where the model is linear. All estimates of one sender sum to the one of
-`patch_heads`, as every gradient of the stream is the sum of those of its readers.
+`patch_heads`, as every gradient of the stream is the sum of those of its readers. With post-norm, y = norm(x + f(x)), a
+path leads through every norm between its ends: the gradient goes back through each of them, and through nothing else.
 """
 
 from collections.abc import Sequence
@@ -260,7 +261,7 @@ def attribute_edges(run: Run, source: Run, of: Answer) -> Paths:
     The estimates stand for the direct paths of `patch_paths(run, source, of, all_receivers(run))`, of all positions.
     """
     check_alike(run, source)
-    _check_sum(run)
+    norms = _stream_norms(run)
     grads = gradients(run, of)
     wrote = [end for stack in stacks(run) for end in _written(run, source, stack)]
     reads = [end for one in sublayers(run) for end in _read(run, grads, one)]
@@ -269,11 +270,18 @@ def attribute_edges(run: Run, source: Run, of: Answer) -> Paths:
     effect = np.full((len(wrote), len(reads)), np.nan)
     for stack in stacks(run):
         rows, columns = ([n for n, end in enumerate(ends) if end.stack == stack] for ends in (wrote, reads))
-        moved, slopes = (
-            np.stack([ends[n].value.ravel() for n in own]) for ends, own in ((wrote, rows), (reads, columns))
-        )
-        leads = np.less_equal.outer([wrote[n].number for n in rows], [reads[n].number for n in columns])
-        effect[np.ix_(rows, columns)] = np.where(leads, moved @ slopes.T, np.nan)
+        slopes = [reads[n].value for n in columns]  # for the stream as it is behind the norms not yet gone through
+        for norm in (*reversed(norms[stack]), -1):
+            own = [n for n in rows if wrote[n].number > norm]
+            rows = [n for n in rows if wrote[n].number < norm]
+            if own:
+                moved, sent = np.stack([wrote[n].value.ravel() for n in own]), np.stack([x.ravel() for x in slopes])
+                leads = np.less_equal.outer([wrote[n].number for n in own], [reads[n].number for n in columns])
+                effect[np.ix_(own, columns)] = np.where(leads, moved @ sent.T, np.nan)
+            slopes = [
+                _undo_norm(run, norm, x) if 0 <= norm <= reads[n].number else x
+                for n, x in zip(columns, slopes, strict=True)
+            ]
     starts, ends = ([end.place for end in some] for some in (wrote, reads))
     return Paths(starts, ends, of.label(run), effect, answer(of, run), answer(of, source), is_estimate=True)
 
@@ -295,45 +303,68 @@ def _written(run: Run, source: Run, stack: str) -> list[_End]:
 def _read(run: Run, grads: Gradients, one: Sublayer) -> list[_End]:
     """Return the gradients of what a sublayer reads of the stream, for queries, keys and values by head.
 
-    q = norm(x) w, so that head h adds norm_backward(dq w_hᵀ) to the gradient of x.
+    q = norm(x) w, so that head h adds norm_backward(dq w_hᵀ) to the gradient of x; with post-norm q = x w.
     """
-    norm = f"{one.name}_norm"
+    norm, reader = None if _is_on_stream(run, one) else f"{one.name}_norm", f"{one.name}.{KINDS[one.kind]}"
     if one.kind not in ATTENTIONS:
         dy = sum(grads[name] for part in ("up", "gate") if (name := f"{one.name}.{part}.input") in run)
-        return [_End(at(one.name), one.stack, *_before(run, norm, dy))]
+        return [_End(at(one.name), one.stack, *_before(run, norm, reader, dy))]
     found = []
     for letter, matrix in PROJECTIONS.items():
         stack = one.stack
         if one.kind == "cross_attention" and letter != "q":  # what the encoder returned
-            stack, norm = "encoder", "encoder.final_norm"
+            stack, reader = "encoder", f"{one.name}.key"
+            norm = "encoder.final_norm" if "encoder.final_norm" in run else None
         name = f"{one.name}.attend.{letter}"
         heads = run.spec(name).shape[1]
         dy = grads[f"{one.name}.{matrix}"]  # (B, T, heads·C)
         w = unpacked(flatten(run.params)[f"{one.name}.{matrix}.w"])  # (D, heads·C)
         parts = zip(*(np.split(x, heads, axis=-1) for x in (dy, w)), strict=True)
-        found += [_End(at(name, head=n), stack, *_before(run, norm, own @ x.T)) for n, (own, x) in enumerate(parts)]
+        places = [(at(name, head=n), own @ x.T) for n, (own, x) in enumerate(parts)]
+        found += [_End(place, stack, *_before(run, norm, reader, dx)) for place, dx in places]
     return found
 
 
-def _before(run: Run, norm: str, dy: Array) -> tuple[int, Array]:
-    """Return which call made the stream that a norm reads, and its gradient for that of what the norm returned."""
-    call = run.call(run.addresses[norm].number)
+def _before(run: Run, norm: str | None, matrix: str, dy: Array) -> tuple[int, Array]:
+    """Return which call made the stream that a matrix reads, perhaps by way of a norm, and its gradient for dy."""
+    if norm is None:
+        return run.addresses[f"{matrix}.x"].number, dy
+    return run.addresses[f"{norm}.x"].number, _undo_norm(run, run.addresses[norm].number, dy)
+
+
+def _undo_norm(run: Run, number: int, dy: Array) -> Array:
+    """Return the gradient of what a norm read for that of what it returned."""
+    call = run.call(number)
     dx = getattr(ops, f"{call.name}_backward")(dy, call.outputs[1])
-    return run.addresses[f"{norm}.x"].number, dx[0] if isinstance(dx, tuple) else dx
+    return dx[0] if isinstance(dx, tuple) else dx
 
 
-def _check_sum(run: Run) -> None:
-    """Refuse a run whose stream is not the sum of what its parts wrote, read by way of our norms."""
+def _is_on_stream(run: Run, one: Sublayer) -> bool:
+    """Return whether the norm of a sublayer comes after it, and so reads the sum of the stream and what it wrote."""
+    return run.addresses[f"{one.name}_norm"].number > run.addresses[one.name].number
+
+
+def _stream_norms(run: Run) -> dict[str, list[int]]:
+    """Return the calls of norms on the stream by stack; refuse a stream that is not made by sums and norms of ours."""
     if run.changes:
         raise ConfigError("the run has changes", hint="attribute the edges of a run without, or use patch_paths")
-    for stack in stacks(run):
-        parts, (first, *_, last) = sublayers(run, stack), (run[point.name] for point in points(run, stack))
-        norms = [f"{one.name}_norm" for one in parts]
-        known = all(norm in run and run.calls[run.addresses[norm].number].name in READ_BY for norm in norms)
-        total = first + sum(run[one.name] for one in parts)
+    norms: dict[str, list[int]] = {stack: [] for stack in stacks(run)}
+    for stack, found in norms.items():
+        total, *_, last = (run[point.name] for point in points(run, stack))
+        known, gaps = True, []  # by how much the stream differs from what the sums and norms before it make
+        for one in sublayers(run, stack):
+            norm = f"{one.name}_norm"
+            known = known and norm in run and run.calls[run.addresses[norm].number].name in READ_BY
+            total = total + run[one.name]
+            if known and _is_on_stream(run, one):
+                gaps.append(np.abs(total - run[f"{norm}.x"]).max())
+                found.append(run.addresses[norm].number)
+                total = run[norm]
         near = np.abs(last).max() * np.finfo(last.dtype).eps ** 0.75
-        if not known or not np.allclose(total, last, rtol=0, atol=near):
+        if not known or not np.max([*gaps, np.abs(total - last).max()]) <= near:
             raise ConfigError(
-                f"the stream of the {stack} is no sum of what its parts wrote",
-                hint="edges can be attributed with pre-norm, LayerNorm, RMSNorm or none; patch_paths takes every model",
+                f"the stream of the {stack} is not made by adding what its parts wrote, and by norms",
+                hint="edges can be attributed with LayerNorm, RMSNorm or none, before sublayers or after sums; "
+                "patch_paths takes every model",
             )
+    return norms

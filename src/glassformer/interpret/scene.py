@@ -74,9 +74,13 @@ class StackScene(NamedTuple):
     blocks: list[Block]
     end: list[Station]
 
+    def stations(self) -> list[Station]:
+        """Return all its values, from left to right."""
+        return [*self.start, *(one for block in self.blocks for one in block.stations), *self.end]
+
     def names(self) -> list[str]:
         """Return the names of all its values."""
-        return [one.name for one in (*self.start, *(one for block in self.blocks for one in block.stations), *self.end)]
+        return [one.name for one in self.stations()]
 
 
 def scene(run: Run) -> list[StackScene]:
@@ -86,12 +90,7 @@ def scene(run: Run) -> list[StackScene]:
 
 def all_lengths(parts: list[StackScene], read: Callable[[str], Array]) -> dict[str, list[float]]:
     """Return the lengths of all vectors that are drawn as wide as they are long; `read` returns a value by its name."""
-    stations = [
-        one
-        for part in parts
-        for one in (*part.start, *(one for block in part.blocks for one in block.stations), *part.end)
-    ]
-    return {one.name: lengths(read(one.name)) for one in stations if one.kind in WIDE}
+    return {one.name: lengths(read(one.name)) for part in parts for one in part.stations() if one.kind in WIDE}
 
 
 def growth(run: Run, sizes: dict[str, list[float]] | None = None) -> dict[str, float]:
@@ -104,8 +103,8 @@ def growth(run: Run, sizes: dict[str, list[float]] | None = None) -> dict[str, f
         return found  # nothing is added
     sizes = sizes or all_lengths(scene(run), run.__getitem__)
     for part in scene(run):
-        before = part.start[0].name
-        for one in (station for block in part.blocks for station in block.stations):
+        before = part.start[0].name  # the stream as it is so far
+        for one in part.stations():
             if one.kind == "adds":
                 adds, stream = sizes[one.name], sizes[before]
                 # A learned vector that stands before the tokens has no embedding: it is left out of the first share.

@@ -10,6 +10,7 @@ holds whose `when` is not 0.
 """
 
 from collections.abc import Callable
+from functools import partialmethod
 from typing import Any, NamedTuple
 
 from ..arrays import Array
@@ -35,20 +36,11 @@ class Part:
     def _with(self, sign: str, other: Any) -> Any:
         return Part([sign, self.tree, tree_of(other)])
 
-    def __add__(self, other: Any) -> Any:
-        return self._with("+", other)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._with("-", other)
+    __add__, __sub__ = partialmethod(_with, "+"), partialmethod(_with, "-")
+    __floordiv__, __mod__ = partialmethod(_with, "//"), partialmethod(_with, "%")
 
     def __mul__(self, other: Any) -> Any:
         return self._with("*", other) if other else 0
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._with("//", other)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._with("%", other)
 
 
 def tree_of(part: Any) -> Any:
@@ -97,30 +89,18 @@ class Templates(Explainer):
         address = run.addresses[name]
         changes = [change.word for change in run.changes if run.addresses.get(change.name) == address]
         if changes or address.place == MASK:
-            words = " and ".join(changes)
-            return {
-                **own,
-                "op": "ops.attention",
-                "note": f"changed: {words}" if changes else "1 where a query may look",
-            }
+            note = f"changed: {' and '.join(changes)}" if changes else "1 where a query may look"
+            return {**own, "op": "ops.attention", "note": note}
         index = tuple(Part(f"i{axis}") for axis in range(array.ndim))
         step, place = self.maker(array, index)
         if step is None or "y" not in TABLE.get(step.rule, {}):
             by = step.op if step is not None else "lines between two calls"
             return {**own, "op": by, "note": f"computed by {by}, which has no formula here"}
         moved = "" if place is index else f"{name.rpartition('.')[2]}[{'n,h,t,c' if array.ndim == 4 else 'n,t,i'}] = "
-        return {
-            **own,
-            "op": step.op,
-            "note": "",
-            "cases": [self._case(step, place, one, moved) for one in self._cases(step, place)],
-        }
-
-    def _cases(self, step: Step, index: Index) -> list[Case]:
-        """Return the ways in which a step makes entries."""
         choose = TABLE[step.rule]["y"].choose
         changed = int(any(self.original(one) is not one for one in step.inputs.values()))
-        return CASES[choose](self, step, index) if choose else [Case(None, changed, {})]
+        cases = CASES[choose](self, step, place) if choose else [Case(None, changed, {})]
+        return {**own, "op": step.op, "note": "", "cases": [self._case(step, place, one, moved) for one in cases]}
 
     def _case(self, step: Step, index: Index, case: Case, moved: str) -> dict[str, Any]:
         line = TABLE[step.rule]["y"]
@@ -128,7 +108,8 @@ class Templates(Explainer):
         find = self._symbols(step, line.formula.partition("[")[0])
         sizes: dict[str, int] = {}
         if not text.partition(" = ")[2].startswith("0, for"):
-            sizes = {letter: int(all_.max(initial=-1)) + 1 for letter, all_ in _sizes(text, find).items()}
+            letters = running(parsed(text.partition(" = ")[2]), find, {})
+            sizes = {letter: int(numbers.max(initial=-1)) + 1 for letter, numbers in letters.items()}
         made = fill(text, find, index, {**{one: Part(one) for one in sizes}, **case.letters}, line.source)
         source = source_of(step.call.function, line.source)
         key = f"{step.op} {line.source}"
@@ -146,10 +127,6 @@ class Templates(Explainer):
         """Return the entry of the mask of a softmax, None where nothing is hidden."""
         name = f"{(self.graph.name(step.output) or '').rpartition('.')[0]}.{MASK}"
         return Part(["value", name, *map(tree_of, index)]) if name in self.graph.run else None
-
-
-def _sizes(text: str, find: Callable[[str], Any]) -> dict[str, Array]:
-    return running(parsed(text.partition(" = ")[2]), find, {})
 
 
 def _written(made: Formula, sizes: dict[str, int], moved: str) -> dict[str, Any]:

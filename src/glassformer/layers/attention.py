@@ -221,7 +221,7 @@ class Attention(Layer):
         mask = _with_head_axis(mask, q, k)
         if allowed is not None:
             allowed = namespace(q).asarray(allowed)
-            mask = allowed if mask is None else mask & allowed
+            mask = allowed if mask is None else ops.both_masks(mask, allowed)
         return ops.attention(q, k, v, bias, mask=mask, scale=self.scale)
 
     def _attend_backward(self, dy: Array, saved: Tree) -> tuple[Array, Array, Array, Array | None]:

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, namespace
+from .. import ops
+from ..arrays import Array
 from ..dispatch import dispatched
 from ..errors import ShapeError
-from ..ops import Pattern
 
 FIRST_CAPACITY = 64
 
@@ -47,21 +47,19 @@ class KeyValues:
     def columns(self, new: int) -> Array:
         """Return the positions of the keys that `append` will return for `new` tokens."""
         total = self.seen + new
-        if self.window is None or total <= self.window:
-            return np.arange(total)
-        if new > 1:
-            return np.arange(self.seen - self.stored, total)
-        slots = np.arange(self.window)
-        return self.seen - (self.seen - slots) % self.window  # the latest position of each slot of the ring
+        if self.window is not None and total > self.window and new == 1:
+            return ops.ring_positions(total, window=self.window)
+        first = 0 if self.window is None or total <= self.window else self.seen - self.stored
+        return ops.next_positions(first, total - first)
 
-    def allowed(self, pattern: Pattern, new: int) -> Array | None:
+    def allowed(self, pattern: ops.Pattern, new: int) -> Array | None:
         """Return which of these keys `new` tokens may see under a pattern, (T, S); None: all of them."""
         if pattern.is_full or (new == 1 and pattern.is_span):
             return None  # one token sees all that came before it, and no more than its window is kept
         total = self.seen + new
         if self.window is None or total <= self.window:
-            return pattern.dense(new, total)
-        return pattern.tile(np.arange(self.seen, total), self.columns(new))
+            return ops.pattern_mask(new, total, pattern=pattern)
+        return ops.pattern_tile(ops.next_positions(self.seen, new), self.columns(new), pattern=pattern)
 
     def append(self, k: Array, v: Array) -> tuple[Array, Array]:
         """Take in the keys and values of new tokens; return all that they may attend to."""
@@ -95,13 +93,10 @@ class KeyValues:
         Several new tokens have windows that begin at different places: the first of them may still see keys that the
         last one's arrival drives out. So all are returned, (..., K, stored + T, C), before the oldest are given up.
         """
-        xp = namespace(k)
         assert self.window is not None
         self._check_fit(k.shape)
         if self.k is not None and self.seen:
-            order = np.arange(self.seen - self.stored, self.seen) % self.window
-            k = xp.concatenate((self.k[..., order, :], k), axis=-2)
-            v = xp.concatenate((self.v[..., order, :], v), axis=-2)
+            k, v = (ops.join_ring(*pair, seen=self.seen, window=self.window) for pair in ((self.k, k), (self.v, v)))
         # Of the last `window` keys, which one belongs into slot 0, slot 1, …
         slots = np.argsort(np.arange(total - self.window, total) % self.window)
         self.k, self.v = k[..., -self.window :, :][..., slots, :], v[..., -self.window :, :][..., slots, :]
@@ -181,7 +176,7 @@ class Cache:
 
     def rows(self, new: int) -> Array:
         """Return the places of `new` tokens."""
-        return np.arange(self.length, self.length + new)
+        return ops.next_positions(self.length, new)
 
     def columns(self, new: int) -> Array:
         """Return the places of all keys that they may attend to, in the order of the cache."""
@@ -197,7 +192,7 @@ class Cache:
 
     def key_mask(self, new: int) -> Array | None:
         """Return which keys are real, (..., 1, S) in the order of the cache; None: all are."""
-        return None if self.mask is None else self.mask[..., self.columns(new)][..., None, :]
+        return None if self.mask is None else ops.mask_of_keys(self.mask, self.columns(new))
 
     def select(self, rows: Array) -> None:
         """Keep these sequences of the batch, in this order; one may be kept several times.

@@ -143,5 +143,5 @@ def build_own_positions(config: Any, *, bidirectional: bool) -> Positions:
     if made.follows_tokens and config.architecture != "decoder":
         fact = f"the positions {config.positions!r} follow from the tokens that a decoder reads"
         raise ConfigError(f"{fact}, but this is an {config.architecture}", hint="use a decoder, or other positions")
-    record_methods(type(made))
+    record_methods(type(made), "places", "rotation")
     return made

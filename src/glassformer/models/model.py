@@ -215,7 +215,7 @@ class WritingModel(Model):
             positions = cache.rows(new)
         x, _ = self.embedding.forward(params["embedding"], tokens, positions=positions)
         x = stack.read(stack_params, x, cache, mask=mask, positions=positions)
-        x = x[..., -1:, :] if last else x
+        x = ops.take_last(x) if last else x
         return self.head.forward(params.get("head", {}), x, params["embedding"]["tokens"]["table"])[0]
 
 

@@ -43,6 +43,7 @@ from .arrange import (
     astype,
     copy,
     copy_backward,
+    join_ring,
     merge_heads,
     merge_heads_backward,
     prepend,
@@ -55,6 +56,7 @@ from .arrange import (
     sum_to,
     take_first,
     take_first_backward,
+    take_last,
     zeros_like,
 )
 from .attention import attention, attention_backward, attention_scores
@@ -63,15 +65,27 @@ from .dropout import dropout, dropout_backward, fold_key, keep_mask, new_key
 from .embedding import embedding, embedding_backward, mean_pool, mean_pool_backward
 from .linear import linear, linear_backward, quantized_product
 from .loss import IGNORE, cross_entropy, cross_entropy_backward
-from .mask import CAUSAL, FULL, Pattern, causal_mask, padding_mask
+from .mask import (
+    CAUSAL,
+    FULL,
+    Pattern,
+    both_masks,
+    causal_mask,
+    mask_of_keys,
+    padding_mask,
+    pattern_mask,
+    pattern_tile,
+)
 from .norm import layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from .position import (
     alibi_bias,
     alibi_slopes,
+    next_positions,
     positions,
     relative_bias,
     relative_bias_backward,
     relative_buckets,
+    ring_positions,
     rotary,
     rotary_angles,
     rotary_backward,
@@ -83,17 +97,19 @@ from .update import adam_update, lion_update, sum_of_squares
 
 __all__ = [
     "ACTIVATIONS", "CAUSAL", "FULL", "IGNORE", "Pattern", "activation_pair", "adam_update", "add", "add_backward",
-    "alibi_bias", "alibi_slopes", "astype", "attention", "attention_backward", "attention_scores", "attention_tiled",
-    "attention_tiled_backward", "causal_mask", "copy", "copy_backward", "cross_entropy", "cross_entropy_backward",
-    "dropout", "dropout_backward", "embedding", "embedding_backward", "fold_key", "gated", "gated_backward", "gelu",
-    "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "keep_mask", "layer_norm", "layer_norm_backward", "linear",
-    "linear_backward", "lion_update", "log_softmax", "log_softmax_backward", "mean_pool", "mean_pool_backward",
-    "merge_heads", "merge_heads_backward", "new_key", "padding_mask", "positions", "prepend", "prepend_backward",
-    "prepend_true", "quantized_product", "register_activation", "register_op", "relative_bias",
-    "relative_bias_backward", "relative_buckets", "relu", "relu_backward", "rms_norm", "rms_norm_backward", "rotary",
-    "rotary_angles", "rotary_backward", "scale", "scale_backward", "silu", "silu_backward", "sinusoidal", "softmax",
-    "softmax_backward", "split_heads", "split_heads_backward", "sum_of_squares", "sum_to", "take_first",
-    "take_first_backward", "unpadded_positions", "zeros_like",
+    "alibi_bias", "alibi_slopes", "astype", "attention", "attention_backward", "attention_scores",
+    "attention_tiled", "attention_tiled_backward", "both_masks", "causal_mask", "copy", "copy_backward",
+    "cross_entropy", "cross_entropy_backward", "dropout", "dropout_backward", "embedding", "embedding_backward",
+    "fold_key", "gated", "gated_backward", "gelu", "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "join_ring",
+    "keep_mask", "layer_norm", "layer_norm_backward", "linear", "linear_backward", "lion_update", "log_softmax",
+    "log_softmax_backward", "mask_of_keys", "mean_pool", "mean_pool_backward", "merge_heads",
+    "merge_heads_backward", "new_key", "next_positions", "padding_mask", "pattern_mask", "pattern_tile",
+    "positions", "prepend", "prepend_backward", "prepend_true", "quantized_product", "register_activation",
+    "register_op", "relative_bias", "relative_bias_backward", "relative_buckets", "relu", "relu_backward",
+    "ring_positions", "rms_norm", "rms_norm_backward", "rotary", "rotary_angles", "rotary_backward", "scale",
+    "scale_backward", "silu", "silu_backward", "sinusoidal", "softmax", "softmax_backward", "split_heads",
+    "split_heads_backward", "sum_of_squares", "sum_to", "take_first", "take_first_backward", "take_last",
+    "unpadded_positions", "zeros_like",
 ]  # fmt: skip
 __dir__ = __all__.copy
 

@@ -11,6 +11,8 @@ They are ops so that the list of op calls is the whole program: nothing is compu
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..arrays import Array, namespace, unbroadcast
 from ..dispatch import dispatched, recorded
 from .linear import sum_rows
@@ -144,6 +146,19 @@ def prepend_backward(dy: Array, saved: PrependSaved) -> tuple[Array, Array]:
 
 
 # --- what has no gradient --------------------------------------------------------------------------------------------
+
+
+@recorded
+def take_last(x: Array) -> Array:
+    """Return the vector at the last position, (..., T, D) to (..., 1, D)."""
+    return x[..., -1:, :]
+
+
+@recorded
+def join_ring(ring: Array, new: Array, *, seen: int, window: int) -> Array:
+    """Put the keys of new tokens (..., T, C) behind the last `window` of those seen, which slot p mod window holds."""
+    slots = np.arange(max(seen - window, 0), seen) % window
+    return namespace(new).concatenate((ring[..., slots, :], new), axis=-2)
 
 
 @recorded

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Array, namespace
+from ..dispatch import recorded
 from ..errors import ConfigError, LengthError
 
 
@@ -114,6 +115,30 @@ def _dense(pattern: Pattern, queries: int, keys: int) -> Array:
     mask = pattern.tile(np.arange(keys - queries, keys), np.arange(keys))
     mask.flags.writeable = False  # it is shared by everyone who asks
     return mask
+
+
+@recorded
+def pattern_mask(queries: int, keys: int, *, pattern: Pattern) -> Array:
+    """Return the mask (T, S) of a pattern for the last of some keys as queries."""
+    return pattern.dense(queries, keys)
+
+
+@recorded
+def pattern_tile(rows: Array, columns: Array, *, pattern: Pattern) -> Array:
+    """Return the mask (T, S) of a pattern for queries at `rows` (T,) and keys at `columns` (S,)."""
+    return pattern.tile(rows, columns)
+
+
+@recorded
+def both_masks(mask: Array, other: Array) -> Array:
+    """Allow what two masks allow."""
+    return mask & other
+
+
+@recorded
+def mask_of_keys(mask: Array, columns: Array) -> Array:
+    """Return for keys at `columns` (S,) what a mask of all positions (..., P) says, for all queries: (..., 1, S)."""
+    return mask[..., None, columns]
 
 
 def causal_mask(queries: int, keys: int | None = None) -> Array:

@@ -25,6 +25,18 @@ def positions(x: Array, *, axis: int) -> Array:
 
 
 @recorded
+def next_positions(seen: int, new: int) -> Array:
+    """Return where `new` tokens stand behind those seen: seen, seen + 1, …"""
+    return seen + np.arange(new)
+
+
+@recorded
+def ring_positions(seen: int, *, window: int) -> Array:
+    """Return the position in each slot of a ring after `seen` tokens: the latest p with p mod window = slot."""
+    return seen - 1 - (seen - 1 - np.arange(window)) % window
+
+
+@recorded
 def unpadded_positions(ids: Array, *, padding: int) -> Array:
     """Return where tokens (..., T) stand, padding at 0, the others at 1, 2, … wherever it is."""
     xp = namespace(ids)

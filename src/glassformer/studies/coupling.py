@@ -16,6 +16,7 @@ from .. import registry
 from ..arrays import Array, namespace
 from ..config import TransformerConfig
 from ..data.examples import Examples, decoder_examples
+from ..dispatch import recorded
 from ..layers import Positions, register_positions
 
 SYMBOLS, PLUS, EQUALS, START = 10, 10, 11, 12  # ids 0 … 9 are letters or digits; START + n starts the count at n
@@ -32,6 +33,7 @@ class CoupledPositions(Positions):
     mirrored: bool = False
     vectors = "learned"
 
+    @recorded
     def places(self, tokens: Array) -> Array:
         """Return the places (..., T) of tokens (..., T), the first of which says where counting starts."""
         xp = namespace(tokens)

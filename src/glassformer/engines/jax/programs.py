@@ -112,9 +112,6 @@ class FixedCache(Cache):
         self.capacity = state.sizes[1]
         self.mask: Array = np.arange(self.capacity) >= self.padding[:, None]
 
-    def rows(self, new: int) -> Array:
-        return self.length + np.arange(new)
-
     def positions(self, new: int, context: int) -> Array:
         """Return where new tokens stand in their own sequences, (B, T); padding stands at 0."""
         return namespace(self.padding).clip(self.rows(new) - self.padding[:, None], 0, context - 1)
