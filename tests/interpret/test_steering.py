@@ -62,7 +62,7 @@ def cached(model, params, changes, prompts=PROMPTS[:1]):
 
 
 def uncached(model, params, changes, ids, prompt=PROMPTS[0], by_step=False):
-    """Return the log-probabilities of tokens behind a prompt in a run on the text, or each in one on the text so far."""
+    """Return log-probabilities of tokens behind a prompt: of a run on the text, or of runs on the text so far."""
     text = np.concatenate([prompt, ids])
     if by_step:
         ends = range(len(prompt), len(text))
