@@ -195,7 +195,7 @@ class TrainedModel:
 
     # --- text out ----------------------------------------------------------------------------------------------------
 
-    def generate(self, prompt: str | Sequence[str], *, changes: Any = (), **settings: Any) -> Any:
+    def generate(self, prompt: Any, *, changes: Any = (), **settings: Any) -> Any:
         """Continue a text, or answer a source, with a `Generation`; see `gf.generation.generate` for the settings.
 
         changes   one or several, of values inside the model while it writes: `gf.interpret.add("blocks.3", direction)`
@@ -209,7 +209,7 @@ class TrainedModel:
             return _room("interpret.steering").generate(self, prompt, changes, settings)
         return _room("generation.texts").generate(self, prompt, **settings)
 
-    def stream(self, prompt: str, *, changes: Any = (), **settings: Any) -> Any:
+    def stream(self, prompt: Any, *, changes: Any = (), **settings: Any) -> Any:
         """Return an iterator over the pieces of one answer as they come: together, the text of `generate`.
 
         >>> import glassformer as gf

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError, LengthError, ShapeError
+from glassformer.errors import ConfigError, LengthError, ShapeError, TokenError
 from glassformer.generation.sampling import Sampling
 from glassformer.generation.writer import generate_steps
 from glassformer.interpret import add, freeze, put, resample, scale, transform, watch, zero
@@ -321,3 +321,17 @@ def test_a_change_that_alters_nothing_is_reported(counting, change, caplog):
 def test_a_changed_text_does_not_slide(counting):
     with pytest.raises(ConfigError, match="slide"):
         counting.generate("1", changes=[add("blocks.0", 1.0)], slide=True)
+
+
+def test_a_prompt_may_be_ids(counting):
+    ids = counting.tokenizer.encode("2 3")
+    for changes in ((), [add("logits", 50.0, position="new", feature=3)]):
+        settings = {"changes": changes, "temperature": 0, "max_new_tokens": 5}
+        said = counting.generate("2 3", **settings)
+        assert counting.generate(ids, **settings) == counting.generate([int(i) for i in ids], **settings) == said
+        assert counting.generate([ids, "1"], **settings) == counting.generate(["2 3", "1"], **settings)
+        assert "".join(counting.stream(ids, **settings)) == said.text
+    with pytest.raises(ShapeError, match="the prompt has shape"):
+        counting.generate(np.zeros((2, 2), int))
+    with pytest.raises(TokenError, match="999"):
+        counting.generate([999], changes=changes)

@@ -253,13 +253,13 @@ def checked(
         raise LengthError("there are no prompts", hint="pass at least one")
     if sources is not None and len(sources) != len(prompts):
         raise ShapeError(f"there are {len(prompts)} prompts but {len(sources)} sources", hint="pass one source each")
-    read = [_checked_ids(ids, config.vocab, config.context, "the prompt") for ids in prompts]
+    read = [checked_ids(ids, config.vocab, config.context, "the prompt") for ids in prompts]
     if sources is None:
         return read, None
-    return read, [_checked_ids(ids, config.source_size, config.context, "the source") for ids in sources]
+    return read, [checked_ids(ids, config.source_size, config.context, "the source") for ids in sources]
 
 
-def _checked_ids(ids: Sequence[int] | Array, vocab: int, context: int, what: str) -> Array:
+def checked_ids(ids: Sequence[int] | Array, vocab: int, context: int, what: str) -> Array:
     ids = np.asarray(ids, dtype=None if len(ids) else np.int64)
     if ids.ndim != 1:
         raise ShapeError(f"{what} has shape {ids.shape}", hint="pass one sequence of ids for each prompt")

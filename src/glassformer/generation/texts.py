@@ -19,6 +19,7 @@ from ..text.published import TOKENIZER
 from ..text.stream import StopStrings, StreamDecoder
 from ..trained_model import TrainedModel
 from .beam import beam_search
+from .reader import checked_ids
 from .sampling import Sampling
 from .writer import Step, generate_steps
 
@@ -26,6 +27,8 @@ TEMPERATURE = 0.8
 """How freely tokens are drawn by default: a little sharper than the model's own distribution."""
 MAX_NEW_TOKENS = 256
 Strings = str | Sequence[str]
+Prompt = str | Array
+"""A text, or the ids of its tokens."""
 LINE_BREAK = "\n"
 CONTEXT_OF_TEXT = 16  # ids of the prompt that decide how the first new token is written
 
@@ -90,9 +93,28 @@ def check_writes(model: TrainedModel) -> None:
         raise ConfigError("there is no start_id", hint="an encoder-decoder starts its answers with a token: name it")
 
 
+def prompts_of(given: Any) -> tuple[list[Prompt], bool]:
+    """Return prompts, each a text or ids, and whether it was one by itself."""
+    if isinstance(given, str) or _is_ids(given):
+        return [given if isinstance(given, str) else np.asarray(given)], True
+    prompts = list(given) if isinstance(given, Iterable) else [given]
+    return [np.asarray(one) if _is_ids(one) else texts_of([one])[0] for one in prompts], False
+
+
+def one_prompt(given: Any) -> list[Prompt]:
+    """Return a prompt in a list; refuse several."""
+    prompts, is_one = prompts_of(given)
+    return prompts if is_one else list(texts_of([given]))
+
+
+def _is_ids(given: Any) -> bool:
+    is_list = isinstance(given, list | tuple) and bool(given)
+    return all(isinstance(one, int | np.integer) for one in given) if is_list else isinstance(given, np.ndarray)
+
+
 def generate(
     model: TrainedModel,
-    prompt: Strings,
+    prompt: Any,
     *,
     max_new_tokens: int = MAX_NEW_TOKENS,
     n: int = 1,
@@ -108,6 +130,8 @@ def generate(
 ) -> Any:
     """Answer a prompt with a `Generation`, or with a list of `n`; a list of prompts with a list of either.
 
+    A prompt is a text, or the ids of its tokens, which are read as they are: with a start token, if there is to be one.
+
     n                   samples of each prompt, or the n best of beam search
     stop                strings that end the answer and are left out of it
     seed                the same seed gives the same answer to a prompt, alone or among others
@@ -119,7 +143,7 @@ def generate(
     truncate            of a prompt that is longer than the context, read the end; False: refuse it
     sampling            the settings of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
     """
-    prompts = [prompt] if isinstance(prompt, str) else texts_of(prompt)
+    prompts, is_one = prompts_of(prompt)
     check_count("n", n, least=1)
     reads, sources = encode_prompts(model, prompts, truncate=truncate)
     if beams is None:
@@ -139,12 +163,12 @@ def generate(
             _search(model, *pair, _as_strings(stop), log_probabilities is not None, search)[:n] for pair in pairs
         ]
     results = [group[0] if n == 1 else group for group in answers]
-    return results[0] if isinstance(prompt, str) else results
+    return results[0] if is_one else results
 
 
 def stream(
     model: TrainedModel,
-    prompt: str,
+    prompt: Prompt,
     *,
     max_new_tokens: int = MAX_NEW_TOKENS,
     stop: Strings = (),
@@ -159,7 +183,7 @@ def stream(
     """
     settings = {"sampling": Sampling.of({"temperature": TEMPERATURE, **sampling}), "seed": seed}
     settings |= {"slide": _slides(model, slide)}
-    reads, sources = encode_prompts(model, texts_of([prompt]), truncate=truncate)
+    reads, sources = encode_prompts(model, one_prompt(prompt), truncate=truncate)
     text = _text(model, reads[0], _as_strings(stop))
     steps = _steps(model, reads, sources, [text], max_new_tokens=max_new_tokens, burst=1, **settings)
     return Stream(steps, text)
@@ -177,19 +201,25 @@ def _slides(model: TrainedModel, asked: bool | None) -> bool:
 
 
 def encode_prompts(
-    model: TrainedModel, prompts: list[str], *, truncate: bool = False
+    model: TrainedModel, prompts: Sequence[Prompt], *, truncate: bool = False
 ) -> tuple[list[Array], list[Array] | None]:
     """Return the tokens (T,) that each answer begins from and, for an encoder-decoder, the sources (S,)."""
     check_writes(model)
     assert model.tokenizer is not None
-    first: Array = np.array([] if model.start_id is None else [model.start_id], dtype=np.int64)
+    start: Array = np.array([] if model.start_id is None else [model.start_id], dtype=np.int64)
+    nothing = start[:0]
+    vocab = model.config.source_size if isinstance(model.config, EncoderDecoderConfig) else model.config.vocab
+
+    def read(prompt: Prompt, encode: Callable[[str], Array], first: Array, last: Array) -> Array:
+        if not isinstance(prompt, str):  # as it is
+            return checked_ids(_fitting(model, prompt, 0, truncate), vocab, model.config.context, "the prompt")
+        ids = _fitting(model, encode(prompt), len(first) + len(last), truncate)
+        return np.concatenate([first, ids, last])
+
     if isinstance(model.config, EncoderDecoderConfig):
-        end = model.source_end_id
-        last = np.array([] if end is None else [end], dtype=np.int64)
-        texts = [_fitting(model, model.tokenizer.encode(text), len(last), truncate) for text in prompts]
-        return [first for _ in texts], [np.concatenate([ids, last]) for ids in texts]
-    texts = [_fitting(model, _beginning(model, text), len(first), truncate) for text in prompts]
-    return [np.concatenate([first, ids]) for ids in texts], None
+        end = nothing if model.source_end_id is None else np.array([model.source_end_id])
+        return [start for _ in prompts], [read(one, model.tokenizer.encode, nothing, end) for one in prompts]
+    return [read(one, functools.partial(_beginning, model), start, nothing) for one in prompts], None
 
 
 def _beginning(model: TrainedModel, text: str) -> Array:

@@ -19,7 +19,7 @@ from ..arrays import Array
 from ..errors import ConfigError, LengthError
 from ..generation import texts
 from ..generation.conversation import Conversation, reply, turns_of
-from ..generation.texts import Generation, Stream, encode_prompts
+from ..generation.texts import Generation, Prompt, Stream, encode_prompts, one_prompt, prompts_of
 from ..setting import texts_of
 from ..trained_model import TrainedModel
 from .activations import activations
@@ -38,10 +38,10 @@ def steered(model: TrainedModel, changes: Sequence[Change], prompt: int = 0) -> 
     return replace(model, built=built, params=params)
 
 
-def generate(model: TrainedModel, prompt: str | Sequence[str], changes: Any, settings: Any) -> Any:
+def generate(model: TrainedModel, prompt: Any, changes: Any, settings: Any) -> Any:
     """Answer prompts with changes; see `generation.generate`."""
     _check_slide(settings)
-    prompts = [prompt] if isinstance(prompt, str) else texts_of(prompt)
+    prompts, _ = prompts_of(prompt)
     read, sources = encode_prompts(model, prompts, truncate=settings.get("truncate", False))
     lengths, changes = [len(ids) for ids in read], listed(changes)
     own = [_of_example(changes, n, len(prompts)) for n in range(len(prompts))]
@@ -54,10 +54,10 @@ def generate(model: TrainedModel, prompt: str | Sequence[str], changes: Any, set
     return warned(texts.generate(changed, prompt, **settings))
 
 
-def stream(model: TrainedModel, prompt: str, changes: Any, settings: Any) -> Stream:
+def stream(model: TrainedModel, prompt: Prompt, changes: Any, settings: Any) -> Stream:
     """Answer a prompt piece by piece, with changes; see `generation.stream`."""
     _check_slide(settings)
-    (ids,), sources = encode_prompts(model, texts_of([prompt]), truncate=settings.get("truncate", False))
+    (ids,), sources = encode_prompts(model, one_prompt(prompt), truncate=settings.get("truncate", False))
     changes = _of_example(listed(changes), 0, 1)
     changed = steered(model, changes, len(ids))
     warned = _reaching(model, changes, len(ids), sources, settings)
