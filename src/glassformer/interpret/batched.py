@@ -74,9 +74,7 @@ def batched_interventions(
     done = 0
     blocks = [call.number for call in start.calls if is_block(call)]
     begins = [max((number for number in blocks if number <= first), default=0) for first in firsts]
-    size = _at_once(start, memory)
-    alike = [list(own) for _, own in groupby(order, begins.__getitem__)]  # they begin in the same block
-    for group in (own[at : at + size] for own in alike for at in range(0, len(own), size)):
+    for group in _groups(order, begins, _at_once(start, memory)):
         try:
             logits = _together(start, [all_changes[n] for n in group], min(firsts[n] for n in group))
         except KeyboardInterrupt:
@@ -111,6 +109,12 @@ def bytes_of(run: Run) -> int:
         returned = (x for call in run.calls[block.number : block.end] for x in call.outputs)
         sizes.append(sum({id(x): x.nbytes for x in returned if isinstance(x, np.ndarray | ShapeDtype)}.values()))
     return max(sizes) + run.logits.nbytes + 1
+
+
+def _groups(order: list[int], blocks: list[int], size: int) -> list[list[int]]:
+    """Cut variants into groups that begin in the same block, of at most `size`."""
+    alike = [list(group) for _, group in groupby(order, blocks.__getitem__)]
+    return [group[start : start + size] for group in alike for start in range(0, len(group), size)]
 
 
 def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
