@@ -216,8 +216,8 @@ class _Method:
         return self.__get__(layer)(*arguments, **settings)
 
 
-def recorded(function: Function) -> Function:
-    """Show the calls of an op that has no kernels to tracing engines."""
+def recorded(function: Function, name: str = "") -> Function:
+    """Show the calls of an op that has no kernels to tracing engines, by a name, its own unless given."""
 
     @functools.wraps(function)
     def run(*arrays: Any, **settings: Any) -> Any:
@@ -229,7 +229,7 @@ def recorded(function: Function) -> Function:
         except FAILURES as error:
             raise instead_of(error, function, arrays, settings)
 
-    run.observed_as = _name(function)  # type: ignore[attr-defined]
+    run.observed_as = name or _name(function)  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]
 
 

@@ -77,13 +77,14 @@ def _registered(monkeypatch):
     monkeypatch.setattr(gf.registry, "_own", {family: {} for family in gf.registry.BUILT_IN})
     gf.register_activation("square", square, square_backward)
     gf.register_activation("softplus", softplus, softplus_backward)
+    gf.register_activation("size", lambda x: (np.abs(x), x), lambda dy, x: dy * np.sign(x))
     gf.register_norm("scale", ScaleNorm)
     gf.register_positions("slopes", lambda config, bidirectional: LearnedSlope(config.heads))
     gf.register_block("dropped", Dropped)
     for name, block in BLOCKS.items():
         gf.register_block(name, block)
     yield
-    for name in ("same", "square", "softplus"):
+    for name in ("same", "square", "softplus", "size"):
         ops.ACTIVATIONS.pop(name, None)
 
 
@@ -118,7 +119,7 @@ def test_an_op_that_hands_back_its_own_argument_made_nothing(rng):
     assert cards.card("blocks.0.feed_forward.up", (0, 1, 2), gradient=True).op == "ops.linear_backward"
 
 
-@pytest.mark.parametrize("activation", ["square", "softplus"])
+@pytest.mark.parametrize("activation", ["square", "softplus", "size"])
 @pytest.mark.parametrize("gated", [False, True])
 def test_an_activation_of_ones_own_is_a_number_and_a_complex_step(activation, gated, rng):
     cards = cards_of(activation=activation, gated=gated)

@@ -175,8 +175,8 @@ def _complete(
     counts = ctx.info_name in ("params", "plan") and parameter.name == "model"  # what needs no weights
     offered = offers.get(parameter.name or "", {}) | (presets if counts else {})
     found = [CompletionItem(value, help=line) for value, line in offered.items() if value.startswith(typed)]
-    is_own = parameter.name in places or (ctx.info_name, parameter.name) == ("study", "name")
-    place = place or ("file" if is_own else None)
+    is_file = parameter.name in places or (ctx.info_name, parameter.name) == ("study", "name")
+    place = place or ("file" if is_file else None)
     return found or ([] if place is None else [CompletionItem(typed, type=place)])
 
 

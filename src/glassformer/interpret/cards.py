@@ -132,10 +132,6 @@ class Cards:
         gradient = found.param(name) if name in self._params else found[name]
         return Proof(float(gradient[place]), float(np.imag(measured) / STEP))
 
-    @cached_property
-    def _double(self) -> tuple[Run, Gradients]:
-        return self._in_double()
-
     def _in_double(self) -> tuple[Run, Gradients]:
         """Return the same run, with the same changes, and its gradients in float64."""
         if all(leaf.dtype == np.float64 for leaf in self._params.values()):
@@ -144,6 +140,8 @@ class Cards:
         params = tree_map(lambda leaf: unpacked(leaf).astype(np.float64), start.params)
         run = watch(start.model, params, start.batch, keep=start.keeps, labels=start.labels).changed(*self.run.changes)
         return run, gradients(run, self.of)
+
+    _double = cached_property(_in_double)
 
     # --- values ------------------------------------------------------------------------------------------------------
 

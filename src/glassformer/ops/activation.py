@@ -165,7 +165,8 @@ def register_activation(name: str, forward: Callable, backward: Callable) -> Non
     From then on `activation="name"` works in every config, and `glassformer check` proves its gradient.
     """
     registry.register("activation", name, (forward, backward))
-    ACTIVATIONS[name] = (recorded(forward), recorded(backward))
+    # A backward is known by the name of its forward; what was registered, such as a lambda, may have any.
+    ACTIVATIONS[name] = (recorded(forward, name), recorded(backward, f"{name}_backward"))
 
 
 def register_op(name: str, forward: Callable, backward: Callable, *arrays: Array, **settings: Any) -> None:
