@@ -96,8 +96,15 @@ def _kinds(node: Any, field: str) -> Iterator[str]:
         yield "swapped arguments"
     if field == "test" and not isinstance(node, ast.Compare):
         yield "condition"
-    if isinstance(node, ast.Return) and isinstance(node.value, ast.BinOp | ast.Name | ast.Tuple) and _scaled_one(node):
+    if (
+        isinstance(node, ast.Return)
+        and isinstance(node.value, ast.BinOp | ast.IfExp | ast.Name | ast.Tuple)
+        and _scaled_one(node)
+    ):
         yield "scaled result"
+    is_named = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    if is_named and isinstance(node.value, ast.BinOp | ast.Call | ast.IfExp):
+        yield "scaled value"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _argument(node) is not None:
         yield "scaled argument"
 
@@ -139,7 +146,7 @@ def _swapped(node: Any) -> Any:
 def _scaled_one(node: Any) -> bool:
     """Tell whether a function returns what may be an array, alone or first in a tuple."""
     value = node.value.elts[0] if isinstance(node.value, ast.Tuple) and node.value.elts else node.value
-    return isinstance(value, ast.BinOp | ast.Name | ast.Subscript | ast.Call)
+    return isinstance(value, ast.BinOp | ast.Name | ast.Subscript | ast.Call | ast.IfExp)
 
 
 def _scaled(node: Any) -> Any:
@@ -173,6 +180,7 @@ _CHANGES: dict[str, Callable[[Any], Any]] = {
     "comparison": _comparison,
     "swapped arguments": _swapped,
     "condition": lambda node: ast.UnaryOp(ast.Not(), node),
+    "scaled value": lambda node: ast.Assign(node.targets, _larger(node.value)),
     "scaled result": _scaled,
     "scaled argument": _scaled_argument,
 }

@@ -47,8 +47,8 @@ ON_A_CPU = {
 }
 EACH, QUICK = 100, 2  # edits of a file
 LIMIT = 300  # seconds of one engine
-ON_JAX, QUICK_ON_JAX = (2, 2), (1, 1)
-"""How many of the trainings and of the texts that an edit shows in JAX computes, which compiles them anew."""
+ON_JAX, QUICK_ON_JAX = ((2, 2),), ((1, 0), (0, 1))
+"""How many of the trainings and of the texts that an edit shows in JAX computes, which compiles them anew: in turn."""
 VISIBLE = 2e-3
 """How far numbers must lie apart, relative to the largest of their computation, to be told from rounding."""
 JITTER, FACTOR = 1e-6, 20
@@ -129,7 +129,7 @@ def _cases(arguments: argparse.Namespace) -> list[Case]:
         text = (sources.PACKAGE / name).read_text(encoding="utf-8")
         for number, edit in enumerate(edits_of(text, int(only) + 1 if only else each, arguments.seed)):
             how = HOW[number % len(HOW)]
-            cases.append(Case(name, number, how, tuple(arguments.engines), on_jax, edit))
+            cases.append(Case(name, number, how, tuple(arguments.engines), on_jax[number % len(on_jax)], edit))
     if only:
         return cases[-1:]
     part, parts = map(int, arguments.part.split("/"))
@@ -138,7 +138,7 @@ def _cases(arguments: argparse.Namespace) -> list[Case]:
 
 def _tried(cases: list[Case], processes: int, end: float) -> list[dict[str, Any]]:
     """Try cases, each in a process of its own, and say how far it has come; return a row for each that was tried."""
-    _prepare(cases[0].engines)
+    _prepare(cases[0].engines, processes)
     begun, rows = time.monotonic(), []
     with concurrent.futures.ProcessPoolExecutor(processes) as pool:
         waiting = {pool.submit(_try, case, end): case for case in cases}
@@ -174,8 +174,8 @@ def _name(row: dict[str, Any]) -> str:
 _before: dict[str, Any] = {}
 
 
-def _prepare(engines: tuple[str, ...]) -> None:
-    """Compute once what engines make of the package as it is, and load what all cases need, to be forked from here."""
+def _prepare(engines: tuple[str, ...], processes: int) -> None:
+    """Compute once what the package as it is gives, and load what all cases need, to be forked from here."""
     import compileall
     import warnings
 
@@ -183,18 +183,26 @@ def _prepare(engines: tuple[str, ...]) -> None:
 
     warnings.simplefilter("ignore")
     compileall.compile_dir(sources.PACKAGE, quiet=2)  # for all copies
-    for engine in ("numpy", *engines):
-        found = _in_child(lambda engine=engine: _numbers(engine))
-        assert found, f"the package as it is fails on {engine}"
-        _before.update({} if _before else found)
-        hidden = [name for name in found if isinstance(found[name], str) or differ(found[name], _before[name])]
-        assert not hidden, f"without an edit, {engine} computes other numbers: {hidden}"
+    _before.update(_in_child(lambda: _numbers("numpy")))
+    failed = [name for name, numbers in _before.items() if isinstance(numbers, str)]
+    assert not failed, f"the package as it is fails in {failed}"
     if "cpu" in engines:
+        names = list(_before)
+        with concurrent.futures.ProcessPoolExecutor(processes) as pool:  # which compiles kernels
+            parts = pool.map(_different, [names[i::processes] for i in range(processes)])
+            different = [name for part in parts for name in part]
+        assert not different, f"without an edit, the engine cpu computes other numbers: {different}"
         from proofs import compiler
 
         compiler.load()
     if "jax" in engines:
         import jax  # noqa: F401
+
+
+def _different(names: list[str]) -> list[str]:
+    """Return in which computations the engine cpu gives other numbers than the engine numpy."""
+    found = _in_child(lambda: _numbers("cpu", names)) or {}
+    return [n for n in names if n not in found or isinstance(found[n], str) or differ(found[n], _before[n])]
 
 
 def _try(case: Case, end: float) -> Outcome | None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,9 +18,9 @@ from glassformer.engines.cpu.trainer import in_place
 from glassformer.layers import FeedForward, KeyValues, Layer, LayerNorm, RMSNorm, Stack, attention
 from glassformer.layers.attention import Attention
 from glassformer.layers.block import Block
-from glassformer.models import build
+from glassformer.models import Batch, build
 from glassformer.training import Recipe
-from glassformer.training.optimizers import AdamW
+from glassformer.training.optimizers import Adam, AdamW
 from glassformer.tree import flatten, tree_map
 
 TEXT = '''"""A file."""
@@ -387,3 +388,30 @@ def test_jax_draws_first_parameters_by_an_edited_init(monkeypatch, jax):
             found[engine] = flatten(trainer.take(trainer.first()).params)
     for name, array in found["numpy"].items():
         np.testing.assert_array_equal(found["jax"][name], array)
+
+
+class OneBatch(NamedTuple):
+    """Data with one batch."""
+
+    all: Batch
+
+    def batch(self, step, size, seed, rows=slice(None)):
+        return Batch(*(None if part is None else part[rows] for part in self.all))
+
+
+def test_jax_refuses_a_step_that_an_edited_optimizer_makes_infinite(monkeypatch, jax):
+    tokens = np.array([[1, 2, 3, 4]])
+    data = OneBatch(Batch(tokens, tokens))
+    written, moved = Adam.scalars, {}
+    monkeypatch.setattr(Adam, "scalars", lambda self, step, lr: written(self, step * 0, lr))
+    for engine in ("numpy", "jax"):
+        with use_engine(engine):
+            trainer = current().trainer(build("counting"), Recipe(optimizer="adam", batch=1))
+            before = trainer.first()
+            state, figures = trainer.step(before, trainer.batch(data, 0), 1e-3)
+            moved[engine] = (
+                [*figures][2],
+                all(np.isfinite(p).all() for p in flatten(trainer.take(state).params).values()),
+            )
+    assert moved["numpy"] == (False, True)
+    assert moved["jax"] == (False, True)

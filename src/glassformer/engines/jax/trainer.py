@@ -24,10 +24,12 @@ from ...mesh.rules import check_execution, parse_rules
 from ...mesh.sharding import fetch, fetch_for, unstack_blocks
 from ...models import Batch, Model, build
 from ...models.accounting import rows_at_once
+from ...sources import SourceGuard
 from ...training.evaluate import Evaluation, evaluate, score
 from ...training.gradients import all_finite, clip, global_norm, target_shares
 from ...training.lora import EVERYTHING, trainable
-from ...training.optimizers import EMA
+from ...training.optimizer import Optimizer
+from ...training.optimizers import EMA, Adam
 from ...training.recipe import Recipe
 from ...training.state import TREES, TrainingState
 from ...training.trainer import Trainer, drops
@@ -36,6 +38,8 @@ from .placement import DRAWING, Placement
 from .programs import Program
 from .sharded_checkpoint import list_sharded, load_sharded_state, save_sharded_state
 from .stack import spreading
+
+_OPTIMIZERS = SourceGuard("JaxTrainer.step", Optimizer, Adam)  # as long as it is current, what `is_bounded` says holds
 
 
 class JaxTrainer(Trainer):
@@ -170,7 +174,7 @@ class JaxTrainer(Trainer):
         params, optimizer = self.updated(trees["params"], grads, trees["optimizer"], lr)
         ema = None if trees["ema"] is None else EMA(self.recipe.ema or 0.0).update(trees["ema"], params)
         moved = xp.isfinite(loss) & xp.isfinite(norm)
-        if not self.optimizer.is_bounded(self.recipe.lr):
+        if not (self.optimizer.is_bounded(self.recipe.lr) and _OPTIMIZERS.is_current()):
             moved = moved & all_finite(params)
         after = {"params": params, "optimizer": optimizer, "ema": ema}
         after = tree_map(lambda new, old: xp.where(moved, new, old), after, {name: trees[name] for name in after})
