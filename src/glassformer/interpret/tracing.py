@@ -165,17 +165,9 @@ class TracingEngine(Engine):
     ) -> Any:
         """Execute a call, or reuse its recorded result, and append it to the tape."""
         number = len(self.calls)
-        if number < len(self.known) and self.known[number].end <= self.first:
-            own = self.known[number]
-            # A block that was freed has nothing inside to be taken over: it runs again as a whole, or not at all.
-            result = NotImplemented if self.frees and block_of(own) not in (None, own) else self.again(own)
-            if result is not NotImplemented:
-                # Arrays made outside of ops, such as views of a mask, are made anew: the tape has those of this run.
-                first = own if own.is_method else replace(own, arguments=arguments, settings=settings)
-                self.calls += [first, *self.known[number + 1 : own.end]]
-                for call in self.calls[number:]:
-                    self.paths.count(call.key)
-                return result
+        result = self._known(number, arguments, settings)
+        if result is not NotImplemented:
+            return result
         call = Call(number, function, arguments, settings, self._inside)
         self.calls.append(call)
         with self.paths.within(arguments if call.is_method else ()) as path:
@@ -206,6 +198,21 @@ class TracingEngine(Engine):
         result = call.result
         if self.forgets:
             call.arguments, call.settings, call.result = (), {}, None
+        return result
+
+    def _known(self, number: int, arguments: tuple[Any, ...], settings: Any) -> Any:
+        """Take over a call of the earlier run with all inside it, and return its result; NotImplemented: do it."""
+        if number >= len(self.known) or self.known[number].end > self.first:
+            return NotImplemented
+        own = self.known[number]
+        # A block that was freed has nothing inside to be taken over: it runs again as a whole, or not at all.
+        result = NotImplemented if self.frees and block_of(own) not in (None, own) else self.again(own)
+        if result is not NotImplemented:
+            # Arrays made outside of ops, such as views of a mask, are made anew: the tape has those of this run.
+            first = own if own.is_method else replace(own, arguments=arguments, settings=settings)
+            self.calls += [first, *self.known[number + 1 : own.end]]
+            for call in self.calls[number:]:
+                self.paths.count(call.key)
         return result
 
 
