@@ -240,14 +240,20 @@ class _ChangingEngine(Engine):
 
     def inside(self, method: Callable[..., Any], arguments: tuple[Any, ...], settings: Any) -> Any:
         """Execute a method of a layer: what it calls stands at its path."""
-        with self.paths.within(arguments):
+        outer = self.paths.path
+        self.paths.enter(arguments)
+        try:
             return method(*arguments, **settings)
+        finally:
+            self.paths.path = outer
 
     def observe(self, function: Any, written: Callable[..., Any], arguments: tuple[Any, ...], settings: Any) -> Any:
         """Do one call: with changes, as written with changes inside, or on the other engine."""
         call = Call(0, function, arguments, settings, None)
-        with self.paths.within(arguments if call.is_method else ()) as path:
-            call.key = self.paths.key(call.name)
+        outer = self.paths.path
+        path = self.paths.enter(arguments) if call.is_method else None
+        call.key = self.paths.key(call.name)
+        try:
             if call.name.endswith(".read_blocks") and type(arguments[3]) is Cache and not self._changes_bias(arguments):
                 return self._read_blocks(function, *arguments)  # else a compiler sees all blocks at once
             self.intervention.before(call)
@@ -257,6 +263,8 @@ class _ChangingEngine(Engine):
                 with use_engine(self.base):
                     call.result = function(*call.arguments, **call.settings)
             self.intervention.after(call)
+        finally:
+            self.paths.path = outer
         return call.result
 
     def _is_opened(self, call: Call, path: str | None) -> bool:

@@ -166,6 +166,9 @@ def check_name(name: str, known: Any, what: str = "value") -> None:
         raise ConfigError(f"there is no {what} {name!r} in this run", hint=hint)
 
 
+_ARRAYS = np.ndarray, ShapeDtype
+
+
 def is_real(value: Any) -> bool:
     """Tell an array of real numbers, with them or without."""
-    return isinstance(value, np.ndarray | ShapeDtype) and value.dtype.kind in "fc"
+    return isinstance(value, _ARRAYS) and value.dtype.kind in "fc"

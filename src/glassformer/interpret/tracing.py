@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -48,15 +48,12 @@ class Paths:
         self.path = path
         self.counts: Counter[tuple[str, str]] = Counter()
 
-    @contextmanager
-    def within(self, arguments: tuple[Any, ...]) -> Iterator[str | None]:
-        """Be in the layer of a method, given its arguments; one without parameters is part of the layer that calls."""
-        outer, own = self.path, getattr(arguments[1], "path", None) if len(arguments) > 1 else None
-        self.path = outer if own is None else own
-        try:
-            yield own
-        finally:
-            self.path = outer
+    def enter(self, arguments: tuple[Any, ...]) -> str | None:
+        """Go to the layer of a method, given its arguments; one without parameters is part of the layer that calls."""
+        own = getattr(arguments[1], "path", None) if len(arguments) > 1 else None
+        if own is not None:
+            self.path = own
+        return own
 
     def key(self, op: str) -> Key:
         """Return the key of a call that begins."""
@@ -152,13 +149,17 @@ class TracingEngine(Engine):
 
     def inside(self, method: Callable[..., Any], arguments: tuple[Any, ...], settings: Any) -> Any:
         """Execute a method of a layer that is not on the tape: what it calls stands at its path."""
-        with self.paths.within(arguments) as path:
+        outer = self.paths.path
+        path = self.paths.enter(arguments)
+        try:
             if self.names is None or path is None:
                 return method(*arguments, **settings)
             with self.names.layer():
                 result = method(*arguments, **settings)
                 self.names.returned(path, result)
             return result
+        finally:
+            self.paths.path = outer
 
     def observe(
         self, function: Callable[..., Any], written: Callable[..., Any], arguments: tuple[Any, ...], settings: Any
@@ -170,25 +171,26 @@ class TracingEngine(Engine):
             return result
         call = Call(number, function, arguments, settings, self._inside)
         self.calls.append(call)
-        with self.paths.within(arguments if call.is_method else ()) as path:
-            call.key = self.paths.key(call.name)
-            loaded = None if self.load is None else self.load(call)
-            call.arguments = arguments if loaded is None else loaded
-            if self.before is not None:
-                self.before(call)
+        outer, outer_call = self.paths.path, self._inside
+        path = self.paths.enter(arguments) if call.is_method else None
+        call.key = self.paths.key(call.name)
+        loaded = None if self.load is None else self.load(call)
+        call.arguments = arguments if loaded is None else loaded
+        if self.before is not None:
+            self.before(call)
+        if self.names is not None:
+            self.names.begun(call)
+        self._inside = call
+        with nullcontext() if self.names is None or path is None else self.names.layer():
+            try:
+                call.result = written(*call.arguments, **call.settings)
+            finally:
+                self.paths.path, self._inside = outer, outer_call
+            call.end = len(self.calls)
             if self.names is not None:
-                self.names.begun(call)
-            outer, self._inside = self._inside, call
-            with nullcontext() if self.names is None or path is None else self.names.layer():
-                try:
-                    call.result = written(*call.arguments, **call.settings)
-                finally:
-                    self._inside = outer
-                call.end = len(self.calls)
-                if self.names is not None:
-                    self.names.ended(call)
-                    if path is not None:
-                        self.names.returned(path, call.result)
+                self.names.ended(call)
+                if path is not None:
+                    self.names.returned(path, call.result)
         if self.after is not None:
             self.after(call)
         if loaded is not None and self.frees:
