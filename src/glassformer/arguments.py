@@ -126,10 +126,8 @@ def misuse(
     signature, hints = _annotated(function)
     if hasattr(function, "pair"):  # of a trained model, in place of a model and its parameters
         args, settings = function.pair(args, settings)
-    name, taken = (
-        function.__qualname__.removesuffix(".__init__"),
-        [one for one in signature.parameters if one != "self"],
-    )
+    name = function.__qualname__.removesuffix(".__init__")
+    taken = [one for one in signature.parameters if one != "self"]
     call = f"{name}({', '.join(taken)})"
     try:
         for word, value in signature.bind_partial(*args, **settings).arguments.items():

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from . import dispatch
-from .arrays import Tree
 from .config import EncoderConfig, TransformerConfig
 from .data import Task, build_task
 from .errors import ConfigError, WeightsError
@@ -64,7 +63,11 @@ def load(
         model = model.kept_as(how)
     elif how != "float32":
         raise ConfigError(f"the weights of encoders are not kept as {how}", hint="leave out weights")
-    return replace(model, params=_writeable(model.params))
+
+    def own(array: Any) -> Any:  # parameters may be changed, and those that are mapped from a file are copied for it
+        return array.copy() if isinstance(array, np.ndarray) and not array.flags.writeable else array
+
+    return replace(model, params=tree_map(own, model.params))
 
 
 def read_model(source: str | Path, *, blocks: bool = False) -> TrainedModel:
@@ -145,12 +148,3 @@ def _storage(place: Path, weights: str | None) -> str:
             hint="choose float32, float16, int8 or int4",
         )
     return weights
-
-
-def _writeable(params: Tree) -> Tree:
-    """Return parameters that may be changed: arrays that are mapped from a file are copied."""
-
-    def own(array: Any) -> Any:
-        return array.copy() if isinstance(array, np.ndarray) and not array.flags.writeable else array
-
-    return tree_map(own, params)

@@ -181,7 +181,12 @@ def quantize(x: Array, form: str) -> Quantized:
     stored = np.empty((len(x), row_size(form, x.shape[1])), dtype=np.uint8)
     for start in range(0, len(x), _PART):
         part = np.ascontiguousarray(x[start : start + _PART], dtype=np.float32)
-        _check_range(part)
+        largest = np.abs(part).max(initial=0)
+        if not largest <= np.finfo(np.float16).max:
+            raise DTypeError(
+                f"a weight of size {largest:.3g} cannot be stored: float16, of which blocks are made, ends at 65,504",
+                hint="the model is damaged, or must stay in float32",
+            )
         stored[start : start + _PART] = write_rows(form, part)
     return Quantized.of_rows(form, stored, x.shape[1])
 
@@ -272,15 +277,6 @@ def _picked(form: str, blocks: Array, rows: Array) -> Array:
 def _parts(form: str) -> tuple[tuple[slice, Any], tuple[slice, Any]]:
     """Return the parts of a block and what changes place in them as a whole: scales by two bytes, q by four."""
     return (slice(0, FORMS[form].scales), np.uint16), (slice(FORMS[form].scales, FORMS[form].size), np.uint32)
-
-
-def _check_range(x: Array) -> None:
-    largest = np.abs(x).max(initial=0)
-    if not largest <= np.finfo(np.float16).max:
-        raise DTypeError(
-            f"a weight of size {largest:.3g} cannot be stored: float16, of which blocks are made, ends at 65,504",
-            hint="the model is damaged, or must stay in float32",
-        )
 
 
 def _inverse(d: Array) -> Array:

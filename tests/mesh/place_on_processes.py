@@ -8,7 +8,7 @@ import numpy as np
 
 from glassformer.config import DecoderConfig
 from glassformer.mesh.shape import MeshShape, build_mesh
-from glassformer.mesh.sharding import fetch, fetch_for, param_shardings, place, stack_blocks
+from glassformer.mesh.sharding import fetch, param_shardings, place, stack_blocks
 from glassformer.models import build
 from glassformer.tree import flatten
 
@@ -23,7 +23,7 @@ if __name__ == "__main__":
     placed = place(params, param_shardings(params, mesh))
     stacked = stack_blocks(params)
     loop = place(stacked, param_shardings(stacked, mesh))
-    back, whole = flatten([fetch(placed), fetch_for(number == 0, loop)]), flatten([params, stacked])
+    back, whole = flatten([fetch(placed), fetch(loop, wanted=number == 0)]), flatten([params, stacked])
     found = {
         "devices": len(jax.devices()),
         "own": len(jax.local_devices()),

@@ -20,7 +20,7 @@ from ..errors import ConfigError
 from ..mesh.shape import require_jax
 from .rendezvous import bind_address, find_secret, meet
 from .watch import Watch
-from .workers import Limits
+from .workers import Limits, number_in
 
 WORDS = {"process": "the process number", "processes": "the number of processes", "coordinator": "the coordinator"}
 NO_HEARTBEATS = 1 << 20
@@ -242,10 +242,4 @@ def _split_address(address: str) -> tuple[str, int]:
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
-    text = environ.get(name)
-    if not text:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"{name} is {text!r}", hint="use a whole number") from None
+    return number_in(environ, name, int, "a whole number")

@@ -13,12 +13,14 @@ import os
 import signal
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import ConfigError
 from ..setting import check_range, setting_names
+
+Number = TypeVar("Number", int, float)
 
 PATIENCE = 3
 """A worker may be behind for this many steps' time, where that is more than the limit."""
@@ -43,18 +45,21 @@ class Limits:
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Limits:
         """Read the limits that are set in the environment."""
-        given: dict[str, float] = {}
-        for part in fields(cls):
-            name = f"GLASSFORMER_{part.name.upper()}"
-            try:
-                given |= {part.name: float(environ[name])} if environ.get(name) else {}
-            except ValueError:
-                raise ConfigError(f"{name} is {environ[name]!r}", hint="use a number of seconds above 0") from None
-        return cls(**given)
+        names = {name: f"GLASSFORMER_{name.upper()}" for name in setting_names(cls)}
+        given = {own: number_in(environ, name, float, "a number of seconds above 0") for own, name in names.items()}
+        return cls(**{name: seconds for name, seconds in given.items() if seconds is not None})
 
     def silence_at(self, step: int | None) -> float:
         """Return the limit on silence; before the first step, loading data may keep a whole process busy."""
         return self.silence if step is not None else 2 * self.silence
+
+
+def number_in(environ: Mapping[str, str], name: str, kind: type[Number], what: str) -> Number | None:
+    """Return a number that the environment sets; None where it does not."""
+    try:
+        return kind(environ[name]) if environ.get(name) else None
+    except ValueError:
+        raise ConfigError(f"{name} is {environ[name]!r}", hint=f"use {what}") from None
 
 
 @dataclass

@@ -223,6 +223,21 @@ def _examples(
     return decoder_examples(rows, [len(start) + len(ids) for ids in asked], pad=lexicon.end_id or 0)
 
 
+def reading(unit: str, lengths: range, wanted: str, *, end: str = "") -> Callable[[str], str]:
+    """Return what reads a typed question without its white space, and refuses one of another length.
+
+    end   the sign that ends a question, typed or not
+    """
+
+    def read(typed: str) -> str:
+        text = "".join(typed.split()).removesuffix(end)
+        if len(text) not in lengths:
+            raise DataError(f"{text!r} has {len(text)} {unit}", hint=f"type {wanted}")
+        return text + end
+
+    return read
+
+
 def require_text(typed: str) -> str:
     """Return what was typed; refuse nothing at all."""
     if not typed:

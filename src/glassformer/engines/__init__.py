@@ -11,10 +11,14 @@ arrays, JAX computes it whatever the engine; given NumPy arrays under the engine
 import importlib
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..dispatch import Engine, later
 from ..errors import ConfigError
 from ..setting import check_known
+
+if TYPE_CHECKING:
+    from ..layers import Stack
 
 ENGINES = ("cpu", "numpy", "jax")
 _NEEDS = {
@@ -58,6 +62,22 @@ def find_for(array_type: type, own: Engine) -> Engine:
 def gather(folder: Path) -> None:
     """Write the newest state of a run into one file where many processes wrote it; this needs JAX only if they did."""
     importlib.import_module(f"{__name__}.jax.sharded_checkpoint").gather(folder)
+
+
+def is_known(stack: "Stack") -> bool:
+    """Tell whether a stack is what kernels of one more token read: a decoder's, norms first, of no derived classes."""
+    from ..layers import Attention, Block, FeedForward, LayerNorm, Linear, Residual, RMSNorm, RotaryPositions
+
+    block = stack.block
+    sublayers = block.attention, block.feed_forward
+    return (
+        (type(block), *map(type, sublayers)) == (Block, Attention, FeedForward)
+        and [(type(one), one.name) for one in block.residuals] == [(Residual, "attention"), (Residual, "feed_forward")]
+        and all(type(part) is Linear for own in sublayers for part in own.parts.values())
+        and type(block.norm) in (LayerNorm, RMSNorm)
+        and block.norm_position == "pre"
+        and type(stack.positions) in (type(None), RotaryPositions)
+    )
 
 
 def is_installed(name: str) -> bool:

@@ -52,11 +52,7 @@ class Sampling:
             ("top_k", {"least": 1}, "use a whole number from 1 on, or None for all tokens"),
             ("top_p", {"above": 0, "most": 1}, "use a probability above 0 and up to 1 (1: all tokens)"),
             ("min_p", {"least": 0, "most": 1}, "use a share from 0 to 1 (0: all tokens)"),
-            (
-                "repetition_penalty",
-                {"least": 1 / MOST, "most": MOST},
-                f"use a factor up to {MOST:,} (1: no penalty)",
-            ),
+            ("repetition_penalty", {"least": 1 / MOST, "most": MOST}, f"use a factor up to {MOST:,} (1: no penalty)"),
             ("frequency_penalty", {"least": -MOST, "most": MOST}, penalty),
             ("presence_penalty", {"least": -MOST, "most": MOST}, penalty),
         ):

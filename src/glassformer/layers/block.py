@@ -10,7 +10,7 @@ each of them, what its norm and its sublayer kept, by their names, and `output`,
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import ops, registry
 from ..arrays import Array, Tree
@@ -47,6 +47,8 @@ class Block(Layer):
     norm_position: str = "pre"
     dropout: float = 0.0  # of what each sublayer adds; attention has a rate of its own for its weights
 
+    residual_type: ClassVar[type[Residual]] = Residual
+
     def __post_init__(self) -> None:
         if self.norm_position not in ("pre", "post"):
             raise ConfigError(f"norm_position is {self.norm_position!r}", hint='use "pre" or "post"')
@@ -56,7 +58,7 @@ class Block(Layer):
         """The block as a list: attention, perhaps cross-attention, feed-forward."""
         sublayers = {name: getattr(self, name) for name in OUTPUT_KEYS}
         return tuple(
-            Residual(name, sublayer, self.norm, self.norm_position, self.dropout)
+            self.residual_type(name, sublayer, self.norm, self.norm_position, self.dropout)
             for name, sublayer in sublayers.items()
             if sublayer is not None
         )
@@ -161,10 +163,7 @@ class NoResidual(Block):
     need, and rank collapses: attention alone makes all tokens equal, faster with every block (Dong et al. 2021).
     """
 
-    @cached_property
-    def residuals(self) -> tuple[Residual, ...]:
-        """The block as a list: attention, perhaps cross-attention, feed-forward; each replaces what came in."""
-        return tuple(Direct(r.name, r.sublayer, r.norm, r.norm_position, r.dropout) for r in super().residuals)
+    residual_type = Direct  # each replaces what came in
 
 
 def sublayer_inputs(

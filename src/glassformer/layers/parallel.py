@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from .block import OUTPUT_KEYS, Block, child_key, sublayer_inputs
 from .cache import BlockCache
 from .layer import InputGrads
+from .residual import Direct
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Parallel(Block):
 
     y = x + attention(norm x) + feed_forward(norm x)
     """
+
+    residual_type = Direct  # x is added once, here
 
     def __post_init__(self) -> None:
         if self.norm_position != "pre":
@@ -47,12 +50,9 @@ class Parallel(Block):
         saved: dict[str, Tree] = {}
         y = x
         for residual in self.residuals:
-            name = residual.name
-            h, saved[f"{name}_norm"] = self.norm.forward(params[f"{name}_norm"], x)
-            h, saved[name] = residual.sublayer.forward(params[name], h, **extra_inputs[name])
-            own_key = child_key(key, OUTPUT_KEYS[name])
-            if own_key is not None and self.dropout > 0:
-                h, saved[f"{name}_dropout"] = ops.dropout(h, own_key, rate=self.dropout)
+            own_key = child_key(key, OUTPUT_KEYS[residual.name])
+            h, record = residual.forward(params, x, extra_inputs[residual.name], own_key)
+            saved |= record
             y, _ = ops.add(y, h)
         saved["output"] = y
         return y, saved
@@ -63,12 +63,8 @@ class Parallel(Block):
         # y = x + Σ f(norm x): x gets all of dy, and so does every sublayer, which sends its part back to x
         total = InputGrads(dy)
         for residual in reversed(self.residuals):
-            name = residual.name
             dy, dh = ops.add_backward(dy, None)
-            if f"{name}_dropout" in saved:
-                dh = ops.dropout_backward(dh, saved[f"{name}_dropout"], rate=self.dropout)
-            read, grads[name] = residual.sublayer.backward(params[name], saved[name], dh)
-            read = read if isinstance(read, InputGrads) else InputGrads(read)
-            dx, grads[f"{name}_norm"] = self.norm.backward(params[f"{name}_norm"], saved[f"{name}_norm"], read.x)
-            total = read._replace(x=ops.add(total.x, dx)[0]).after(total)
+            read, part = residual.backward(params, saved, dh)
+            grads |= part
+            total = read._replace(x=ops.add(total.x, read.x)[0]).after(total)
         return total, grads

@@ -14,7 +14,7 @@ from typing import Any
 from .. import ops
 from ..arrays import Array, Tree
 from ..errors import ConfigError
-from .layer import InputGrads, Layer
+from .layer import InputGrads, Layer, sum_of
 from .norm import Norm
 
 
@@ -60,7 +60,7 @@ class Residual(Layer):
         h, saved[name] = self.sublayer.forward(params[name], h, **(extra_inputs or {}))
         if key is not None and self.dropout > 0:
             h, saved[f"{name}_dropout"] = ops.dropout(h, key, rate=self.dropout)
-        y, _ = ops.add(x, h)
+        y = self.join(x, h)
         if self.norm_position == "post":
             y, saved[norm] = self.norm.forward(params[norm], y)
         return y, saved
@@ -69,12 +69,11 @@ class Residual(Layer):
         """Return the gradients of all that was read, and of the parameters: the forward list, from the end."""
         name, norm = self.name, f"{self.name}_norm"
         grads: dict[str, Tree] = {}
-        dx = dy
         # y = norm(x + h), with post-norm
         if self.norm_position == "post":
-            dx, grads[norm] = self.norm.backward(params[norm], saved[norm], dx)
+            dy, grads[norm] = self.norm.backward(params[norm], saved[norm], dy)
         # y = x + h: both get all of it, and what h got goes on through the sublayer
-        dx, dh = ops.add_backward(dx, None)
+        dx, dh = self.join_backward(dy)
         if f"{name}_dropout" in saved:
             dh = ops.dropout_backward(dh, saved[f"{name}_dropout"], rate=self.dropout)
         # h = dropout(f(norm x))
@@ -84,7 +83,15 @@ class Residual(Layer):
         if self.norm_position == "pre":
             dh, grads[norm] = self.norm.backward(params[norm], saved[norm], dh)
         # x was read twice, by the sum and by the sublayer
-        return read._replace(x=ops.add(dx, dh)[0]), grads
+        return read._replace(x=sum_of(dx, dh)), grads
+
+    def join(self, x: Array, h: Array) -> Array:
+        """Return x + h, of what came in and what the sublayer found."""
+        return ops.add(x, h)[0]
+
+    def join_backward(self, dy: Array) -> tuple[Array | None, Array]:
+        """Return the gradients of x, None where it goes no further, and of h."""
+        return ops.add_backward(dy, None)
 
 
 @dataclass(frozen=True)
@@ -96,33 +103,8 @@ class Direct(Residual):
     There is no stream: what f does not pass on is lost, and every gradient has to go through every sublayer.
     """
 
-    def forward(
-        self, params: Tree, x: Array, extra_inputs: dict[str, Any] | None = None, key: Array | None = None
-    ) -> tuple[Array, Tree]:
-        """Return y (..., T, D) for x, as `Residual.forward` without its sum."""
-        name, norm = self.name, f"{self.name}_norm"
-        saved: dict[str, Tree] = {}
-        y = x
-        if self.norm_position == "pre":
-            y, saved[norm] = self.norm.forward(params[norm], y)
-        y, saved[name] = self.sublayer.forward(params[name], y, **(extra_inputs or {}))
-        if key is not None and self.dropout > 0:
-            y, saved[f"{name}_dropout"] = ops.dropout(y, key, rate=self.dropout)
-        if self.norm_position == "post":
-            y, saved[norm] = self.norm.forward(params[norm], y)
-        return y, saved
+    def join(self, x: Array, h: Array) -> Array:
+        return h
 
-    def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[InputGrads, Tree]:
-        """Return the gradients of all that was read, and of the parameters: the forward list, from the end."""
-        name, norm = self.name, f"{self.name}_norm"
-        grads: dict[str, Tree] = {}
-        if self.norm_position == "post":
-            dy, grads[norm] = self.norm.backward(params[norm], saved[norm], dy)
-        if f"{name}_dropout" in saved:
-            dy = ops.dropout_backward(dy, saved[f"{name}_dropout"], rate=self.dropout)
-        read, grads[name] = self.sublayer.backward(params[name], saved[name], dy)
-        read = read if isinstance(read, InputGrads) else InputGrads(read)
-        if self.norm_position == "pre":
-            dx, grads[norm] = self.norm.backward(params[norm], saved[norm], read.x)
-            read = read._replace(x=dx)
-        return read, grads
+    def join_backward(self, dy: Array) -> tuple[Array | None, Array]:
+        return None, dy

@@ -11,12 +11,10 @@ from ..tree import flatten, map_named, tree_map
 from .rules import RULES, Rules, axes_for
 from .shape import require_jax, shape_of
 
-ROOTS = frozenset(
-    {
-        *("embedding", "source_embedding", "blocks", "encoder", "decoder", "final_norm", "relative"),
-        *("head", "classifier", "cls"),
-    }
-)
+ROOTS = frozenset({
+    "embedding", "source_embedding", "blocks", "encoder", "decoder", "final_norm", "relative", "head", "classifier",
+    "cls",
+})  # fmt: skip
 """The first steps of parameters' names."""
 
 
@@ -70,13 +68,8 @@ def place(tree: Tree, shardings: Tree) -> Tree:
     return tree_map(placed, tree, shardings)
 
 
-def fetch(tree: Tree) -> Tree:
-    """Return whole NumPy arrays, on every process: all processes must call this together."""
-    return fetch_for(True, tree)
-
-
-def fetch_for(wanted: bool, tree: Tree) -> Tree | None:
-    """Fetch together with the other processes; one that does not want it keeps nothing, and returns None."""
+def fetch(tree: Tree, *, wanted: bool = True) -> Tree:
+    """Return whole NumPy arrays; all processes must call this together, and one that does not want them gets None."""
     found = tree_map(lambda array: _fetched(array, wanted), tree)
     return found if wanted else None
 

@@ -2,7 +2,6 @@
 
 import bisect
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field
@@ -17,6 +16,7 @@ from ..models.accounting import parameters_by_part
 from ..setting import described
 from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST, LATEST, checkpoint_path
+from ..training.loop import finite
 from ..training.recipe import Recipe, changed_recipe
 from ..weights.places import is_run
 from .folder import CONFIG, METRICS, RECENT, read_config, read_metrics
@@ -185,13 +185,13 @@ class Curves(NamedTuple):
 
 def curves_of(name: str, metrics: Sequence[Mapping[str, Any]]) -> Curves:
     """Return the losses that a metrics file holds; what is missing or no number is left out."""
-    times = list(itertools.accumulate(_number(line.get("seconds")) or 0.0 for line in metrics))
+    times = list(itertools.accumulate(finite(line.get("seconds")) or 0.0 for line in metrics))
 
     def points(field: str) -> Points:
         found = [
             (line["step"], time, value)
             for line, time in zip(metrics, times, strict=True)
-            if (value := _number(line.get(field))) is not None
+            if (value := finite(line.get(field))) is not None
         ]
         return Points([row[0] for row in found], [row[1] for row in found], [row[2] for row in found])
 
@@ -274,7 +274,3 @@ def samples_or_reason(run: TrainingRun) -> list[tuple[str, str]] | str:
         return TrainedModel.of_task(run.model, run.load_params(), run.task()).samples(3, 80)
     except (GlassformerError, OSError) as error:  # there is no checkpoint yet, or its data is gone
         return first_line(error)
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)

@@ -23,7 +23,7 @@ from ..training.checkpoint import LATEST, read_meta
 from ..training.evaluate import Evaluation
 from ..training.loop import StepRecord, apply_evaluation, number, suitable_threads, take_step
 from ..training.lora import Parametrization
-from ..training.state import TREES, TrainingState, final_params
+from ..training.state import TrainingState, final_params
 from ..training.trainer import Trainer
 from ..tree import tree_map
 from .folder import METRICS
@@ -151,7 +151,7 @@ def frame_of(taking: Replay | Session, state: TrainingState, line: dict[str, Any
     """Return a state of a run as a frame, with the line of the step that led there."""
     taken = taking.trainer.take(state)
     # Copies: the next step may overwrite the memory of this state.
-    own = taken._replace(**{name: tree_map(np.array, getattr(taken, name)) for name in TREES})
+    own = taken._replace(**tree_map(np.array, taken.trees))
     model = taking.run.model
     used = taking.parametrization.effective(final_params(own, taking.run.recipe))
     params = taking.parametrization.effective(own.params)

@@ -30,7 +30,7 @@ from ..training.loop import StepRecord
 from ..training.lora import EVERYTHING, HEAD, Adapted, LoRA, Parametrization, leaves_only
 from ..training.peft import Adapter, with_adapter
 from ..training.recipe import Recipe
-from ..training.state import COUNTERS, TREES, TrainingState, final_params, not_finite, refuse_to_save, start
+from ..training.state import COUNTERS, TrainingState, final_params, not_finite, refuse_to_save, start
 from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..weights.places import following, is_run, locate, named_base, open_published, split_adapter
 from ..weights.sentence import with_classes
@@ -231,8 +231,7 @@ class TrainingRun:
 
     def save_as(self, folder: Path, name: str, state: TrainingState) -> None:
         """Write a state and its recipe into this folder or one inside it."""
-        trees = {part: getattr(state, part) for part in TREES}
-        self._write(folder, name, state, trees, recipe=self.recipe.to_dict())
+        self._write(folder, name, state, state.trees, recipe=self.recipe.to_dict())
 
     def save_best(self, state: TrainingState) -> None:
         """Write the parameters that count as the best so far."""
@@ -285,10 +284,8 @@ def open_run(folder: str | Path) -> TrainingRun:
         own = load_custom_files(content, folder)
         chosen = {**content["recipe"], **content["model"]}
         check_stored(chosen, folder, CheckpointError, content["tokenizer"], content["target_tokenizer"])
-        config, base = (
-            config_from_dict(content["model"]),
-            Base.from_dict(content["base"]) if "base" in content else None,
-        )
+        config = config_from_dict(content["model"])
+        base = Base.from_dict(content["base"]) if "base" in content else None
         ids = [] if base is None else [one for one in (base.start_id, *base.end_ids) if one is not None]
         if not all(0 <= one < config.vocab for one in ids):
             raise ConfigError(f"of its start and end tokens {ids!r:.60}, some are not in the vocabulary")

@@ -36,7 +36,7 @@ from ..training.frozen import FrozenEncoder
 from ..training.interruption import Stopped, uninterrupted
 from ..training.loop import StepRecord, suitable_threads, training_steps
 from ..training.lora import EVERYTHING, Adapted, Parametrization
-from ..training.state import TREES, TrainingState, final_params, refuse_to_save
+from ..training.state import TrainingState, final_params, refuse_to_save
 from ..training.trainer import Trainer, drops
 from ..tree import flatten, tree_map
 from .planning import RunPlan
@@ -327,6 +327,6 @@ def continue_recording(run: TrainingRun, trainer: Trainer, state: TrainingState,
 
 def spacing(state: TrainingState, steps: int) -> int:
     """Return the number of steps between kept states, so that all fit into the budget."""
-    size = sum(array.nbytes for array in flatten({name: getattr(state, name) for name in TREES}).values())
+    size = sum(array.nbytes for array in flatten(state.trees).values())
     kept = min(MOST, BUDGET // max(size, 1))
     return -(-steps // (kept + 1))

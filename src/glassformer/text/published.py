@@ -20,7 +20,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import CheckpointError, ConfigError, TokenError
 from ..files import explained
-from .symbols import Comparable, check_decodable, field
+from .symbols import Comparable, check_decodable, field, utf8
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
@@ -305,13 +305,8 @@ def _template(value: Any) -> str | None:
 
 def check_characters(text: str) -> str:
     """Return the text; refuse lone surrogates: they are halves of characters and have no UTF-8 form."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise TokenError(
-            f"character U+{ord(text[error.start]):04X} at position {error.start:,} is half of a pair of surrogates",
-            hint="leave it out; text that is not UTF-8 throughout can be encoded byte by byte with ByteTokenizer",
-        ) from None
+    hint = "leave it out; text that is not UTF-8 throughout can be encoded byte by byte with ByteTokenizer"
+    utf8(text, errors="strict", hint=hint)
     return text
 
 

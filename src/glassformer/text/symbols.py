@@ -74,6 +74,15 @@ def check_decodable(ids: Sequence[int] | Array, size: int) -> Array:
     return ids.astype(np.int64)
 
 
+def utf8(text: str, *, errors: str, hint: str) -> bytes:
+    """Return the UTF-8 of a text; refuse lone surrogates, halves of characters that have none, but for `errors`."""
+    try:
+        return text.encode("utf-8", errors)
+    except UnicodeEncodeError as error:
+        fact = f"character U+{ord(text[error.start]):04X} at position {error.start:,} is half of a pair of surrogates"
+        raise TokenError(fact, hint=hint) from None
+
+
 def field(data: dict[str, Any], name: str, family: str) -> Any:
     """Return one field of a tokenizer's dict; refuse a dict without it."""
     if name not in data:
@@ -189,13 +198,7 @@ class ByteTokenizer(Comparable):
 
     def encode(self, text: str) -> Array:
         """Return the UTF-8 bytes of `text`: int64 (T,)."""
-        try:
-            encoded = text.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError as error:
-            raise TokenError(
-                f"character U+{ord(text[error.start]):04X} at position {error.start:,} is half of a pair of surrogates",
-                hint="leave it out: it is no character on its own",
-            ) from None
+        encoded = utf8(text, errors="surrogateescape", hint="leave it out: it is no character on its own")
         return np.frombuffer(encoded, dtype=np.uint8).astype(np.int64)
 
     def decode(self, ids: Sequence[int] | Array) -> str:

@@ -41,14 +41,9 @@ class Evaluation:
     error: float | None = None
 
     def __repr__(self) -> str:
-        figures = {
-            name: getattr(self, name) for name in ("loss", "error", "accuracy", "learned", "examples", "targets")
-        }
-        said = [
-            f"{name}={value if isinstance(value, int) else f'{value:.6g}'}"
-            for name, value in figures.items()
-            if value is not None
-        ]
+        names = ("loss", "error", "accuracy", "learned", "examples", "targets")
+        figures = {name: value for name in names if (value := getattr(self, name)) is not None}
+        said = [f"{name}={value if isinstance(value, int) else f'{value:.6g}'}" for name, value in figures.items()]
         if self.groups:
             some = [f"{name!r}: {share:.4g}" for name, share in list(self.groups.items())[:SHOWN]]
             said.append(f"groups={{{', '.join(some + ['…'] * (len(self.groups) > SHOWN))}}}")

@@ -50,12 +50,12 @@ class StepRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return one line of a metrics file."""
-        line: dict[str, Any] = {"step": self.step, "loss": _finite(self.loss), "lr": self.lr}
-        line |= {"grad_norm": _finite(self.grad_norm), "tokens": self.tokens, "seconds": round(self.seconds, 6)}
+        line: dict[str, Any] = {"step": self.step, "loss": finite(self.loss), "lr": self.lr}
+        line |= {"grad_norm": finite(self.grad_norm), "tokens": self.tokens, "seconds": round(self.seconds, 6)}
         if self.refused:
             line["refused"] = True
         if self.evaluation is not None:
-            line |= {"val_loss": _finite(self.evaluation.loss), "best": self.is_best}
+            line |= {"val_loss": finite(self.evaluation.loss), "best": self.is_best}
             if self.evaluation.accuracy is not None:
                 line["accuracy"] = self.evaluation.accuracy
             if self.evaluation.learned is not None:
@@ -75,8 +75,9 @@ class StepRecord:
         return cls(line["step"], loss, lr, norm, tokens, seconds, refused, evaluation, is_best)
 
 
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+def finite(value: float | None) -> float | None:
+    """Return a number for a metrics file: None for those that JSON has no word for."""
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def number(value: float | None) -> float:

@@ -143,16 +143,11 @@ def memories_of(state: Tree) -> dict[str, Memory]:
 
 def check_gradients(grads: dict[str, Array], params: dict[str, Array]) -> None:
     """Refuse gradients that are not those of these parameters."""
+    hint = "pass the gradients that loss_and_grads returned for these parameters"
     for name, p in params.items():
         if name not in grads or grads[name].shape != p.shape:
             have = f"has shape {tuple(grads[name].shape)}" if name in grads else "is missing"
-            raise ShapeError(
-                f"the gradient of {name} {have}, expected {tuple(p.shape)}",
-                hint="pass the gradients that loss_and_grads returned for these parameters",
-            )
+            raise ShapeError(f"the gradient of {name} {have}, expected {tuple(p.shape)}", hint=hint)
     if len(grads) > len(params):
         extra = sorted(grads.keys() - params.keys())
-        raise ShapeError(
-            f"there are gradients without a parameter: {', '.join(extra[:4])}",
-            hint="pass the gradients that loss_and_grads returned for these parameters",
-        )
+        raise ShapeError(f"there are gradients without a parameter: {', '.join(extra[:4])}", hint=hint)

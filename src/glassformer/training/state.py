@@ -29,12 +29,16 @@ class TrainingState(NamedTuple):
     refused: int = 0  # refused steps in a row
     scaling: Tree | None = None  # by how much float16 gradients are enlarged
 
+    @property
+    def trees(self) -> dict[str, Tree]:
+        """What of it is trees of arrays."""
+        return {name: getattr(self, name) for name in TREES}
+
 
 COUNTERS = ("step", "best", "stale", "refused")
 """What of a state is numbers."""
 
 TREES = ("params", "optimizer", "ema", "scaling")
-"""What of it is trees of arrays."""
 
 
 def start(model: Model, recipe: Recipe, params: Tree | None = None) -> TrainingState:
@@ -51,8 +55,7 @@ def final_params(state: TrainingState, recipe: Recipe) -> Tree:
 
 def not_finite(state: TrainingState) -> str | None:
     """Return the name of an array that holds an infinity, or what is no number; None where all of a state is finite."""
-    trees = {name: getattr(state, name) for name in TREES}
-    return next((name for name, array in flatten(trees).items() if not all_finite({name: array})), None)
+    return next((name for name, array in flatten(state.trees).items() if not all_finite({name: array})), None)
 
 
 def refuse_to_save(wrong: str | None, step: int) -> None:

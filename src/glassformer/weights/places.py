@@ -3,6 +3,7 @@
 A model with an adapter is called MODEL+FOLDER, or by the folder alone, which names its base.
 """
 
+import os
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -44,7 +45,7 @@ def locate(path: str | Path) -> Path:
         return Path(f"{base}+{folder}")
     if name.startswith(HUB):
         return hub_folder(name)
-    if _exists(place):
+    if os.path.exists(place):  # a name that no system takes stands for nothing
         if not (place.is_dir() or place.is_file()):
             raise WeightsError(f"{path} is a pipe or a device", hint="pass a folder or a file of weights")
         return place.parent if place.suffix == ".safetensors" else place
@@ -75,16 +76,8 @@ def split_adapter(path: str | Path) -> tuple[str, Path] | None:
     return (name[: cuts[0]], Path(name[cuts[0] + 1 :])) if cuts and cuts[0] else None
 
 
-def _exists(place: Path) -> bool:
-    with suppress(OSError, ValueError):  # a name that no system takes stands for nothing
-        return place.exists()
-    return False
-
-
 def _is_adapter(folder: Path) -> bool:
-    with suppress(OSError, ValueError):  # a name that no system takes
-        return (folder / ADAPTER).is_file()
-    return False
+    return os.path.isfile(folder / ADAPTER)  # which a name that no system takes is not either
 
 
 def adapted_name(model: str | Path, folder: str | Path) -> str:
@@ -104,7 +97,7 @@ def _base_of(folder: Path) -> str:
 
     name = read_json(folder / ADAPTER).get("base_model_name_or_path")
     known = {entry.hub: entry.name for entry in REGISTRY.values() if entry.is_complete}
-    if isinstance(name, str) and (_exists(Path(name)) or name in REGISTRY or name in known):
+    if isinstance(name, str) and (os.path.exists(name) or name in REGISTRY or name in known):
         return known.get(name, name)
     if isinstance(name, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return HUB + name

@@ -12,6 +12,7 @@ import numpy as np
 from .. import ops
 from ..arrays import Array
 from ..config import EncoderConfig, TransformerConfig
+from ..data.examples import stack
 from ..dispatch import current
 from ..errors import ConfigError, LengthError, WeightsError
 from ..files import explained
@@ -138,10 +139,7 @@ def _mode(path: Path) -> str:
 
 
 def _pooled(loaded: TrainedModel, rows: list[Array]) -> Array:
-    lengths = np.array([len(row) for row in rows])
-    real = ops.padding_mask(lengths, int(lengths.max()))
-    tokens: Any = np.zeros(real.shape, dtype=np.int64)
-    tokens[real] = np.concatenate(rows)
+    tokens, real = stack(rows)
     mask = None if real.all() else real
     pooling = Pooling() if loaded.pooling is None else loaded.pooling
     if loaded.is_classifier and loaded.pooling is None:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import numpy as np
 
-from ...errors import ConfigError, DataError
+from ...errors import ConfigError
 from ...text.symbols import CharTokenizer, WordTokenizer
-from ..question_tasks import Count, Lexicon, Seed, Splits, Within, draw_splits, question_task
+from ..question_tasks import Count, Lexicon, Seed, Splits, Within, draw_splits, question_task, reading
 from ..task import Task, recipe, until
 
 VOCAB = 20  # of `counting`
@@ -92,12 +92,6 @@ def parity(
     """
     rng = np.random.default_rng(seed)
 
-    def read(typed: str) -> str:
-        text = "".join(typed.split()).removesuffix("=")
-        if len(text) != bits:
-            raise DataError(f"{text!r} has {len(text)} bits", hint=f"type {bits} of 0 and 1")
-        return text + "="
-
     def answer(asked: str) -> str:
         ones = np.cumsum([digit == "1" for digit in asked[:-1]]) % 2
         return "".join(map(str, ones if in_steps else ones[-1:]))
@@ -108,7 +102,7 @@ def parity(
         "decoder",
         Lexicon(CharTokenizer("01=")),
         splits.answered(answer),
-        read,
+        reading("bits", range(bits, bits + 1), f"{bits} of 0 and 1", end="="),
         settings={"width": 64, "heads": 4, "layers": 2},
         recipe=recipe(steps=1500, batch=64, lr=2e-3, warmup=100, weight_decay=0.01),
         prompts=tuple(question[:-1] for question in splits.held_out[:3]),
@@ -136,12 +130,6 @@ def brackets(
     """
     rng, known = np.random.default_rng(seed), "".join(BRACKETS[:kinds])
 
-    def read(typed: str) -> str:
-        text = "".join(typed.split())
-        if not 1 <= len(text) <= longest:
-            raise DataError(f"{text!r} has {len(text)} brackets", hint=f"type 1 to {longest} of {known}")
-        return text
-
     def draw() -> str:
         text = _balanced(rng, kinds, int(rng.integers(1, longest // 2 + 1)))
         return text if rng.random() < 0.5 else _spoiled(rng, text, known)
@@ -152,7 +140,7 @@ def brackets(
         "encoder",
         Lexicon(CharTokenizer(known, specials=("<pad>",))),
         splits.answered(lambda text: "balanced" if is_balanced(text) else "wrong"),
-        read,
+        reading("brackets", range(1, longest + 1), f"1 to {longest} of {known}"),
         classes=("wrong", "balanced"),
         settings={"context": longest, "width": 48, "heads": 4, "layers": 4, "pooling": "mean"},
         recipe=recipe(steps=1500, batch=64, lr=1e-3, warmup=100, weight_decay=0.01),

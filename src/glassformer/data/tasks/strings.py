@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import DataError
 from ...setting import check_count
 from ...text.symbols import CharTokenizer
-from ..question_tasks import Count, Lexicon, Seed, Splits, Within, draw_splits, hash_fraction, question_task
+from ..question_tasks import Count, Lexicon, Seed, Splits, Within, draw_splits, hash_fraction, question_task, reading
 from ..task import Task, recipe
 
 ALPHABET, SHORTEST, LONGEST, EQUALS = "abcdefghij", 3, 10, "="  # of `copy` and `reverse`
@@ -51,19 +51,12 @@ def sort(*, seed: Seed = 0, held_out: Count = 5000) -> Task:
     seen = [text for text in every if hash_fraction(text) >= HELD_OUT_SORTS]
     unseen = [text for text in every if hash_fraction(text) < HELD_OUT_SORTS]
     drawn = [unseen[i] for i in np.random.default_rng(seed).integers(len(unseen), size=held_out)]
-
-    def read(typed: str) -> str:
-        text = "".join(typed.split())
-        if len(text) != LENGTH:
-            raise DataError(f"{text!r} has {len(text)} digits", hint=f"type {LENGTH} digits from {DIGITS}")
-        return text
-
     return question_task(
         "sort",
         "decoder",
         Lexicon(CharTokenizer(DIGITS)),
         Splits(seen, [], drawn).answered(lambda asked: "".join(sorted(asked))),
-        read,
+        reading("digits", range(LENGTH, LENGTH + 1), f"{LENGTH} digits from {DIGITS}"),
         settings={"width": 48, "heads": 3, "layers": 3},
         recipe=recipe(steps=750, batch=64, lr=2e-3, warmup=100),
         notes=(f"{len(seen)} inputs to train on; {held_out:,} cases drawn from the {len(unseen)} inputs held out",),
@@ -97,12 +90,6 @@ def induction(
         chosen = "".join(SYMBOLS[i] for i in rng.permutation(symbols)[:period])
         return chosen + chosen[0]
 
-    def read(typed: str) -> str:
-        text = "".join(typed.split())
-        if not 1 <= len(text) < total:
-            raise DataError(f"{text!r} has {len(text)} symbols", hint=f"type 1 to {total - 1} letters, such as abcdefa")
-        return text
-
     tokenizer = CharTokenizer(SYMBOLS[:symbols])
     splits = draw_splits(draw, (train, validation, held_out))
     return question_task(
@@ -110,7 +97,7 @@ def induction(
         "decoder",
         Lexicon(tokenizer),
         splits.answered(lambda asked: (asked[:-1] * total)[len(asked) : total]),
-        read,
+        reading("symbols", range(1, total), f"1 to {total - 1} letters, such as abcdefa"),
         settings={"context": total - 1, "width": 64, "heads": 4, "layers": 2},
         recipe=recipe(steps=1000, batch=64, lr=2e-3, warmup=100, weight_decay=0.01),
         decode_answer=tokenizer.decode,

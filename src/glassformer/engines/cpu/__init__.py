@@ -16,9 +16,8 @@ import os
 import sys
 from functools import cache
 from importlib import import_module
-from typing import Any
 
-from ...dispatch import Kernel, kernels_of
+from ...dispatch import Kernel, kernels_of, later
 from .. import Reference
 
 HOMES = (
@@ -49,25 +48,10 @@ class Cpu(Reference):
             )
         return kernels_of(*(import_module(f"{__name__}.{home}") for home in HOMES))
 
-    def each(self, tasks: Any) -> list[Any]:
-        from .cores import each
-
-        return each([*tasks])
-
-    def beside(self, job: Any) -> Any:
-        from .second_process import beside
-
-        return beside(job)
-
-    def trainer(self, *arguments: Any, **settings: Any) -> Any:
-        from .trainer import InPlaceTrainer
-
-        return InPlaceTrainer(*arguments, **settings)
-
-    def shards(self, config: Any, batch: int) -> int:
-        from .trainer import suitable_shards
-
-        return suitable_shards(config, batch)
+    each = later(f"{__name__}.cores", "each")
+    beside = later(f"{__name__}.second_process", "beside")
+    trainer = later(f"{__name__}.trainer", "InPlaceTrainer")
+    shards = later(f"{__name__}.trainer", "suitable_shards")
 
 
 @cache

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -41,12 +41,13 @@ def at_most(number: int) -> Iterator[None]:
         _limit.reset(token)
 
 
-def each(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+def each(tasks: Iterable[Callable[[], Result]]) -> list[Result]:
     """Run tasks at the same time, one per core, with one BLAS thread each; return their results in order.
 
     A core that is done takes the next task; the first is done on the calling thread. Inside a task, and on one core,
     they run one after the other.
     """
+    tasks = list(tasks)
     workers = min(cores(), len(tasks)) if len(tasks) > 1 else 1  # to ask how many there are takes long
     if workers < 2:
         return [task() for task in tasks]

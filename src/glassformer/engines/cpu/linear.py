@@ -141,16 +141,14 @@ def quantized_product(x: Array, w: Quantized) -> Any:
     if y is NotImplemented:
         y = np.empty((len(flat), w.rows), np.float32)
         workers = cores()
-        starts = [range(first * PART, w.rows, workers * PART) for first in range(workers)]
-        each([partial(_multiply_many, flat, w, y, own) for own in starts])
+
+        def multiply_from(first: int) -> None:
+            for start in range(first * PART, w.rows, workers * PART):
+                part = _floats(w, start, min(start + PART, w.rows))
+                multiply_into(flat, part.T, y[:, start : start + PART])
+
+        each([partial(multiply_from, first) for first in range(workers)])
     return y.reshape(*x.shape[:-1], w.rows)
-
-
-def _multiply_many(x: Array, w: Quantized, y: Array, starts: range) -> None:
-    """Write some of the columns of y = x w, a part from each start."""
-    for start in starts:
-        part = _floats(w, start, min(start + PART, w.rows))
-        multiply_into(x, part.T, y[:, start : start + PART])
 
 
 def _floats(w: Quantized, start: int, stop: int) -> Array:

@@ -15,12 +15,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numba import carray
 
-from ... import layers
 from ...arrays import Array, Tree
 from ...dispatch import replaces
 from ...errors import ConfigError, ShapeError
-from ...layers import Attention, Block, Cache, FeedForward, KeyValues, LayerNorm, RMSNorm, Stack
+from ...layers import Cache, FeedForward, KeyValues, RMSNorm, Stack
 from ...tree import flatten
+from .. import is_known
 from .activation import LOOPS, activation_address
 from .compile import call, compiled, is_array
 from .linear import MOST_ROWS_OF, described, multiply, workspace
@@ -33,7 +33,6 @@ PAIRINGS = ("halves", "interleaved")
 _PARTS = ("query", "key", "value", "output")
 _VECTORS = (*_PARTS, "up", "gate", "down")
 _FLOAT = np.dtype(np.float32)
-_RESIDUALS = [(layers.Residual, "attention"), (layers.Residual, "feed_forward")]
 _NOTHING: Array = np.zeros((0, 1), _FLOAT)
 MOST_SEQUENCES = min(MOST_ROWS_OF.values())
 
@@ -72,27 +71,10 @@ def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tup
 
 def is_readable(stack: Stack) -> bool:
     """Tell whether the loops have all that a stack has."""
-    block = stack.block
-    attention, feed_forward = block.attention, block.feed_forward
-    if (type(block), type(attention), type(feed_forward)) != (Block, Attention, FeedForward):
+    if not is_known(stack):
         return False
-    names = ("up", "gate", "down") if feed_forward.gated else ("up", "down")
-    return (
-        type(block.norm) in (LayerNorm, RMSNorm)
-        and type(stack.positions) in (type(None), layers.RotaryPositions)
-        and block.norm_position == "pre"
-        and [(type(residual), residual.name) for residual in block.residuals] == _RESIDUALS
-        and _are_linear(attention.parts, _PARTS)
-        and _are_linear(feed_forward.parts, names)
-        and attention.pattern.stride is None
-        and attention.pairing in PAIRINGS
-        and feed_forward.activation in LOOPS
-    )
-
-
-def _are_linear(parts: dict[str, layers.Linear], names: tuple[str, ...]) -> bool:
-    """Tell whether the maps of a layer have these names, and none is of a class derived from the library's."""
-    return parts.keys() == set(names) and all(type(part) is layers.Linear for part in parts.values())
+    attention, activation = stack.block.attention, stack.block.feed_forward.activation
+    return attention.pattern.stride is None and attention.pairing in PAIRINGS and activation in LOOPS
 
 
 class Sizes(NamedTuple):

@@ -64,7 +64,8 @@ class InPlaceTrainer(Trainer):
             loss, grads, norm = self.gradients(state, batch)
             finite = math.isfinite(loss) and math.isfinite(norm)
             # What is written cannot be taken back: only steps that are sure to be finite are.
-            if keep is None or not finite or not self.optimizer.is_bounded(lr) or not _is_usual(self.optimizer):
+            usual = type(self.optimizer).update is Optimizer.update and in_place.kernel.is_current()  # type: ignore[attr-defined]
+            if keep is None or not finite or not self.optimizer.is_bounded(lr) or not usual:
                 return self.moved(state, grads, lr, loss, norm)
             if self._moves is None or self._moves[0].params is not state.params:
                 moving = trainable(state.params, self.recipe.freeze)
@@ -126,11 +127,6 @@ def _adam(optimizer: Optimizer, leaves: Arrays, memories: Tree) -> Callable[[Arr
         return run([grads[name] for name in leaves], rate=rate, root=root, **optimizer.decay(np.float32(lr)))
 
     return move
-
-
-def _is_usual(optimizer: Optimizer) -> bool:
-    """Tell whether an optimizer updates parameters as its base class does, and that is as it was written."""
-    return type(optimizer).update is Optimizer.update and in_place.kernel.is_current()  # type: ignore[attr-defined]
 
 
 def suitable_shards(config: TransformerConfig, batch: int) -> int:

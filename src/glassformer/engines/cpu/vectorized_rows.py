@@ -323,12 +323,9 @@ def _row_floats(builder, four, row):
     return builder.sitofp(builder.sext(own, ir.VectorType(_INT, 16)), _SIXTEEN)
 
 
-def _spread_row(builder, x, row):
-    """Put the number of one of four rows into 16 lanes."""
-    return _pick(builder, x, *[row] * 16)
-
-
-row_floats, spread_row = _of_constant(SIXTEEN, BYTES, _row_floats), _of_constant(SIXTEEN, FLOATS, _spread_row)
+row_floats = _of_constant(SIXTEEN, BYTES, _row_floats)
+# Put the number of one of four rows into 16 lanes.
+spread_row = _of_constant(SIXTEEN, FLOATS, lambda builder, x, row: _pick(builder, x, *[row] * 16))
 
 
 def _add_products(builder, sums, a, b):

@@ -12,17 +12,18 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from inspect import unwrap
 from typing import Any
 
 import jax
 import numpy as np
 
 from ... import ops
-from ...arrays import Array, LazyArray, cast, check_broadcast, check_mask, is_half, namespace, unbroadcast, widen
+from ...arrays import Array, LazyArray, cast, check_broadcast, check_mask, is_half, namespace
 from ...dispatch import replaces
 from ...ops.attention import AttentionSaved, check_heads, default_scale, grouped, ungrouped
 from ...ops.attention_tiled import TiledSaved
-from ...ops.dropout import check_rate, dropped
+from ...ops.dropout import check_rate
 from ...ops.mask import FULL, Pattern
 from ...reporting import log_once
 from .elementary import matmul_wide
@@ -92,26 +93,15 @@ def attention(
 def attention_backward(
     dy: Array, saved: AttentionSaved, *, pattern: Pattern = FULL, rate: float = 0.0, scale: float | None = None
 ) -> Gradients:
-    q, k, v, bias, weights, keep = saved
+    q, k, v, bias, weights, _ = saved
     if isinstance(weights, CudnnWeights):
         how: dict[str, Any] = {"pattern": weights.pattern, "scale": weights.scale}
         return (*cudnn_backward(dy, q, k, v, weights.y, weights.log_sum, **how), None)
     if isinstance(weights, LazyArray) or not all(is_half(x) for x in (dy, q, k, v, weights)):
         return NotImplemented
-    xp = namespace(q)
-    scale = default_scale(q) if scale is None else scale
-    dy = grouped(dy, v)
-    mixing = weights if keep is None else dropped(weights, keep, rate=rate)
-    dv = xp.matrix_transpose(grouped(mixing, v)) @ dy
-    dweights = ungrouped(dy @ xp.matrix_transpose(v), weights)
-    if keep is not None:
-        dweights = dropped(dweights, keep, rate=rate)
-    dscores = ops.softmax_backward(dweights, weights)
-    dbias = None if bias is None else cast(unbroadcast(widen(dscores), tuple(bias.shape)), bias.dtype)
-    dscores = grouped(dscores * scale, k)
-    dq = ungrouped(dscores @ k, q)
-    dk = xp.matrix_transpose(dscores) @ grouped(q, k)
-    return dq, dk, dv, dbias
+    # As written, but not widened.
+    dq, dk, dv, dbias = unwrap(ops.attention_backward)(dy, saved, rate=rate, scale=scale)
+    return dq, dk, dv, None if bias is None else cast(dbias, bias.dtype)
 
 
 @replaces(ops.attention_tiled)

@@ -22,10 +22,11 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from ... import layers, ops
+from ... import ops
 from ...arrays import Array, Tree
 from ...dispatch import replaces
-from ...layers import Attention, Block, Cache, FeedForward, LayerNorm, RMSNorm, Stack
+from ...layers import Attention, Block, Cache, LayerNorm, Stack
+from .. import is_known
 from .cached_attention import attend, can_attend, heads_of, seen_so_far
 from .fused import launched, load, on_one_gpu, pallas_and_triton, store
 from .programs import FixedCache
@@ -77,19 +78,7 @@ def read_block(block: Block, params: Tree, stream: Stream, kept: Any, padding: A
 def is_readable(stack: Stack) -> bool:
     """Tell whether the kernels have all that a stack has."""
     block = stack.block
-    attention, feed_forward, norm = block.attention, block.feed_forward, block.norm
-    if (type(block), type(attention), type(feed_forward)) != (Block, Attention, FeedForward):
-        return False
-    known = [(type(residual), residual.name) for residual in block.residuals]
-    return (
-        known == [(layers.Residual, "attention"), (layers.Residual, "feed_forward")]
-        and type(norm) in (LayerNorm, RMSNorm)
-        and block.norm_position == "pre"
-        and type(stack.positions) in (type(None), layers.RotaryPositions)
-        and all(type(part) is layers.Linear for own in (attention, feed_forward) for part in own.parts.values())
-        and can_attend(attention)
-        and feed_forward.activation in _ACTIVATIONS
-    )
+    return is_known(stack) and can_attend(block.attention) and block.feed_forward.activation in _ACTIVATIONS
 
 
 # --- products --------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from ...cluster.collective import any_of
 from ...data.examples import Dataset
 from ...execution import Execution
 from ...mesh.rules import check_execution, parse_rules
-from ...mesh.sharding import fetch, fetch_for, unstack_blocks
+from ...mesh.sharding import fetch, unstack_blocks
 from ...models import Batch, Model, build
 from ...models.accounting import rows_at_once
 from ...sources import SourceGuard
@@ -103,8 +103,7 @@ class JaxTrainer(Trainer):
     def put(self, state: TrainingState) -> TrainingState:
         if self.scaling is not None and state.scaling is None:
             state = state._replace(scaling=self.scaling.init())
-        trees = {name: getattr(state, name) for name in TREES}
-        return state._replace(**self.placement.put(trees, stack=self.execution.scan))
+        return state._replace(**self.placement.put(state.trees, stack=self.execution.scan))
 
     def put_params(self, params: Tree) -> Tree:
         """Return parameters on the devices; those that are there already pass."""
@@ -114,12 +113,12 @@ class JaxTrainer(Trainer):
 
     def take(self, state: TrainingState, *, wanted: bool = True) -> TrainingState:
         """Return a state as NumPy arrays, block by block, or without arrays to a process that does not want them."""
-        trees = self.fetch({name: getattr(state, name) for name in TREES}, wanted=wanted)
+        trees = self.fetch(state.trees, wanted=wanted)
         return state._replace(**(trees if wanted else dict.fromkeys(TREES)))
 
     def fetch(self, tree: Tree, *, wanted: bool = True) -> Tree:
         """Return arrays of a state as NumPy arrays, block by block; None to a process that does not want them."""
-        tree = fetch_for(wanted, tree)
+        tree = fetch(tree, wanted=wanted)
         return unstack_blocks(tree) if self.execution.scan else tree
 
     def is_donated(self, state: TrainingState) -> bool:
@@ -130,9 +129,8 @@ class JaxTrainer(Trainer):
     ) -> tuple[TrainingState, PendingFigures]:
         """Dispatch one step, which uses up the state; return the one after it and, still on their way, its figures."""
         key = ops.fold_key(ops.new_key(self.recipe.seed), state.step) if drops(self.model) else None
-        trees = {name: getattr(state, name) for name in TREES}
         # The rate is a float32, unless JAX is told otherwise.
-        trees, figures = self._compiled_step(trees, self.parametrization.base, batch, key, np.float64(lr))
+        trees, figures = self._compiled_step(state.trees, self.parametrization.base, batch, key, np.float64(lr))
         return state._replace(**trees), PendingFigures(figures, partial(self._prepare, state.step + 1))
 
     def batch(self, data: Dataset, step: int) -> Batch:
@@ -311,7 +309,7 @@ class ShardedStates:
             shards = getattr(leaf, "addressable_shards", None)
             return [leaf] if shards is None else [np.asarray(shard.data) for shard in shards if shard.replica_id == 0]
 
-        leaves = flatten({name: getattr(state, name) for name in TREES})
+        leaves = flatten(state.trees)
         wrong = next((name for name, leaf in leaves.items() if not all_finite(own_parts(leaf))), None)
         return wrong or ("a part of another worker" if any_of(wrong is not None) else None)
 
