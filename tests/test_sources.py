@@ -415,3 +415,28 @@ def test_jax_refuses_a_step_that_an_edited_optimizer_makes_infinite(monkeypatch,
             )
     assert moved["numpy"] == (False, True)
     assert moved["jax"] == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("file", "positions"),
+    [
+        ("ops/embedding.py", "learned"),
+        ("layers/embedding.py", "sinusoidal"),
+        ("layers/position.py", "rotary"),
+        ("ops/position.py", "relative"),
+    ],
+)
+def test_jax_trains_and_writes_where_it_cannot_trace_what_is_written(monkeypatch, jax, file, positions):
+    """Lookups of positions that are not known yet and sums of rows are written in NumPy."""
+    model = build("tiny-decoder", positions=positions, layers=1)
+    params, tokens, found = model.init(0), np.array([[5, 3, 8, 3]]), {}
+    monkeypatch.setattr(sources, "edited_files", lambda: {file})
+    for engine in ("numpy", "jax"):
+        with use_engine(engine):
+            trainer = current().trainer(model, Recipe(optimizer="sgd", batch=1))
+            state, _ = trainer.step(trainer.first(params), trainer.batch(OneBatch(Batch(tokens, tokens)), 0), 0.1)
+            reader = current().reader(model, params, [tokens[0]], None, chunk=8, room=3)
+            reader.read(np.array([4]))
+            found[engine] = {**flatten(trainer.take(state).params), "logits": np.asarray(reader.logits)}
+    for name, want in found["numpy"].items():
+        np.testing.assert_allclose(found["jax"][name], want, rtol=1e-4, atol=1e-5)
