@@ -44,6 +44,10 @@ class Kernel(SourceGuard):
         super().__init__(_name(original), original, *parts)
         self.function, self.original, self.as_written = function, original, as_written
 
+    def written(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what runs instead of the kernel; a function of the same name that is another one runs as it is."""
+        return functools.partial(self.as_written, function) if self.original.__wrapped__ is function else function
+
 
 def replaces(original: Any, *parts: Any, as_written: Any = None) -> Callable[[Function], Function]:
     """Mark a function as the kernel of `original`, which the engine computes instead of it.
@@ -169,13 +173,9 @@ def dispatched(function: Function) -> Function:
                 result = kernel.function(*arguments, **settings)
                 if result is not NotImplemented:
                     return result
-            now: Any = function
-            if kernel is not None and kernel.as_written is not None and kernel.original is marked:
-                now = functools.partial(kernel.as_written, function)
-            if not owner:
-                for array in arguments:
-                    if holds_half(array):
-                        return in_full_precision(now, arguments, settings)
+            now: Any = function if kernel is None or kernel.as_written is None else kernel.written(function)
+            if not owner and any(map(holds_half, arguments)):
+                return in_full_precision(now, arguments, settings)
             return now(*arguments, **settings)
         except FAILURES as error:
             raise instead_of(error, function, arguments, settings)
