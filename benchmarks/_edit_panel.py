@@ -15,6 +15,8 @@ NOT_ON_JAX = ("written: int8", "written: int4", "written: float16", "log-softmax
 """The engine jax keeps no weights in blocks, and computes where arrays are unless it trains or writes."""
 
 
+VISIBLE = 2e-3
+"""How far numbers must lie apart, relative to the largest of their computation, to be told from rounding."""
 LR = {"sgd": 0.05, "muon": 0.01}
 """Adam and Lion step by the sign of gradients, which may be that of rounding: one such step must not show."""
 LR_OF_SIGNS = 0.002
@@ -209,3 +211,20 @@ class Ids:
 
     def decode(self, ids: Any) -> str:
         return " ".join(str(int(i)) for i in ids)
+
+
+def differ(have: Any, want: Any) -> bool:
+    """Tell whether numbers are visibly others."""
+    import numpy as np
+
+    return not distance(have, want) <= VISIBLE * max(1, np.abs(want[np.isfinite(want)]).max(initial=0))
+
+
+def distance(have: Any, want: Any) -> float:
+    """Return how far numbers lie apart at most; infinity if others of them are finite."""
+    import numpy as np
+
+    if have.shape != want.shape or not np.array_equal(np.isfinite(have), np.isfinite(want)):
+        return float("inf")
+    finite = np.isfinite(want)
+    return float(np.abs(have[finite] - want[finite]).max(initial=0))

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from _edit_panel import panel
+from _edit_panel import differ, distance, panel
 from _edited import Edit, edits_of, put_into_memory
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
@@ -49,8 +49,6 @@ EACH, QUICK = 100, 2  # edits of a file
 LIMIT = 300  # seconds of one engine
 ON_JAX, QUICK_ON_JAX = ((2, 2),), ((1, 0), (0, 1))
 """How many of the trainings and of the texts that an edit shows in JAX computes, which compiles them anew: in turn."""
-VISIBLE = 2e-3
-"""How far numbers must lie apart, relative to the largest of their computation, to be told from rounding."""
 JITTER, FACTOR = 1e-6, 20
 """Some edits make numbers depend on rounding: an engine may be so many times as far from NumPy as NumPy is from itself
 where all parameters are moved by such a share."""
@@ -317,23 +315,6 @@ def _numbers(engine: str, names: list[str] | None = None, *jitter: float) -> dic
                 except Exception as error:
                     found[name] = f"{type(error).__name__}: {error}"[:200]
     return found
-
-
-def differ(have: Any, want: Any) -> bool:
-    """Tell whether numbers are visibly others."""
-    import numpy as np
-
-    return not distance(have, want) <= VISIBLE * max(1, np.abs(want[np.isfinite(want)]).max(initial=0))
-
-
-def distance(have: Any, want: Any) -> float:
-    """Return how far numbers lie apart at most; infinity if others of them are finite."""
-    import numpy as np
-
-    if have.shape != want.shape or not np.array_equal(np.isfinite(have), np.isfinite(want)):
-        return float("inf")
-    finite = np.isfinite(want)
-    return float(np.abs(have[finite] - want[finite]).max(initial=0))
 
 
 @contextlib.contextmanager

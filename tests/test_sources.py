@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,13 +14,11 @@ import pytest
 from glassformer import ops, sources
 from glassformer.dispatch import current, engines, use_engine
 from glassformer.engines.cpu.trainer import in_place
-from glassformer.layers import FeedForward, KeyValues, Layer, LayerNorm, RMSNorm, Stack, attention
+from glassformer.layers import FeedForward, LayerNorm, RMSNorm, Stack, attention
 from glassformer.layers.attention import Attention
 from glassformer.layers.block import Block
-from glassformer.models import Batch, build
-from glassformer.training import Recipe
-from glassformer.training.optimizers import Adam, AdamW
-from glassformer.tree import flatten, tree_map
+from glassformer.models import build
+from glassformer.training.optimizers import AdamW
 
 TEXT = '''"""A file."""
 
@@ -357,61 +354,3 @@ def test_the_own_optimizer_step_notices_an_edit_of_the_op_that_it_calls(monkeypa
     assert in_place.kernel.is_current()
     monkeypatch.setattr(sources, "edited_files", lambda: {"ops/update.py"})
     assert not in_place.kernel.is_current()
-
-
-# --- what the engine jax does in ways of its own ----------------------------------------------------------------------
-
-
-def test_jax_writes_with_an_edited_cache(monkeypatch, jax):
-    model = build("tiny-decoder")
-    params, prompt = model.init(0), [np.array([5, 3, 8])]
-
-    def logits(engine):
-        with use_engine(engine):
-            reader = current().reader(model, params, prompt, None, chunk=8, room=3)
-            reader.read(np.array([4]))
-            return np.asarray(reader.logits)
-
-    before, written = logits("jax"), KeyValues.append
-    monkeypatch.setattr(KeyValues, "append", lambda self, k, v: written(self, k, 2 * v))
-    np.testing.assert_allclose(logits("jax"), logits("numpy"), rtol=1e-4, atol=1e-5)
-    assert np.abs(logits("jax") - before).max() > 1e-2
-
-
-def test_jax_draws_first_parameters_by_an_edited_init(monkeypatch, jax):
-    written = Layer.init
-    monkeypatch.setattr(Layer, "init", lambda *given, **named: tree_map(lambda p: p + 1, written(*given, **named)))
-    model, recipe, found = build("counting"), Recipe(seed=3), {}
-    for engine in ("numpy", "jax"):
-        with use_engine(engine):
-            trainer = current().trainer(model, recipe)
-            found[engine] = flatten(trainer.take(trainer.first()).params)
-    for name, array in found["numpy"].items():
-        np.testing.assert_array_equal(found["jax"][name], array)
-
-
-class OneBatch(NamedTuple):
-    """Data with one batch."""
-
-    all: Batch
-
-    def batch(self, step, size, seed, rows=slice(None)):
-        return Batch(*(None if part is None else part[rows] for part in self.all))
-
-
-def test_jax_refuses_a_step_that_an_edited_optimizer_makes_infinite(monkeypatch, jax):
-    tokens = np.array([[1, 2, 3, 4]])
-    data = OneBatch(Batch(tokens, tokens))
-    written, moved = Adam.scalars, {}
-    monkeypatch.setattr(Adam, "scalars", lambda self, step, lr: written(self, step * 0, lr))
-    for engine in ("numpy", "jax"):
-        with use_engine(engine):
-            trainer = current().trainer(build("counting"), Recipe(optimizer="adam", batch=1))
-            before = trainer.first()
-            state, figures = trainer.step(before, trainer.batch(data, 0), 1e-3)
-            moved[engine] = (
-                [*figures][2],
-                all(np.isfinite(p).all() for p in flatten(trainer.take(state).params).values()),
-            )
-    assert moved["numpy"] == (False, True)
-    assert moved["jax"] == (False, True)

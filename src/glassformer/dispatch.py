@@ -40,20 +40,25 @@ Kernels = dict[str, "Kernel"]
 class Kernel(SourceGuard):
     """A function that computes what another one computes, and the guard over the source that it replaces."""
 
-    def __init__(self, function: Callable[..., Any], original: Any, *parts: Any) -> None:
+    def __init__(self, function: Callable[..., Any], original: Any, *parts: Any, as_written: Any = None) -> None:
         super().__init__(_name(original), original, *parts)
-        self.function, self.original = function, original
+        self.function, self.original, self.as_written = function, original, as_written
+
+    def written(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what runs instead of the kernel; a function of the same name that is another one runs as it is."""
+        return functools.partial(self.as_written, function) if self.original.__wrapped__ is function else function
 
 
-def replaces(original: Any, *parts: Any) -> Callable[[Function], Function]:
+def replaces(original: Any, *parts: Any, as_written: Any = None) -> Callable[[Function], Function]:
     """Mark a function as the kernel of `original`, which the engine computes instead of it.
 
     The kernel depends on the file of `original` and on what this file imports: see `sources`. `parts` are functions and
-    classes of other files, which `original` calls through its arguments.
+    classes of other files, which `original` calls through its arguments. `as_written` runs `original`, given before its
+    arguments, where the kernel steps back or declines; an engine needs it for what it cannot run as it is written.
     """
 
     def mark(function: Function) -> Function:
-        function.kernel = Kernel(function, original, *parts)  # type: ignore[attr-defined]
+        function.kernel = Kernel(function, original, *parts, as_written=as_written)  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -174,11 +179,10 @@ def dispatched(function: Function) -> Function:
                 result = kernel.function(*arguments, **settings)
                 if result is not NotImplemented:
                     return result
-            if not owner:
-                for array in arguments:
-                    if holds_half(array):
-                        return in_full_precision(function, arguments, settings)
-            return function(*arguments, **settings)
+            now: Any = function if kernel is None or kernel.as_written is None else kernel.written(function)
+            if not owner and any(map(holds_half, arguments)):
+                return in_full_precision(now, arguments, settings)
+            return now(*arguments, **settings)
         except FAILURES as error:
             raise instead_of(error, function, arguments, settings)
 
