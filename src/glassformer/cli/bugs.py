@@ -46,7 +46,11 @@ def bugs(name: str | None, train: bool, page: Path | None, seed: int | None, jso
         log(f"wrote {page}")
         return
     if game:
-        play(Hunt(seed))
+        hunt = Hunt(seed)
+        print(hunt.opening())
+        while not hunt.over:
+            click.echo("> ", nl=False, err=True)
+            print(hunt.answer(sys.stdin.readline() or "quit"), flush=True)
         return
     if name is None:
         listed(json)
@@ -84,22 +88,6 @@ def shown(exhibit: Exhibit, *, train: bool, json: bool) -> None:
         facts |= {"diff": exhibit.diff(), "sources": list(exhibit.sources)}
         print_json({**facts, "evidence": finding.evidence, "caught": not finding.ok, "training": effect or None})
         return
-    lines = [
-        exhibit.title,
-        "",
-        exhibit.story,
-        "",
-        exhibit.diff(),
-        "",
-        EFFECTS.get(effect, "Training does not meet it."),
-    ]
-    print("\n".join([*lines, f"The check “{exhibit.check}” finds it: {finding.evidence}.", *exhibit.sources]))
-
-
-def play(hunt: Hunt) -> None:
-    """Let the player look and guess until the bug is found."""
-    print(hunt.opening())
-    while not hunt.over:
-        click.echo("> ", nl=False, err=True)
-        line = sys.stdin.readline()
-        print(hunt.answer(line if line else "quit"), flush=True)
+    print(f"{exhibit.title}\n\n{exhibit.story}\n\n{exhibit.diff()}\n")
+    print(EFFECTS.get(effect, "Training does not meet it."))
+    print("\n".join([f"The check “{exhibit.check}” finds it: {finding.evidence}.", *exhibit.sources]))

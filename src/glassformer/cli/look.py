@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..config import EncoderDecoderConfig
-from ..errors import ConfigError, DataError, did_you_mean
+from ..errors import ConfigError, DataError
 from ..files import write_new
 from ..generation.sampling import check_finite
 from ..interpret import Logit
@@ -15,6 +15,7 @@ from ..interpret.reading import logit_of
 from ..interpret.run import has_no_head
 from ..loading import read_model
 from ..progress.display import waiting
+from ..setting import check_known
 from ..trained_model import TrainedModel
 from .look_views import VIEWS, View, ViewInput
 from .options import PATH, json_option, model_argument, text_argument
@@ -105,7 +106,12 @@ def look(
     if json:
         print_json({**facts, "interrupted": found.stopped is not None, "rows": _first(found, top)})
     else:
-        print_rows(found, title, top or (len(found.rows) if view in LAYERED else TOP))
+        count = top or (len(found.rows) if view in LAYERED else TOP)
+        print_table(found.columns, found.rows[:count], title=title)
+        if len(found.rows) > count:
+            log(f"{len(found.rows) - count:,} more rows: --top {len(found.rows)}")
+        for line in found.notes:
+            log(line)
     for path in filter(None, (figure, page)):
         log(f"wrote {path}")
     if found.stopped is not None:
@@ -115,8 +121,7 @@ def look(
 
 def check_question(view: str, text: str, given: dict[str, Any]) -> None:
     """Refuse an unknown view, a missing text, and options that the view does not read."""
-    if view not in VIEWS:
-        raise ConfigError(f"there is no view {view!r}", hint=did_you_mean(view, VIEWS))
+    check_known("there is no view", view, VIEWS)
     for name, value in given.items():
         if value is not None and name not in OPTIONS[view]:
             views = [other for other, names in OPTIONS.items() if name in names]
@@ -188,12 +193,3 @@ def _first(found: View, count: int | None) -> list[dict[str, Any]]:
         return found.records[:count]
     labels = {row[0] for row in found.rows[:count]}
     return [record for record in found.records if record["point"] in labels]
-
-
-def print_rows(found: View, title: str, count: int) -> None:
-    """Print the first rows."""
-    print_table(found.columns, found.rows[:count], title=title)
-    if len(found.rows) > count:
-        log(f"{len(found.rows) - count:,} more rows: --top {len(found.rows)}")
-    for line in found.notes:
-        log(line)

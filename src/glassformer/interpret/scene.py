@@ -74,9 +74,9 @@ class StackScene(NamedTuple):
     blocks: list[Block]
     end: list[Station]
 
-    def names(self) -> list[str]:
-        """Return the names of all its values."""
-        return [one.name for one in (*self.start, *(one for block in self.blocks for one in block.stations), *self.end)]
+    def stations(self) -> list[Station]:
+        """Return all its stations."""
+        return [*self.start, *(one for block in self.blocks for one in block.stations), *self.end]
 
 
 def scene(run: Run) -> list[StackScene]:
@@ -86,12 +86,7 @@ def scene(run: Run) -> list[StackScene]:
 
 def all_lengths(parts: list[StackScene], read: Callable[[str], Array]) -> dict[str, list[float]]:
     """Return the lengths of all vectors that are drawn as wide as they are long; `read` returns a value by its name."""
-    stations = [
-        one
-        for part in parts
-        for one in (*part.start, *(one for block in part.blocks for one in block.stations), *part.end)
-    ]
-    return {one.name: lengths(read(one.name)) for one in stations if one.kind in WIDE}
+    return {one.name: lengths(read(one.name)) for part in parts for one in part.stations() if one.kind in WIDE}
 
 
 def growth(run: Run, sizes: dict[str, list[float]] | None = None) -> dict[str, float]:

@@ -17,9 +17,9 @@ from .arithmetic import parsed
 from .card import Source, source_of
 from .cards import Cards
 from .explainer import Explainer
-from .formula import Formula, Index, Operand, fill, running
-from .formulas import TABLE, formula_of, group_size, key_head, moved_letters, rotated_pair, starts_with, visible_keys
-from .graph import Step, moved_back
+from .formula import Formula, Index, Letters, Operand, fill, running
+from .formulas import TABLE, formula_of, key_head, moved_letters, rotated_pair, starts_with, visible_keys
+from .graph import Step
 from .names import MASK
 
 LARGEST_TABLE = 100_000
@@ -61,7 +61,7 @@ class Case(NamedTuple):
 
     when: Any
     other: int
-    letters: dict[str, Any]
+    letters: Letters
     counts: Any = None
 
 
@@ -97,24 +97,16 @@ class Templates(Explainer):
         address = run.addresses[name]
         changes = [change.word for change in run.changes if run.addresses.get(change.name) == address]
         if changes or address.place == MASK:
-            words = " and ".join(changes)
-            return {
-                **own,
-                "op": "ops.attention",
-                "note": f"changed: {words}" if changes else "1 where a query may look",
-            }
+            note = f"changed: {' and '.join(changes)}" if changes else "1 where a query may look"
+            return {**own, "op": "ops.attention", "note": note}
         index = tuple(Part(f"i{axis}") for axis in range(array.ndim))
         step, place = self.maker(array, index)
         if step is None or "y" not in TABLE.get(step.rule, {}):
             by = step.op if step is not None else "lines between two calls"
             return {**own, "op": by, "note": f"computed by {by}, which has no formula here"}
         moved = "" if place is index else f"{name.rpartition('.')[2]}[{'n,h,t,c' if array.ndim == 4 else 'n,t,i'}] = "
-        return {
-            **own,
-            "op": step.op,
-            "note": "",
-            "cases": [self._case(step, place, one, moved) for one in self._cases(step, place)],
-        }
+        cases = [self._case(step, place, one, moved) for one in self._cases(step, place)]
+        return {**own, "op": step.op, "note": "", "cases": cases}
 
     def _cases(self, step: Step, index: Index) -> list[Case]:
         """Return the ways in which a step makes entries."""
@@ -128,7 +120,8 @@ class Templates(Explainer):
         find = self._symbols(step, line.formula.partition("[")[0])
         sizes: dict[str, int] = {}
         if not text.partition(" = ")[2].startswith("0, for"):
-            sizes = {letter: int(all_.max(initial=-1)) + 1 for letter, all_ in _sizes(text, find).items()}
+            runs = running(parsed(text.partition(" = ")[2]), find, {})
+            sizes = {letter: int(numbers.max(initial=-1)) + 1 for letter, numbers in runs.items()}
         made = fill(text, find, index, {**{one: Part(one) for one in sizes}, **case.letters}, line.source)
         source = source_of(step.call.function, line.source)
         key = f"{step.op} {line.source}"
@@ -146,10 +139,6 @@ class Templates(Explainer):
         """Return the entry of the mask of a softmax, None where nothing is hidden."""
         name = f"{(self.graph.name(step.output) or '').rpartition('.')[0]}.{MASK}"
         return Part(["value", name, *map(tree_of, index)]) if name in self.graph.run else None
-
-
-def _sizes(text: str, find: Callable[[str], Any]) -> dict[str, Array]:
-    return running(parsed(text.partition(" = ")[2]), find, {})
 
 
 def _written(made: Formula, sizes: dict[str, int], moved: str) -> dict[str, Any]:
@@ -173,13 +162,7 @@ def _has(tree: Any, letter: str) -> bool:
 
 
 def _in_pairs(self: Templates, step: Step, index: Index) -> list[Case]:
-    channel, half = index[-1], step.output.shape[-1] // 2
-    if step.settings.get("pairing", "halves") == "halves":
-        number = channel % half
-        letters, second = {"a": number, "b": number + half, "p": number}, channel // half
-    else:
-        number = channel // 2
-        letters, second = {"a": number * 2, "b": number * 2 + 1, "p": number}, channel % 2
+    second, letters = rotated_pair(step, index)
     return [Case(second, 1, letters), Case(None, 0, letters)]
 
 
@@ -191,12 +174,10 @@ def _in_softmax(self: Templates, step: Step, index: Index) -> list[Case]:
 
 
 CASES: dict[Any, Callable[[Templates, Step, Index], list[Case]]] = {
-    key_head: lambda _, step, index: [Case(None, int(group_size(step) == 1), {"g": index[1] // group_size(step)})],
+    key_head: lambda _, step, index: [Case(None, *key_head(step, index))],
     visible_keys: _in_softmax,
     rotated_pair: _in_pairs,
-    moved_letters: lambda _, step, index: [
-        Case(None, 0, dict(zip("nti" if step.rule == "split_heads" else "nhtc", moved_back(step, index), strict=True)))
-    ],
+    moved_letters: lambda _, step, index: [Case(None, *moved_letters(step, index))],
     starts_with: lambda _, step, index: [Case(index[1], 1, {}), Case(None, 0, {})],
 }
 """The cases of lines that choose, by the functions that choose for one entry."""

@@ -1,7 +1,5 @@
 """What a function returned, compared with what it must: valid first, then equal within rounding."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -85,8 +85,7 @@ def attention_grid(weights: Array, *, allowed: Array | None = None, title: str =
     rows, columns, T, S = grid.shape
     side = min(WIDE / columns, HIGH / rows, 1.6)
     flat = float(np.clip(T / S, 0.35, 1.5))
-    figure = style.new_figure(max(columns * side + 1.9, 4.6), max(rows * side * flat + 1.2, 2.2))
-    ax = figure.subplots()
+    figure, ax = style.one_panel(max(columns * side + 1.9, 4.6), max(rows * side * flat + 1.2, 2.2))
     scale = _scale(weights, allowed)
     # All maps are one image, which takes a moment even for thousands of heads.
     pooled = _pooled(np.ma.masked_array(grid, mask=_mask(grid.shape, allowed)))
@@ -103,9 +102,8 @@ def attention_grid(weights: Array, *, allowed: Array | None = None, title: str =
     step = _step(max(T, S))
     more = f" A cell is the largest weight of {step} tokens." if step > 1 else ""
     L, H = weights.shape[:2]
-    return style.titled(
-        figure, title, f"{L} layers by {H} heads of attention weights as heat maps, {T} by {S} tokens.{more}"
-    )
+    words = f"{L} layers by {H} heads of attention weights as heat maps, {T} by {S} tokens.{more}"
+    return style.titled(figure, title, words)
 
 
 @styled

@@ -21,7 +21,9 @@ WIDTH, HEIGHT, LEFT, BOTTOM = 340, 170, 34, 26
 def museum_page() -> str:
     """Return the page: every exhibit with its lines, its story, its curves and its check."""
     kinds = list(dict.fromkeys(exhibit.kind for exhibit in museum().values()))
-    parts = ["<h1>The museum of bugs</h1>", _opening(), _index(kinds)]
+    links = " · ".join(f'<a href="#{kind.replace(" ", "-")}">{kind}</a>' for kind in kinds)
+    index = f'<nav aria-label="Rooms"><p>{links}</p></nav>'
+    parts = ["<h1>The museum of bugs</h1>", _opening(), index]
     for kind in kinds:
         parts.append(f'<h2 id="{kind.replace(" ", "-")}">{kind.capitalize()}</h2>')
         parts += [_exhibit(exhibit) for exhibit in museum().values() if exhibit.kind == kind]
@@ -46,11 +48,6 @@ def _opening() -> str:
         f"{trained.count('too good')} make it look better. "
         f"A check finds each of them in at most {slowest:.1f} seconds.</p>"
     )
-
-
-def _index(kinds: list[str]) -> str:
-    links = " · ".join(f'<a href="#{kind.replace(" ", "-")}">{kind}</a>' for kind in kinds)
-    return f'<nav aria-label="Rooms"><p>{links}</p></nav>'
 
 
 def _exhibit(exhibit: Exhibit) -> str:
