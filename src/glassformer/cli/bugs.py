@@ -33,13 +33,10 @@ from .output import log, print_json, print_table
 def bugs(name: str | None, train: bool, page: Path | None, seed: int | None, json: bool) -> None:
     """Show mistakes in Transformers, what training looks like with each, and the check that catches it."""
     game = name == "play"
-    for option, given, fits in (
-        ("--page", page is not None, name is None and not json),
-        ("--train", train, name is not None and not game),
-        ("--seed", seed is not None, game),
-        ("--json", json, not game),
-    ):
-        if given and not fits:
+    fits = {"--page": name is None and not json, "--train": name and not game, "--seed": game, "--json": not game}
+    given = {"--page": page is not None, "--train": train, "--seed": seed is not None, "--json": json}
+    for option in fits:
+        if given[option] and not fits[option]:
             raise ConfigError(f"{option} does not go with the rest", hint="`glassformer bugs --help` has examples")
     if page is not None:
         write_text(page, museum_page())

@@ -99,8 +99,7 @@ def _print(summary: dict[str, Any]) -> None:
     print(summary["text"])
     print_table(("typed", "read as"), summary["dates"].items(), title="The encoder-decoder reads dates")
     print(f"{summary['seconds']:.0f} s in all. Open {summary['page']} to look into all three.")
-    activation = _activation()
-    if activation is not None:
+    if (activation := _activation()) is not None:
         print(f"In a new shell, first: cd {typed(Path.cwd())} && {activation}")
     print(f"To change any number inside the decoder: {summary['explore']}")
     print(f"To draw all there is to see in the encoder-decoder: {summary['inspect']}")

@@ -106,12 +106,7 @@ def look(
     if json:
         print_json({**facts, "interrupted": found.stopped is not None, "rows": _first(found, top)})
     else:
-        count = top or (len(found.rows) if view in LAYERED else TOP)
-        print_table(found.columns, found.rows[:count], title=title)
-        if len(found.rows) > count:
-            log(f"{len(found.rows) - count:,} more rows: --top {len(found.rows)}")
-        for line in found.notes:
-            log(line)
+        print_rows(found, title, top or (len(found.rows) if view in LAYERED else TOP))
     for path in filter(None, (figure, page)):
         log(f"wrote {path}")
     if found.stopped is not None:
@@ -193,3 +188,12 @@ def _first(found: View, count: int | None) -> list[dict[str, Any]]:
         return found.records[:count]
     labels = {row[0] for row in found.rows[:count]}
     return [record for record in found.records if record["point"] in labels]
+
+
+def print_rows(found: View, title: str, count: int) -> None:
+    """Print the first rows."""
+    print_table(found.columns, found.rows[:count], title=title)
+    if len(found.rows) > count:
+        log(f"{len(found.rows) - count:,} more rows: --top {len(found.rows)}")
+    for line in found.notes:
+        log(line)

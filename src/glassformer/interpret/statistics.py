@@ -64,19 +64,12 @@ class HeadStatistics:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one record per head, ready for a table or JSON; layers and heads are counted from 0."""
-        tops = self.top_positions().tolist()
-        return [
-            {
-                "layer": layer,
-                "head": head,
-                "kind": self.kinds[layer][head],
-                "score": float(score),
-                "entropy": float(self.entropy[layer, head]),
-                "distance": float(self.distance[layer, head]),
-                "top_positions": tops[layer][head],
-            }
-            for (layer, head), score in np.ndenumerate(self.score)
-        ]
+        tops, rows = self.top_positions().tolist(), []
+        for layer, head in np.ndindex(self.score.shape):
+            numbers = {name: float(getattr(self, name)[layer, head]) for name in ("score", "entropy", "distance")}
+            kind = {"layer": layer, "head": head, "kind": self.kinds[layer][head]}
+            rows.append({**kind, **numbers, "top_positions": tops[layer][head]})
+        return rows
 
     def _repr_html_(self) -> str:
         rows = [list(row.values()) for row in self.rows()]

@@ -93,9 +93,8 @@ def _predictions(seen: Trace, labels: Labels) -> Sketches:
     if probabilities is None:
         return
     if probabilities.ndim == 1:
-        answer = _target(targets, ())
-        title = "Which class is it?"
-        yield "prediction", partial(prediction_bars, probabilities, labels.classes or str, answer=answer, title=title)
+        told: dict[str, Any] = {"answer": _target(targets, ()), "title": "Which class is it?"}
+        yield "prediction", partial(prediction_bars, probabilities, labels.classes or str, **told)
         return
     inputs = seen.labels[list(seen.labels)[-1]]
     # The last position whose answer is known, or else the last of all.

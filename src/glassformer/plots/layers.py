@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from ..arrays import Array
@@ -82,9 +83,8 @@ def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Fi
     # A few outliers must not bleach the rest: the scale then ends at the 99.5th percentile.
     most, largest = float(np.quantile(np.abs(table), 0.995)), float(np.abs(table).max())
     limit = (largest if largest <= 1.2 * most else most) or 1.0
-    image = ax.imshow(
-        table, cmap=style.signed_colors(), vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
-    )
+    norm = Normalize(-limit, limit)
+    image = ax.imshow(table, cmap=style.signed_colors(), norm=norm, aspect="auto", interpolation="nearest")
     ax.spines[:].set_visible(False)
     ax.set_xlabel("feature")
     ax.set_ylabel("position")

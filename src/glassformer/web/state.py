@@ -16,7 +16,6 @@ Word = Literal[
 ]
 WORDS = get_args(Word)
 """Kinds of changes; `steer` moves a value part of the way to that of another text."""
-BACKWARD = ("stop", "put_gradient", "scale_gradient")
 WITH_NUMBER = ("put", "scale", "add", "steer", "put_gradient", "scale_gradient")
 WITH_OTHER = ("take", "steer", "mean")
 View = Literal["scene", "lens", "change", "backward", "training", "writing", "share"]

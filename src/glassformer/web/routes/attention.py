@@ -56,9 +56,7 @@ def _heads(run: Run, kind: str, layer: int, name: str) -> dict[str, Any]:
     return {
         "words": [sure.get(head, where.kinds[0][head]) for head in range(weights.shape[1])],
         "spread": [float(x) for x in 1 - where.score[0]],
-        "scores": [
-            {word: float(values[0, head]) for word, values in scored.scores.items()} for head in range(weights.shape[1])
-        ],
+        "scores": [{word: float(x[0, head]) for word, x in scored.scores.items()} for head in range(weights.shape[1])],
         "chance": scored.chance,
     }
 
