@@ -11,6 +11,7 @@ A process killed before 3 leaves the previous file untouched; one killed after 3
 import errno
 import hashlib
 import itertools
+import math
 import os
 import re
 import secrets
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 from .errors import CheckpointError, GlassformerError, first_line
 
@@ -166,3 +168,14 @@ def disk_hint(why: str, folder: Path, size: int) -> str:
     with suppress(OSError):
         hint += f", and {shutil.disk_usage(folder).free / 1e6:,.1f} MB are free"
     return hint
+
+
+def plain_json(value: Any) -> Any:
+    """Return a value in JSON's own types; NaN and infinities become None."""
+    if isinstance(value, dict):
+        return {str(name): plain_json(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_json(part) for part in value]
+    if hasattr(value, "tolist"):
+        return plain_json(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,9 +5,22 @@ Those who do the work count and ask; what talks to people, such as the command l
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@contextmanager
+def during(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Give a context variable a value inside a `with` block."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 @cache
@@ -29,14 +42,9 @@ def report(done: int, total: int, what: str) -> None:
         show(done, total, what)
 
 
-@contextmanager
-def reported_to(show: ShowCount) -> Iterator[None]:
+def reported_to(show: ShowCount) -> AbstractContextManager[None]:
     """Let `report` call this function inside a `with` block."""
-    token = _show.set(show)
-    try:
-        yield
-    finally:
-        _show.reset(token)
+    return during(_show, show)
 
 
 # --- questions -------------------------------------------------------------------------------------------------------

@@ -3,13 +3,13 @@
 Those of kernels are in `test_kernel_mutations.py`.
 """
 
+import ast
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from glassformer.bugs.planted import can_be_planted
 from oracles import refuse
 from proofs.copies import SOURCE, changed, copied
 from proofs.hunt import RIGHT, SKIPPED, WRONG, Found, hunt
@@ -27,11 +27,20 @@ def copy() -> Iterator[Path]:
         yield folder
 
 
+def outline(text: str) -> str:
+    """A file without the bodies of its functions."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.body = []
+    return ast.dump(tree)
+
+
 @cache
 def caught(mutant, copy: Path) -> Found:
     """How the hunt for a bug ends."""
     path, text = SOURCE / mutant.file, mutant.wrong
-    if mutant.file.startswith(MATHEMATICS) and can_be_planted(path, text):
+    if mutant.file.startswith(MATHEMATICS) and outline(path.read_text(encoding="utf-8")) == outline(text):
         return hunt(SOURCE.parent, [mutant.caught_by], engine="numpy", bug=(path, text))
     with changed(copy, mutant.file, text) as folder:
         return hunt(folder, [mutant.caught_by], engine="numpy")

@@ -15,7 +15,7 @@ from glassformer.interpret import changes as made
 from glassformer.interpret.scene import lengths, scene
 from glassformer.interpret.where import axes_of
 from glassformer.tree import flatten
-from glassformer.web.state import BACKWARD, WITH_NUMBER, WITH_OTHER, WORDS
+from glassformer.web.state import WITH_NUMBER, WITH_OTHER, WORDS
 
 CELLS, CHANGES = 40, 70
 """Cells and changes for each architecture; `benchmarks/explorer.py --only exact` tries more."""
@@ -57,7 +57,11 @@ def page(server):
 def draw_change(rng, run, other):
     """Return a change as a page sends it, of any word, at any value, parameter or part of the batch."""
     word = str(rng.choice(WORDS))
-    names = list(run) if word in (*BACKWARD, *WITH_OTHER) else [*run, *flatten(run.params), "tokens"]
+    names = (
+        list(run)
+        if word in ("stop", "put_gradient", "scale_gradient", *WITH_OTHER)
+        else [*run, *flatten(run.params), "tokens"]
+    )
     name = str(rng.choice(names))
     value = run[name] if name in run else flatten(run.params).get(name, run.batch.tokens)
     axes = [*axes_of(name, np.ndim(value))]

@@ -6,6 +6,7 @@ import pytest
 import gguf_files
 from browser import TEXTS, ended, state, tiny_explorer, tiny_model
 from glassformer.errors import GlassformerError, LengthError
+from glassformer.files import plain_json
 from glassformer.interpret import watch
 from glassformer.models import Batch
 from glassformer.quantized import Quantized
@@ -13,7 +14,7 @@ from glassformer.tree import flatten
 from glassformer.web import memory_budget, run_session
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
-from glassformer.web.router import ask, load_routes, plain_json
+from glassformer.web.router import ask, load_routes
 from glassformer.web.state import read_state
 
 

@@ -45,8 +45,7 @@ class Exploration:
         """Write the page as one file, and return where it is."""
         from ..files import write_new
 
-        write_new(Path(path), self.html().encode())
-        return Path(path)
+        return write_new(path, self.html().encode())
 
     def serve(self, *, port: int = 0, browser: bool = True) -> None:
         """Serve the page on this machine until Ctrl-C, and open it in the browser."""

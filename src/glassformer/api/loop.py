@@ -163,14 +163,11 @@ class _Asked(NamedTuple):
     def check(self) -> None:
         """Refuse what contradicts itself."""
         if self.record and self.out is None:
-            raise ConfigError(
-                "a training in memory is not recorded: its states are kept in the folder of the run",
-                hint='name one: gf.train(…, out="runs/mine", record=True)',
-            )
+            fact = "a training in memory is not recorded: its states are kept in the folder of the run"
+            raise ConfigError(fact, hint='name one: gf.train(…, out="runs/mine", record=True)')
         if self.validation is not None and (isinstance(self.data, Task) or named_data(self.data) is not None):
-            raise ConfigError(
-                "validation is given, but the task holds out data of its own", hint="leave validation out"
-            )
+            fact = "validation is given, but the task holds out data of its own"
+            raise ConfigError(fact, hint="leave validation out")
 
 
 def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, Callable[[Tree], TrainedModel]]:
@@ -194,10 +191,8 @@ def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, Calla
 def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Session, Callable[[Tree], TrainedModel]]:
     """Begin the training of a model that exists: of all of it, or of adapters beside it."""
     if asked.out is not None and not model.source:
-        raise ConfigError(
-            "a run folder remembers the model it started from by where it is, and this one is nowhere",
-            hint="write it with gf.save(model, folder), and go on with gf.load(folder)",
-        )
+        fact = "a run folder remembers the model it started from by where it is, and this one is nowhere"
+        raise ConfigError(fact, hint="write it with gf.save(model, folder), and go on with gf.load(folder)")
     source = model.source or "this model"
     of_task, of_model, of_recipe = sorted_for(asked.data, asked.settings)
     own = joined(model.execution)
@@ -251,9 +246,8 @@ def _task(
     if preset is not None:
         architecture = PRESETS[preset]["architecture"]
     context = of_model.get("context", None if given is None else given.context)
-    return array_task(
-        asked.data, architecture=architecture, validation=asked.validation, context=context, seed=asked.seed
-    ), None
+    how = {"validation": asked.validation, "context": context, "seed": asked.seed}
+    return array_task(asked.data, architecture=architecture, **how), None
 
 
 def _options(origin: dict[str, Any] | None) -> dict[str, Any]:
@@ -265,15 +259,13 @@ def _session(asked: _Asked, plan: RunPlan, origin: dict[str, Any] | None) -> Ses
     if asked.out is None:
         return start_session(memory_run(plan, asked.own), plan)
     if asked.own is not None:
-        raise ConfigError(
-            f"a run folder builds its model from the config, which does not know the class {type(asked.own).__name__}",
-            hint="leave out `out`, or register a block: docs/guides/own_parts.md",
-        )
+        own = type(asked.own).__name__
+        fact = f"a run folder builds its model from the config, which does not know the class {own}"
+        raise ConfigError(fact, hint="leave out `out`, or register a block: docs/guides/own_parts.md")
     if origin is None:
-        raise ConfigError(
-            "a run folder remembers its data by the name of a task or a file, and this data has neither",
-            hint="write it into a file and pass the path; or leave out `out`, and write the model with gf.save",
-        )
+        fact = "a run folder remembers its data by the name of a task or a file, and this data has neither"
+        hint = "write it into a file and pass the path; or leave out `out`, and write the model with gf.save"
+        raise ConfigError(fact, hint=hint)
     return start_session(create_run(plan, Path(asked.out)), plan, recorded=asked.record)
 
 
@@ -283,9 +275,8 @@ def _host_settings(own: Execution, execution: Execution | None) -> dict[str, Any
         return {}
     settings = joined(own)
     if dispatch.current().library != "jax" and PLAIN.replace(**separated(settings)[1]) != own:
-        raise ConfigError(
-            "mesh, scan and rules are settings of the engine jax", hint='call gf.set_engine("jax"), or leave them out'
-        )
+        hint = 'call gf.set_engine("jax"), or leave them out'
+        raise ConfigError("mesh, scan and rules are settings of the engine jax", hint=hint)
     return settings
 
 
@@ -293,10 +284,8 @@ def _plain(params: Tree) -> Tree:
     """Return parameters to train: in one piece, in float32 or wider, in memory that they share with no one."""
     for name, leaf in flatten(params).items():
         if isinstance(leaf, Quantized):
-            raise ConfigError(
-                f"{name} is kept in blocks of the form {leaf.form}, which cannot be trained",
-                hint='load the model with weights="float32"',
-            )
+            fact = f"{name} is kept in blocks of the form {leaf.form}, which cannot be trained"
+            raise ConfigError(fact, hint='load the model with weights="float32"')
     return tree_map(lambda array: np.array(widen(np.asarray(array)), order="C"), params)
 
 

@@ -126,9 +126,8 @@ def read_index(path: str | Path) -> Index:
     """Read the file of an index; refuse one that is damaged."""
     path = Path(path)
     if not path.is_file():
-        raise DataError(
-            f"there is no index {path}", hint="write it: glassformer embed minilm --file notes/ --index FILE"
-        )
+        hint = "write it: glassformer embed minilm --file notes/ --index FILE"
+        raise DataError(f"there is no index {path}", hint=hint)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             vectors, about = archive["vectors"], json.loads(archive["about"].tobytes())
@@ -169,7 +168,7 @@ def _known(path: Path, model: TrainedModel) -> dict[str, Array]:
 
 def read_passages(data: Any, model: TrainedModel, column: str | None = None) -> tuple[list[Passage], tuple[str, ...]]:
     """Return the passages of texts, each as long as the model can read at most, and what was left out; see `index`."""
-    notes = []
+    notes, whole = [], list[Passage]()
     is_path = isinstance(data, str | Path)
     if column is not None or (is_table(data) if is_path else is_rows(data)):
         table = read_table(data, {"text": column})
@@ -180,8 +179,10 @@ def read_passages(data: Any, model: TrainedModel, column: str | None = None) -> 
         whole = [Passage(text, "", number) for number, text in enumerate(texts_of(data), start=1)]
     else:
         by_paragraph = Path(data).is_dir() or Path(data).suffix.lower() in MARKDOWN
-        cut = _paragraphs if by_paragraph else _lines
-        whole = [Passage(text, str(file), line) for file in text_files(data) for line, text in cut(read_file(file))]
+        for file in text_files(data):
+            text = read_file(file)
+            cut = _paragraphs(text) if by_paragraph else enumerate(text.splitlines(), start=1)
+            whole += [Passage(part, str(file), line) for line, part in cut]
     parts = [list(_fitting(one, model)) for one in whole if one.text.strip()]
     if not parts:
         raise DataError("there is no text to embed", hint="pass texts, or files with text in them")
@@ -192,15 +193,10 @@ def read_passages(data: Any, model: TrainedModel, column: str | None = None) -> 
     return [part for each in parts for part in each], tuple(notes)
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    return enumerate(text.splitlines(), start=1)
-
-
 def _paragraphs(text: str) -> Iterator[tuple[int, str]]:
     """Yield the paragraphs of a text with the lines that they begin on; headings stay with what follows them."""
     begun, kept = 1, list[str]()
-    lines = text.splitlines()
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             begun, kept = (begun, kept) if kept else (number, [])
             kept.append(line.rstrip())

@@ -108,10 +108,8 @@ def tuning_task(
 def evaluated(model: TrainedModel, data: Any, options: dict[str, Any]) -> Evaluation:
     """Measure a model on data, or on the held-out data of its own task; see `TrainedModel.evaluate`."""
     if data is None and options:
-        raise ConfigError(
-            f"{next(iter(options))} is an option of a task, and none is named",
-            hint="name the task: model.evaluate(task, …)",
-        )
+        fact = f"{next(iter(options))} is an option of a task, and none is named"
+        raise ConfigError(fact, hint="name the task: model.evaluate(task, …)")
     if is_table_of(model, data) and not options:
         metric, [part], _ = file_parts(model, data)
         return evaluate(model.model, model.params, part, metric=metric)

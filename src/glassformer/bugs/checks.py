@@ -97,10 +97,7 @@ def heads_one_by_one() -> Finding:
         q, k, v = (x @ params[part]["w"] + params[part].get("b", 0) for part in ("query", "key", "value"))
         heads = []
         for head in range(4):
-            own, shared = (
-                slice(2 * head, 2 * head + 2),
-                slice(2 * (head * kv_heads // 4), 2 * (head * kv_heads // 4) + 2),
-            )
+            own, shared = (slice(2 * at, 2 * at + 2) for at in (head, head * kv_heads // 4))
             e = np.exp(q[..., own] @ k[..., shared].swapaxes(-1, -2) / math.sqrt(2))
             heads.append(e / e.sum(axis=-1, keepdims=True) @ v[..., shared])
         expected = np.concatenate(heads, axis=-1) @ params["output"]["w"] + params["output"].get("b", 0)
@@ -116,9 +113,8 @@ def scores_of_size_one() -> Finding:
         scale = model.stack.block.attention.scale
         q, k = rng.normal(size=(2, 1, 64, 64 // heads))
         spread.append(float(ops.attention_scores(q, k, scale=scale).std()))
-    return Finding(
-        all(0.8 < one < 1.25 for one in spread), f"scores spread by {spread[0]:.2f} with 1 head, {spread[1]:.2f} with 8"
-    )
+    evidence = f"scores spread by {spread[0]:.2f} with 1 head, {spread[1]:.2f} with 8"
+    return Finding(all(0.8 < one < 1.25 for one in spread), evidence)
 
 
 def distances_alone() -> Finding:
@@ -141,18 +137,16 @@ def distances_alone() -> Finding:
 def formulas() -> Finding:
     """Compare ops with their formulas, written once more."""
     x = np.random.default_rng(0).normal(size=(3, 6))
-    deviation = np.sqrt(((x - x.mean(-1, keepdims=True)) ** 2).mean(-1, keepdims=True) + 0.1)
+    centered = x - x.mean(-1, keepdims=True)
+    normed = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 0.1)
     normal = np.array([[v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in x])
     model: Any = build(EncoderConfig(**SIZES, classes=3, norm_eps=0.1))
     norm = model.stack.block.norm.forward({"gamma": np.ones(6), "beta": np.zeros(6)}, x)[0]
     angles = np.array([[p / 10_000 ** (i // 2 * 2 / 6) for i in range(6)] for p in range(3)])
     waves = np.where(np.arange(6) % 2, np.cos(angles), np.sin(angles))
     pairs = {
-        "layer norm": (
-            ops.layer_norm(x, np.ones(6), np.zeros(6), eps=0.1)[0],
-            (x - x.mean(-1, keepdims=True)) / deviation,
-        ),
-        "the norm of a model": (norm, (x - x.mean(-1, keepdims=True)) / deviation),
+        "layer norm": (ops.layer_norm(x, np.ones(6), np.zeros(6), eps=0.1)[0], normed),
+        "the norm of a model": (norm, normed),
         "GELU": (ops.gelu(x)[0], normal),
         "the sinusoids": (ops.sinusoidal(np.arange(3), 6), waves),
     }

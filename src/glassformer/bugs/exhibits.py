@@ -48,7 +48,7 @@ class Exhibit:
 
     def curves(self) -> Curves | None:
         """Return the loss curves with this bug that come with the package; None where training does not meet it."""
-        return None if self.setup == "none" else kept_curves(self.setup, self.name)
+        return None if self.setup == "none" else kept_curves(self.name)
 
     def train(self, seeds: Sequence[int] = (0, 1, 2)) -> Curves:
         """Plant the bug, train, and return the loss curves."""
@@ -68,11 +68,8 @@ def museum() -> MappingProxyType[str, Exhibit]:
     """Return the exhibits by name, in the order of their rooms."""
     bugs = {bug.title: bug for table in ("ops", "models") for bug in planted_bugs(table)}
     rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    return MappingProxyType(
-        {
-            name: Exhibit(
-                name, row["kind"], row["story"], tuple(row["sources"]), row["check"], row["setup"], bugs[row["bug"]]
-            )
-            for name, row in rows.items()
-        }
-    )
+    exhibits = [
+        Exhibit(name, row["kind"], row["story"], tuple(row["sources"]), row["check"], row["setup"], bugs[row["bug"]])
+        for name, row in rows.items()
+    ]
+    return MappingProxyType({one.name: one for one in exhibits})

@@ -5,7 +5,7 @@ import inspect
 import random
 
 from ..errors import GlassformerError
-from .checks import CHECKS, Finding, run_check
+from .checks import CHECKS, run_check
 from .exhibits import Exhibit, museum
 from .planted import PACKAGE, plant
 
@@ -39,8 +39,8 @@ class Hunt:
 
     def opening(self) -> str:
         """Return what the player hears first."""
-        where = f"{self.exhibit.bug.file.partition('/')[0]}/"
-        return f"One function in src/glassformer/{where} is wrong now, in this game only. Which one?\n{HELP}"
+        where = self.exhibit.bug.file.partition("/")[0]
+        return f"One function in src/glassformer/{where}/ is wrong now, in this game only. Which one?\n{HELP}"
 
     def answer(self, line: str) -> str:
         """Return what to print for a line of the player."""
@@ -69,12 +69,11 @@ class Hunt:
 
     def _gradients(self, name: str) -> str:
         with plant(self.exhibit.bug):
-            finding: Finding = run_check(f"gradients: {name}")
+            finding = run_check(f"gradients: {name}")
         return f"{'right' if finding.ok else 'WRONG'}: {finding.evidence}"
 
     def _show(self, name: str) -> str:
-        found = self._source(name)
-        return found or f"There is no function {name!r} in {self.exhibit.bug.file.partition('/')[0]}/."
+        return self._source(name) or f"There is no function {name!r} in {self.exhibit.bug.file.partition('/')[0]}/."
 
     def _source(self, name: str) -> str | None:
         folder = (PACKAGE / self.exhibit.bug.file).parent

@@ -4,7 +4,6 @@ The museum shows some of them, and the tests try all. A table in `planted/` hold
 "what is wrong | what catches it" and the lines to replace (`-`) and to put there instead (`+`).
 """
 
-import ast
 import gc
 import re
 from collections import defaultdict
@@ -95,20 +94,6 @@ def forget() -> None:
     for one in objects():
         if type(one) is _lru_cache_wrapper and str(getattr(one, "__module__", "")).startswith(rooms):
             one.cache_clear()
-
-
-def can_be_planted(path: Path, text: str) -> bool:
-    """Tell whether another text of a file differs from it inside functions alone."""
-    return outline(path.read_text(encoding="utf-8")) == outline(text)
-
-
-def outline(text: str) -> str:
-    """Return a file without the bodies of its functions."""
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            node.body = []
-    return ast.dump(tree)
 
 
 def functions() -> Functions:

@@ -71,12 +71,8 @@ class Curves(NamedTuple):
         return "worse" if found > end + margin else "silent"
 
 
-class Material(NamedTuple):
-    """What a setup is trained on: the settings of the model, those of the recipe, and the examples."""
-
-    settings: dict[str, Any]
-    recipe: dict[str, Any]
-    train: Any
+Material = tuple[dict[str, Any], dict[str, Any], Any]
+"""What a setup is trained on: the settings of the model, those of the recipe, and the examples."""
 
 
 @cache
@@ -84,7 +80,7 @@ def _material(name: str) -> Material:
     if name == "reversal":
         return _reversal()
     task = build_task(name, **({"context": 32} if name == "text" else {}))
-    return Material({"architecture": task.architecture, **task.settings}, dict(task.recipe), task.train)
+    return {"architecture": task.architecture, **task.settings}, dict(task.recipe), task.train
 
 
 def _reversal() -> Material:
@@ -99,21 +95,21 @@ def _reversal() -> Material:
     tokens = np.concatenate([np.ones((count, 1), dtype=np.int64), np.where(source_mask, backward, 0)[:, :-1]], axis=1)
     settings = {"architecture": "encoder-decoder", "vocab": 12, "context": longest}
     recipe = {"optimizer": "adamw", "clip": 1.0, "dropout": 0.0}
-    return Material(settings, recipe, Examples(Batch(tokens, targets, None, source, source_mask)))
+    return settings, recipe, Examples(Batch(tokens, targets, None, source, source_mask))
 
 
 def train_curves(setup: str, seeds: Sequence[int] = (0, 1, 2), steps: int = STEPS) -> Curves:
     """Train a small model for each seed, as the code stands now, on the engine numpy."""
     name, model, changes = SETUPS[setup]
-    material = _material(name)
+    of_model, of_recipe, train = _material(name)
     found = []
     for seed in seeds:
-        given = {**material.recipe, "steps": steps, "batch": 16, "warmup": 20, "lr": 3e-3, **changes, "seed": seed}
+        given = {**of_recipe, "steps": steps, "batch": 16, "warmup": 20, "lr": 3e-3, **changes, "seed": seed}
         dropout = given.pop("dropout")
         recipe = Recipe.from_dict(given)
-        config = config_from_dict({**material.settings, **SMALL, **model})
+        config = config_from_dict({**of_model, **SMALL, **model})
         with use_engine("numpy"):
-            found.append(_losses(Trainer(build(config, dropout=dropout), recipe), material.train))
+            found.append(_losses(Trainer(build(config, dropout=dropout), recipe), train))
     return Curves(np.array(found))
 
 
@@ -133,7 +129,7 @@ def _kept() -> dict[str, dict[str, Any]]:
     return json.loads(CURVES.read_text(encoding="utf-8"))
 
 
-def kept_curves(setup: str, name: str) -> Curves:
+def kept_curves(name: str) -> Curves:
     """Return the curves with a bug that come with the package."""
     return Curves(np.array(_kept()["wrong"][name], dtype=np.float64))
 

@@ -285,18 +285,13 @@ def exit_with(message: str, code: int, error: BaseException | None = None) -> No
         traceback.print_exception(error)
     if message:
         print(re.sub(r"(\S{300})\S{100,}", r"\1…", message), file=sys.stderr)
-    flush_stdout()
-    sys.exit(code)
-
-
-def flush_stdout() -> None:
-    """Flush stdout; if that fails, redirect it, so that Python does not complain again when it exits."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # redirect it, so that Python does not complain again when it exits
         with suppress(OSError, ValueError):  # it has no file descriptor, or is closed
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def is_system_failure(error: BaseException) -> bool:

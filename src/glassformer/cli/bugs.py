@@ -33,20 +33,21 @@ from .output import log, print_json, print_table
 def bugs(name: str | None, train: bool, page: Path | None, seed: int | None, json: bool) -> None:
     """Show mistakes in Transformers, what training looks like with each, and the check that catches it."""
     game = name == "play"
-    for option, given, fits in (
-        ("--page", page is not None, name is None and not json),
-        ("--train", train, name is not None and not game),
-        ("--seed", seed is not None, game),
-        ("--json", json, not game),
-    ):
-        if given and not fits:
+    fits = {"--page": name is None and not json, "--train": name and not game, "--seed": game, "--json": not game}
+    given = {"--page": page is not None, "--train": train, "--seed": seed is not None, "--json": json}
+    for option in fits:
+        if given[option] and not fits[option]:
             raise ConfigError(f"{option} does not go with the rest", hint="`glassformer bugs --help` has examples")
     if page is not None:
         write_text(page, museum_page())
         log(f"wrote {page}")
         return
     if game:
-        play(Hunt(seed))
+        hunt = Hunt(seed)
+        print(hunt.opening())
+        while not hunt.over:
+            click.echo("> ", nl=False, err=True)
+            print(hunt.answer(sys.stdin.readline() or "quit"), flush=True)
         return
     if name is None:
         listed(json)
@@ -84,22 +85,6 @@ def shown(exhibit: Exhibit, *, train: bool, json: bool) -> None:
         facts |= {"diff": exhibit.diff(), "sources": list(exhibit.sources)}
         print_json({**facts, "evidence": finding.evidence, "caught": not finding.ok, "training": effect or None})
         return
-    lines = [
-        exhibit.title,
-        "",
-        exhibit.story,
-        "",
-        exhibit.diff(),
-        "",
-        EFFECTS.get(effect, "Training does not meet it."),
-    ]
-    print("\n".join([*lines, f"The check “{exhibit.check}” finds it: {finding.evidence}.", *exhibit.sources]))
-
-
-def play(hunt: Hunt) -> None:
-    """Let the player look and guess until the bug is found."""
-    print(hunt.opening())
-    while not hunt.over:
-        click.echo("> ", nl=False, err=True)
-        line = sys.stdin.readline()
-        print(hunt.answer(line if line else "quit"), flush=True)
+    print(f"{exhibit.title}\n\n{exhibit.story}\n\n{exhibit.diff()}\n")
+    print(EFFECTS.get(effect, "Training does not meet it."))
+    print("\n".join([f"The check “{exhibit.check}” finds it: {finding.evidence}.", *exhibit.sources]))

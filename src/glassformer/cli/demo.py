@@ -17,7 +17,7 @@ from ..proofs import prove_all
 from ..runs.session import Session
 from ..runs.start import new_session
 from ..web.page_export import models_page
-from .options import PATH, json_option
+from .options import json_option, out_option
 from .output import log, print_json, print_table
 from .train import run_session
 
@@ -42,12 +42,7 @@ BEST = "Loss and accuracy are those of each model's best checkpoint, which has t
 
 
 @click.command()
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="DIR",
-    help="Where to write: a folder for the runs and the page (default: a new one, runs/demo).",
-)
+@out_option("a folder for the runs and the page (default: a new one, runs/demo)")
 @json_option
 def demo(out: Path | None, json: bool) -> None:
     """Train a classifier, a language model and a date translator, and write a page to look into them."""
@@ -104,8 +99,7 @@ def _print(summary: dict[str, Any]) -> None:
     print(summary["text"])
     print_table(("typed", "read as"), summary["dates"].items(), title="The encoder-decoder reads dates")
     print(f"{summary['seconds']:.0f} s in all. Open {summary['page']} to look into all three.")
-    activation = _activation()
-    if activation is not None:
+    if (activation := _activation()) is not None:
         print(f"In a new shell, first: cd {typed(Path.cwd())} && {activation}")
     print(f"To change any number inside the decoder: {summary['explore']}")
     print(f"To draw all there is to see in the encoder-decoder: {summary['inspect']}")

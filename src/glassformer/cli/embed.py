@@ -81,7 +81,10 @@ def embed(
     elif nearest is None and (npy or csv or into):
         return
     elif nearest is None and (len(found.passages) <= MATRIX or not console().is_terminal):
-        _print_matrix(found)
+        cosines = similarities(found.vectors)
+        names = [(str(i), shorten(one.text, WIDTH)) for i, one in enumerate(found.passages)]
+        cells = [(*name, *(f"{cosine:.3f}" for cosine in row)) for name, row in zip(names, cosines, strict=True)]
+        print_table((">", "text", *(f">{i}" for i in range(len(cells)))), cells, title="cosine similarity")
     else:
         near = nearest_texts(found.vectors, nearest or NEAREST)
         short = [shorten(one.text, WIDTH) for one in found.passages]
@@ -101,9 +104,8 @@ def _data(texts: tuple[str, ...], file: Path | None, column: str | None) -> Path
         raise ConfigError("a text is empty", hint="leave it out")
     read = list(texts) if texts and texts != ("-",) else read_lines()
     if not any(one.strip() for one in read):
-        raise ConfigError(
-            "there is nothing to embed", hint="pass texts, --file FILE, or one text on each line of stdin"
-        )
+        hint = "pass texts, --file FILE, or one text on each line of stdin"
+        raise ConfigError("there is nothing to embed", hint=hint)
     return read
 
 
@@ -121,15 +123,6 @@ def _write(found: Index, npy: Path | None, csv: Path | None) -> None:
         log(f"{csv}: {rows:,} texts with vectors of {width:,} numbers")
     if found.path is not None:
         log(f"{found.path}: {plural(rows, 'passage')}; `glassformer search {found.path} TEXT` finds the nearest")
-
-
-def _print_matrix(found: Index) -> None:
-    units = unit_vectors(found.vectors)
-    cells = [
-        (str(i), shorten(one.text, WIDTH), *(f"{cosine:.3f}" for cosine in units @ units[i]))
-        for i, one in enumerate(found.passages)
-    ]
-    print_table((">", "text", *(f">{i}" for i in range(len(cells)))), cells, title="cosine similarity")
 
 
 def _print_json(found: Index, nearest: int | None) -> None:

@@ -65,7 +65,8 @@ def evaluate(run: Path, checkpoint: str, data: Path | None, every: bool, engine:
         print_json({**fields, **(_class_fields(labels, result.confusion) if result.confusion else {})})
         return
     right = "" if result.accuracy is None else f", {result.accuracy:.2%} right"
-    print(f"{name}: {_loss(result)}{right} ({result.examples:,} examples, {result.targets:,} targets)")
+    spread = "" if result.error is None else f" ± {result.error:.4f}"
+    print(f"{name}: loss {result.loss:.4f}{spread}{right} ({result.examples:,} examples, {result.targets:,} targets)")
     if result.error is not None:
         log("this is a random sample of the text; --all measures all of it")
     if result.groups and set(result.groups) - set(labels):  # classes follow
@@ -73,10 +74,6 @@ def evaluate(run: Path, checkpoint: str, data: Path | None, every: bool, engine:
         print_table(("group", ">right"), [(name, f"{share:.1%}") for name, share in groups])
     if result.confusion:
         _print_classes(labels, result.confusion)
-
-
-def _loss(result: Evaluation) -> str:
-    return f"loss {result.loss:.4f}" + ("" if result.error is None else f" ± {result.error:.4f}")
 
 
 def _class_fields(labels: Sequence[str], confusion: Confusion) -> dict[str, Any]:
@@ -136,10 +133,8 @@ def _trained(folder: Path, checkpoint: str, data: Path | None) -> tuple[TrainedM
     if is_saved(folder):
         model = read_model(folder)
         if model.origin is None:
-            raise ConfigError(
-                f"{folder} does not say what its model learned from",
-                hint=f"measure it in Python: gf.load({str(folder)!r}).evaluate(data)",
-            )
+            hint = f"measure it in Python: gf.load({str(folder)!r}).evaluate(data)"
+            raise ConfigError(f"{folder} does not say what its model learned from", hint=hint)
         return model, None, None
     run = open_run(folder)
     if data is not None:

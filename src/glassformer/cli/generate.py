@@ -130,10 +130,8 @@ def note(answers: list[Generation], loaded: TrainedModel, limit: int) -> None:
     """Log whether an answer went past the context, and which limit ended it."""
     context = loaded.config.context
     if any(one.slid for one in answers):
-        log(
-            f"note: this is longer than the context of {context:,} tokens: each time it was full, the model kept "
-            f"the last {kept(context):,} of them; --no-slide stops there"
-        )
+        what = f"each time it was full, the model kept the last {kept(context):,} of them; --no-slide stops there"
+        log(f"note: this is longer than the context of {context:,} tokens: {what}")
     cut = [one for one in answers if one.finish == LENGTH]
     if any(len(one.ids) >= limit for one in cut):
         log(f"note: stopped after {limit:,} tokens (--max-new-tokens)")

@@ -16,7 +16,7 @@ from ..setting import check_known
 from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST
 from ..web.page_export import Show, models_page
-from .options import PATH, json_option, model_argument, text_argument
+from .options import json_option, model_argument, out_option, text_argument
 from .output import log, print_json
 
 EXAMPLES = 32
@@ -27,13 +27,7 @@ PAGE = "index.html"
 @click.command()
 @model_argument
 @text_argument("What the model reads; of a run, held-out data if left out.", required=False)
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="DIR",
-    help="Where to write: a folder for page and figures (default: a new one, pictures in the run folder or "
-    "pictures/MODEL).",
-)
+@out_option("a folder for page and figures (default: a new one, pictures in the run folder or pictures/MODEL)")
 @click.option("--checkpoint", help="Which parameters of a run: best or latest (default: best).")
 @click.option("--theme", default="auto", help="Colors of the figures: light, dark, or auto for both.")
 @click.option("--format", "form", metavar="TYPE", default="png", help="Format: png, svg or pdf.")

@@ -1,7 +1,6 @@
 """`glassformer lab`: exercises that say which term is wrong."""
 
 import csv
-import io
 import sys
 from pathlib import Path
 
@@ -134,11 +133,9 @@ def grade(folder: Path, lab: str | None, seconds: float, as_csv: bool, json: boo
     if json:
         print_json({"files": rows, "right": right})
     elif as_csv:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, desk.COLUMNS)
+        writer = csv.DictWriter(sys.stdout, desk.COLUMNS)
         writer.writeheader()
         writer.writerows(rows)
-        sys.stdout.write(text.getvalue())
     else:
         marks = {True: Text("right", style="green"), False: Text("not yet", style="red")}
         cells = [(row["file"], row["lab"], marks[row["right"]], row["kind"], row["finding"]) for row in rows]

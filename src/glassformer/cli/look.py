@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..config import EncoderDecoderConfig
-from ..errors import ConfigError, DataError, did_you_mean
+from ..errors import ConfigError, DataError
 from ..files import write_new
 from ..generation.sampling import check_finite
 from ..interpret import Logit
@@ -15,6 +15,7 @@ from ..interpret.reading import logit_of
 from ..interpret.run import has_no_head
 from ..loading import read_model
 from ..progress.display import waiting
+from ..setting import check_known
 from ..trained_model import TrainedModel
 from .look_views import VIEWS, View, ViewInput
 from .options import PATH, json_option, model_argument, text_argument
@@ -115,8 +116,7 @@ def look(
 
 def check_question(view: str, text: str, given: dict[str, Any]) -> None:
     """Refuse an unknown view, a missing text, and options that the view does not read."""
-    if view not in VIEWS:
-        raise ConfigError(f"there is no view {view!r}", hint=did_you_mean(view, VIEWS))
+    check_known("there is no view", view, VIEWS)
     for name, value in given.items():
         if value is not None and name not in OPTIONS[view]:
             views = [other for other, names in OPTIONS.items() if name in names]

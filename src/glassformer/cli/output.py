@@ -1,7 +1,6 @@
 """How results are printed: tables for people, tab-separated lines in a pipe, one JSON object for programs."""
 
 import json
-import math
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -9,6 +8,7 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
+from ..files import plain_json
 from ..progress import log as log
 from ..progress import plural as plural
 from ..progress.console import SafeConsole
@@ -23,21 +23,12 @@ def console() -> SafeConsole:
 
 def print_json(value: Any) -> None:
     """Print one JSON object; characters that stdout's encoding lacks become JSON escapes."""
-    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain_json(value), ensure_ascii=False, allow_nan=False)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
-        text = json.dumps(_plain(value), allow_nan=False)
+        text = json.dumps(plain_json(value), allow_nan=False)
     print(text)
-
-
-def _plain(value: Any) -> Any:
-    """Return the value with None for NaN and infinities, which JSON cannot express."""
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:

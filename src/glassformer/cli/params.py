@@ -29,15 +29,8 @@ def params(model: str, batch: int, length: int | None, dtype: str, settings: tup
         for before, (title, columns, rows) in zip((f"{model}: ", ""), found.tables(), strict=True):
             print_table(columns, rows, title=before + title)
         return
-    print_json(
-        {
-            "model": model,
-            "config": config.to_dict(),
-            "parameters": {"total": found.parameters, "parts": found.parts, "estimate_12LD2": found.estimate},
-            "flops_per_token": {"forward": found.flops_forward, "training": found.flops_training},
-            "batch": batch,
-            "length": found.length,
-            "dtype": dtype,
-            "memory_bytes": {name: getattr(found, name) for name in MEMORY},
-        }
-    )
+    facts = {"model": model, "config": config.to_dict()}
+    facts["parameters"] = {"total": found.parameters, "parts": found.parts, "estimate_12LD2": found.estimate}
+    facts["flops_per_token"] = {"forward": found.flops_forward, "training": found.flops_training}
+    memory = {name: getattr(found, name) for name in MEMORY}
+    print_json({**facts, "batch": batch, "length": found.length, "dtype": dtype, "memory_bytes": memory})

@@ -297,10 +297,8 @@ def _row(text: str, found: Answer) -> tuple[str, ...]:
 
 def _others(found: Prediction) -> str:
     spelled = visible if found.kind in (NEXT, MASKS) else str
-    return "; ".join(
-        ", ".join(f"{printable(spelled(one.text))} {one.probability:.1%}" for one in place[1:])
-        for place in found.choices
-    )
+    places = [[f"{printable(spelled(one.text))} {one.probability:.1%}" for one in place[1:]] for place in found.choices]
+    return "; ".join(map(", ".join, places))
 
 
 def _short(text: str) -> str:

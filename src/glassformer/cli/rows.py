@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -18,7 +18,6 @@ from ..files import explained, flush, flush_folder
 from .output import log, plural
 from .stdin import read_lines
 
-PART = ".part"
 FORMATS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".jsonl": "", ".ndjson": ""}
 """Endings of files that can be written, each with what stands between its fields; nothing: JSON."""
 STDIN = Path("-")
@@ -89,7 +88,8 @@ class RowWriter:
         self.stream, self.table, self.between, self.done = stream, table, between, 0
         self.columns = list(table.columns)
         for name in names:
-            self.columns.append(next(free for free in _spellings(name) if free not in self.columns))
+            spellings = chain([name], (f"{name}_{number}" for number in count(2)))
+            self.columns.append(next(free for free in spellings if free not in self.columns))
         if between:
             self._write(self.columns)
 
@@ -116,12 +116,6 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _spellings(name: str) -> Iterator[str]:
-    """Yield the name of a new column, and others if there is one of that name."""
-    yield name
-    yield from (f"{name}_{number}" for number in count(2))
-
-
 @contextmanager
 def writing_rows(table: Table, names: Sequence[str], out: Path | None) -> Iterator[RowWriter]:
     """Yield what writes the rows of a table with more columns, to stdout or into `out`.
@@ -136,7 +130,7 @@ def writing_rows(table: Table, names: Sequence[str], out: Path | None) -> Iterat
         # A progress bar prints above itself what goes to its terminal; a pipe must not be redirected there.
         yield RowWriter(None if sys.stdout.isatty() else sys.stdout, table, names, between)
         return
-    part = out.with_name(out.name + PART)
+    part = out.with_name(f"{out.name}.part")
     with explained(out), part.open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
         write = RowWriter(stream, table, names, between)
         try:

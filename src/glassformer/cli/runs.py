@@ -26,7 +26,7 @@ from ..runs.listing import (
 from ..runs.run import TrainingRun, open_run
 from ..setting import check_known
 from ..text import printable
-from .options import PATH, json_option
+from .options import PATH, json_option, out_option
 from .output import escaped, log, print_json, print_table
 from .settings import default_text
 
@@ -68,14 +68,10 @@ def _print_record(record: dict[str, Any]) -> None:
     }
     for name, text in lines.items():
         print(f"{name}\t{text}")
-    for change in record.get("changes", ()):
-        print(f"changed\tafter step {change['step']:,}: {changed_text(change)}")
-
-
-def changed_text(change: dict[str, Any]) -> str:
-    """Write what had changed when a run was continued with --anyway."""
-    pairs = {name: pair for name, pair in change.items() if name not in ("step", "when")}
-    return ", ".join(f"{name} {before} → {now}" for name, (before, now) in pairs.items())
+    for change in record.get("changes", ()):  # when the run was continued with --anyway
+        pairs = {name: pair for name, pair in change.items() if name not in ("step", "when")}
+        changed = ", ".join(f"{name} {before} → {now}" for name, (before, now) in pairs.items())
+        print(f"changed\tafter step {change['step']:,}: {changed}")
 
 
 def _cells(one: RunSummary) -> tuple[str, ...]:
@@ -90,8 +86,7 @@ def _cells(one: RunSummary) -> tuple[str, ...]:
 def settings_text(settings: dict[str, Any]) -> str:
     """Write settings as they are typed; paths below the working directory are relative to it."""
     here = os.getcwd() + os.sep
-    texts = {name: default_text(value).removeprefix(here) for name, value in settings.items()}
-    return " ".join(f"{name}={text}" for name, text in texts.items())
+    return " ".join(f"{name}={default_text(value).removeprefix(here)}" for name, value in settings.items())
 
 
 def number(value: float | None) -> str:
@@ -101,12 +96,7 @@ def number(value: float | None) -> str:
 
 @click.command()
 @click.argument("runs", metavar="RUN RUN...", type=PATH, nargs=-1, help="Folders that `glassformer train` wrote.")
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="DIR",
-    help="Where to write: a folder for a figure of the losses, light and dark (default: none is drawn).",
-)
+@out_option("a folder for a figure of the losses, light and dark (default: none is drawn)")
 @click.option("--format", "form", metavar="TYPE", help="Format: png, svg or pdf (default: png).")
 @click.option("--samples/--no-samples", default=True, help="Let each model answer some prompts.")
 @json_option
@@ -118,7 +108,9 @@ def compare(runs: tuple[Path, ...], out: Path | None, form: str | None, samples:
         raise ConfigError("there is nothing to compare", hint="name two or more different runs")
     draw = _drawing(form or "png") if out is not None else None
     opened = [open_run(path) for path in runs]
-    names = _names(runs)
+    names = [path.resolve().name for path in runs]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in runs]
     metrics = {name: run.metrics() for name, run in zip(names, opened, strict=True)}
     curves = [curves_of(name, lines) for name, lines in metrics.items()]
     answers = []
@@ -133,7 +125,10 @@ def compare(runs: tuple[Path, ...], out: Path | None, form: str | None, samples:
     _print_settings(names, opened)
     _print_losses(names, curves)
     for name, said in zip(names, answers, strict=False):
-        _print_samples(name, said)
+        if isinstance(said, str):
+            log(f"{name}: no samples: {said}")
+        else:
+            print_table(("prompt", "answer"), [tuple(map(escaped, pair)) for pair in said], title=f"{name} answers")
     if draw is None:
         log("--out DIR draws the losses")
     else:
@@ -148,12 +143,6 @@ def _drawing(form: str) -> Any:
     return lambda metrics, folder: save_themes(partial(loss_curves, metrics), folder, FIGURE, form=form)
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
-    """Return the last part of each path, or the whole paths if these are not unique."""
-    short = [path.resolve().name for path in paths]
-    return short if len(set(short)) == len(short) else [str(path) for path in paths]
-
-
 def _as_json(
     paths: Sequence[Path],
     runs: Sequence[TrainingRun],
@@ -161,19 +150,15 @@ def _as_json(
     answers: Sequence[Any],
     drawn: Sequence[Path],
 ) -> dict[str, Any]:
-    about = [
-        {"run": str(path), **figures_of(run), "record": run.provenance.to_dict()}
-        for path, run in zip(paths, runs, strict=True)
-    ]
+    both = zip(paths, runs, strict=True)
+    about = [{"run": str(path), **figures_of(run), "record": run.provenance.to_dict()} for path, run in both]
     for one, said in zip(about, answers, strict=False):
         one["samples"] = said if isinstance(said, str) else [{"prompt": a, "answer": printable(b)} for a, b in said]
     return {
         "runs": about,
         "settings": {name: [_plain(value) for value in values] for name, values in differing(runs).items()},
         "loss_by_step": [{"step": step, "losses": values} for step, values in losses_by("steps", curves)],
-        "loss_by_seconds": [
-            {"seconds": round(time, 3), "losses": values} for time, values in losses_by("seconds", curves)
-        ],
+        "loss_by_seconds": [{"seconds": round(s, 3), "losses": values} for s, values in losses_by("seconds", curves)],
         "figures": [str(path) for path in drawn],
     }
 
@@ -229,10 +214,3 @@ def _print_losses(names: Sequence[str], curves: Sequence[Curves]) -> None:
     places = 1 if found and found[-1][0] >= 100 else 2
     times = [(f"{time:,.{places}f}", *map(number, values)) for time, values in found]
     print_table((">seconds", *columns), times, title=f"Loss by time ({kind})")
-
-
-def _print_samples(name: str, said: Sequence[tuple[str, str]] | str) -> None:
-    if isinstance(said, str):
-        log(f"{name}: no samples: {said}")
-    else:
-        print_table(("prompt", "answer"), [(escaped(a), escaped(b)) for a, b in said], title=f"{name} answers")

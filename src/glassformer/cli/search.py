@@ -33,8 +33,6 @@ def search(index: Path, text: str, top: int, json: bool) -> None:
         print_json({"index": str(index), "model": found.model, "query": text, "hits": [hit._asdict() for hit in hits]})
         return
     width = WIDTH if console().is_terminal else max(len(hit.text) for hit in hits)
-    rows = [
-        (f"{hit.cosine:.3f}", f"{hit.file}:{hit.line}", printable(shorten(" ".join(hit.text.split()), width)))
-        for hit in hits
-    ]
+    texts = [printable(shorten(" ".join(hit.text.split()), width)) for hit in hits]
+    rows = [(f"{hit.cosine:.3f}", f"{hit.file}:{hit.line}", text) for hit, text in zip(hits, texts, strict=True)]
     print_table((">cosine", "place", "passage"), rows)

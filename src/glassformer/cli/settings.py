@@ -46,9 +46,8 @@ def parse_value(text: str) -> Any:
     except ValueError:
         return text
     except RecursionError:
-        raise ConfigError(
-            f"the value {text[:20]}… is nested too deeply", hint="no setting takes such a value"
-        ) from None
+        fact = f"the value {text[:20]}… is nested too deeply"
+        raise ConfigError(fact, hint="no setting takes such a value") from None
 
 
 @click.command()

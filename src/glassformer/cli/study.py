@@ -10,7 +10,7 @@ from ..studies import Study, read_study, run_study, studies
 from ..studies.report import plain_row
 from ..studies.running import FOLDER
 from ..web.studies import write_index, write_pages
-from .options import PATH, engine_option, json_option
+from .options import PATH, engine_option, json_option, out_option
 from .output import log, print_json, print_table
 
 
@@ -22,12 +22,7 @@ from .output import log, print_json, print_table
 @click.option(
     "--from", "rows_file", type=PATH, metavar="FILE", help="Read measurements from a JSON file: of `scaling`."
 )
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="DIR",
-    help="Where to write: a folder for rows, figures and the page (default: studies/NAME, or studies/NAME-quick).",
-)
+@out_option("a folder for rows, figures and the page (default: studies/NAME, or studies/NAME-quick)")
 @json_option
 def study(
     name: str | None,

@@ -63,10 +63,8 @@ def tokenize(model: str, text: str, specials: bool, parse_special: bool, json: b
     if isinstance(tokenizer, PublishedTokenizer):
         pieces = tokenizer.pieces(text, specials=specials, parse_special=parse_special)
     elif specials or parse_special:
-        raise ConfigError(
-            f"the {tokenizer.kind} tokenizer of {model} never turns text into special tokens",
-            hint="leave out --specials and --parse-special",
-        )
+        fact = f"the {tokenizer.kind} tokenizer of {model} never turns text into special tokens"
+        raise ConfigError(fact, hint="leave out --specials and --parse-special")
     else:
         pieces = pieces_of(tokenizer, text)
     special_ids = set(tokenizer.specials.values())

@@ -26,7 +26,7 @@ from ..runs.start import new_session, resume_session
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from ..tree import count
 from . import devices
-from .options import PATH, engine_option, json_option, seed_option, set_option, source_option
+from .options import PATH, bundle, engine_option, json_option, out_option, seed_option, set_option, source_option
 from .output import escaped, log, plural, print_json
 from .settings import parse_settings
 
@@ -40,12 +40,6 @@ DATA_OPTIONS = {
 """Settings of tasks that read files, as options: what each takes, and its help."""
 
 
-def _data_options(command: Any) -> Any:
-    for name, (takes, words) in reversed(DATA_OPTIONS.items()):
-        command = click.option(f"--{name}", f"data_{name}", metavar=takes, help=words)(command)
-    return command
-
-
 SAMPLES, SAMPLE_LENGTH = 3, 80
 """How many prompts a trained model answers at the end, and with how many tokens at most."""
 
@@ -56,7 +50,8 @@ SAMPLES, SAMPLE_LENGTH = 3, 80
 @click.option(
     "--data", metavar="PATH", help="What to learn from: a file, a folder, a table (CSV, TSV, JSONL); - reads stdin."
 )
-@_data_options
+@bundle([click.option(f"--{name}", f"data_{name}", metavar=takes, help=words)
+         for name, (takes, words) in DATA_OPTIONS.items()])  # fmt: skip
 @click.option("--preset", help="A model to train instead of the task's own.")
 @source_option
 @click.option("--lora", is_flag=True, help="With --from: freeze the model and train low-rank adapters.")
@@ -65,7 +60,7 @@ SAMPLES, SAMPLE_LENGTH = 3, 80
     "--steps", type=click.IntRange(1), help="Optimizer steps in all; with --resume, to continue past the planned end."
 )
 @seed_option
-@click.option("--out", type=PATH, metavar="DIR", help="Where to write: a folder for the run (default: runs/TASK).")
+@out_option("a folder for the run (default: runs/TASK)")
 @click.option("--resume", type=PATH, metavar="RUN", help="Continue this run.")
 @click.option(
     "--anyway", is_flag=True, help="With --resume: continue although data, engine, versions or recipe have changed."
@@ -121,10 +116,10 @@ def train(
 def _changes(settings: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
     """Return the settings given by --set and by options of their own."""
     changes = parse_settings(settings)
-    for name, value in options.items():
-        if value is not None and name in changes:
-            raise ConfigError(f"{name} is given twice, by --{name} and by --set", hint="give it once")
-    return changes | {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given.keys() & changes.keys():
+        raise ConfigError(f"{name} is given twice, by --{name} and by --set", hint="give it once")
+    return changes | given
 
 
 def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | None:
@@ -140,10 +135,8 @@ def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | Non
         return task
     tasks = import_file(own).tasks
     if task is None and len(tasks) != 1:
-        raise ConfigError(
-            f"{own} holds {'the tasks ' + ', '.join(tasks) if tasks else 'no task'}",
-            hint=f"name the one to train: glassformer train TASK --task {own}",
-        )
+        hint = f"name the one to train: glassformer train TASK --task {own}"
+        raise ConfigError(f"{own} holds {'the tasks ' + ', '.join(tasks) if tasks else 'no task'}", hint=hint)
     return tasks[0] if task is None else task
 
 
@@ -151,10 +144,8 @@ def _check_resume(resume: Path | None, others: list[Any], *, anyway: bool) -> No
     if anyway and resume is None:
         raise ConfigError("--anyway is for a run that is resumed", hint="name the run: --resume RUN --anyway")
     if resume is not None and any(value is not None for value in others):
-        raise ConfigError(
-            "--resume continues a run with its own settings",
-            hint="leave out the task and all other settings except --steps, which continues past the planned end",
-        )
+        hint = "leave out the task and all other settings except --steps, which continues past the planned end"
+        raise ConfigError("--resume continues a run with its own settings", hint=hint)
 
 
 def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | None, *, anyway: bool) -> Session:

@@ -24,9 +24,8 @@ def verify(model: str, json: bool) -> None:
     departs = result.first_departure
     if json:
         rows = [{**asdict(row), "agrees": row.agrees} for row in result.rows]
-        print_json(
-            {"model": model, "tokens": result.tokens, "limit": LIMIT, "first_departure": departs, "layers": rows}
-        )
+        facts = {"model": model, "tokens": result.tokens, "limit": LIMIT}
+        print_json({**facts, "first_departure": departs, "layers": rows})
     else:
         cells = [
             (row.layer, f"{row.largest:.4g}", f"{row.difference:.1e}", "" if row.agrees else "differs")

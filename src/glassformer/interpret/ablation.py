@@ -156,9 +156,8 @@ def _silence(
         raise ConfigError("examples are resampled from one run", hint="watch the model on one batch of data")
     examples, available, own = len(run.logits), len(runs.logits), runs is run
     if order is None and own and available == 1:
-        raise ConfigError(
-            "a batch of one example has no other one to resample from", hint="give data=watch(model, params, others)"
-        )
+        fact = "a batch of one example has no other one to resample from"
+        raise ConfigError(fact, hint="give data=watch(model, params, others)")
     chosen = [(n + own) % available for n in range(examples)] if order is None else order
     if len(chosen) != examples:
         raise LengthError(f"the order has {len(chosen)} numbers", hint=f"the run has {examples} examples")

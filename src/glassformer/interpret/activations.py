@@ -136,8 +136,6 @@ def _vectors(kept: Kept, names: Sequence[str], done: int) -> dict[str, Array]:
     found = {name: token_rows(kept, name) for name in names}
     for name, rows in found.items():
         if len(rows) != len(positions):
-            raise ConfigError(
-                f"{name} has {len(rows)} vectors for {len(positions)} tokens",
-                hint="choose values with one vector per token, all of the source or all of the target",
-            )
+            hint = "choose values with one vector per token, all of the source or all of the target"
+            raise ConfigError(f"{name} has {len(rows)} vectors for {len(positions)} tokens", hint=hint)
     return {**found, EXAMPLES: examples + done, POSITIONS: positions, TOKENS: np.asarray(tokens)[examples, positions]}

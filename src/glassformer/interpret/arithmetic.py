@@ -191,9 +191,8 @@ class Writer(NamedTuple):
             inside = self._replace(script=script.in_line()) if name == "sqrt" else self
             return script.call(sign, [inside.write(one, place) for one in node.args])
         if self.values is None:
-            text = script.over(
-                name, ",".join(one.id for one in node.args[1:]), self.write(inner, above=2 * (name == "sum"))
-            )
+            letters = ",".join(one.id for one in node.args[1:])
+            text = script.over(name, letters, self.write(inner, above=2 * (name == "sum")))
             return script.group(text) if name == "sum" and above >= 2 else text
         terms = np.atleast_1d(computed(inner, self.values))
         if name == "max":

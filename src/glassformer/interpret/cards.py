@@ -14,6 +14,7 @@ from .. import ops
 from ..arrays import Array
 from ..errors import ConfigError, GlassformerError, LengthError, did_you_mean
 from ..tree import flatten, tree_map
+from .arithmetic import STEP
 from .card import Card, source_of
 from .changes import add
 from .explainer import LOSS_NAME, Explainer, loss, mask, summed, value_of
@@ -27,7 +28,6 @@ from .where import axes_of
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
 """A card notes where its formula differs from the number by more than this, relative to its terms."""
-STEP = 1e-30
 
 
 class Proof(NamedTuple):
@@ -297,16 +297,13 @@ def _checked(name: str, index: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     try:
         place = tuple(map(operator.index, index))
     except TypeError:
-        raise ConfigError(
-            f"the index {index!r} is no tuple of whole numbers", hint=f"{name} has the shape {shape}"
-        ) from None
+        fact = f"the index {index!r} is no tuple of whole numbers"
+        raise ConfigError(fact, hint=f"{name} has the shape {shape}") from None
     if len(place) != len(shape):
-        raise ConfigError(
-            f"{name} has {len(shape)} axes, the index {place} has {len(place)}", hint=f"its shape is {shape}"
-        )
+        fact = f"{name} has {len(shape)} axes, the index {place} has {len(place)}"
+        raise ConfigError(fact, hint=f"its shape is {shape}")
     for axis, (part, size) in enumerate(zip(place, shape, strict=True)):
         if not -size <= part < size:
-            raise LengthError(
-                f"{name} has no entry {part} on axis {axis}", hint=f"it has {size}, from 0 to {size - 1}: shape {shape}"
-            )
+            hint = f"it has {size}, from 0 to {size - 1}: shape {shape}"
+            raise LengthError(f"{name} has no entry {part} on axis {axis}", hint=hint)
     return tuple(part % size for part, size in zip(place, shape, strict=True))

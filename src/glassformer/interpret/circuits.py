@@ -164,9 +164,8 @@ def _matrices(model: TrainedModel, layer: int) -> _Matrices:
     if blocks is None:
         raise ConfigError("circuits are those of a decoder or an encoder", hint="this is an encoder-decoder")
     if not 0 <= layer < len(blocks):
-        raise LengthError(
-            f"there is no layer {layer}", hint=f"the model has {len(blocks)}, from 0 to {len(blocks) - 1}"
-        )
+        hint = f"the model has {len(blocks)}, from 0 to {len(blocks) - 1}"
+        raise LengthError(f"there is no layer {layer}", hint=hint)
     block, heads = blocks[layer], model.config.heads
     own = block["attention"]
     pre = model.config.norm_position == "pre"

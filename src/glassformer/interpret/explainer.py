@@ -89,12 +89,10 @@ class Explainer:
         handed = None if address is None else self.found.handed(address)
         values = np.zeros(np.broadcast_shapes(*map(np.shape, index))) if handed is None else handed()[index]
 
-        def sent_to(number: int) -> Formula:  # the gradient of an entry of an array without a name
-            place = _one(index, number)
-            return summed("y", [self._sent(step, role, place) for step, role in self.graph.readers(array)])
+        def inner(number: int) -> Formula:
+            return summed("y", [self._sent(*one, _one(index, number)) for one in self.graph.readers(array)])
 
-        inner = None if name is not None else sent_to
-        return Operand(text, values, name, place, gradient=True, inner=inner)
+        return Operand(text, values, name, place, gradient=True, inner=inner if name is None else None)
 
     def _gradient_before(self, text: str, array: Array, index: Index) -> Operand:
         """Return the gradient that passes through the changes of a statistic, back to what was computed there."""
@@ -210,9 +208,7 @@ class Explainer:
     def _label(self, step: Step, role: str) -> str:
         """Say which way a part of a gradient comes."""
         ahead = next(iter(self.graph.fed_by(step)), step.op)
-        if step.rule != "add" or role != "x":
-            return f"through {ahead}"
-        return f"unchanged through the sum, from {ahead}"
+        return f"unchanged through the sum, from {ahead}" if (step.rule, role) == ("add", "x") else f"through {ahead}"
 
 
 def _backward_name(step: Step) -> str:
@@ -246,10 +242,9 @@ def loss(read: Read, run: Run) -> Formula:
     at = ",".join(letters)
     rows = np.asarray(run.logits[row], dtype=np.float64)
     largest = rows.max(axis=-1)
+    log_sums = largest + np.log(np.exp(rows - largest[:, None]).sum(axis=-1))
     symbols = {
-        "log_sum": Operand(
-            f"(log Σ_v exp logits[{at},v])", largest + np.log(np.exp(rows - largest[:, None]).sum(axis=-1))
-        ),
+        "log_sum": Operand(f"(log Σ_v exp logits[{at},v])", log_sums),
         "logits": Symbol(run.logits, read),
         "targets": Symbol(targets, read),
         "count": row[0].size,

@@ -82,9 +82,9 @@ def rotated_pair(step: Step, index: Index) -> tuple[int, Letters]:
     channel, half = index[-1], step.output.shape[-1] // 2
     if step.settings.get("pairing", "halves") == "halves":
         number = channel % half
-        return int(channel >= half), {"a": number, "b": number + half, "p": number}
+        return channel // half, {"a": number, "b": number + half, "p": number}
     number = channel // 2
-    return channel % 2, {"a": 2 * number, "b": 2 * number + 1, "p": number}
+    return channel % 2, {"a": number * 2, "b": number * 2 + 1, "p": number}
 
 
 def moved_letters(step: Step, index: Index) -> tuple[int, Letters]:
@@ -285,7 +285,12 @@ SLOPES = {
 def formula_of(step: Step, role: str, line: str) -> str:
     """Return a formula of the table with the letters, the activation and the optional parts that a step has."""
     lead = ",".join(rows_of(step))
-    line = re.sub(r"\{(\W*(\w+).*?)\}", lambda part: part[1] if _is_given(step, part[2]) else "", line)
+
+    def optional(part: re.Match[str]) -> str:
+        value = step.inputs.get(part[2], step.settings.get(part[2]))
+        return part[1] if isinstance(value, np.ndarray) or value not in (None, 1) else ""
+
+    line = re.sub(r"\{(\W*(\w+).*?)\}", optional, line)
     line = line.replace("[*,", f"[{lead}," if lead else "[").replace("[*]", f"[{lead}]" if lead else "")
     line = line.replace(", *)", f", {lead.replace(',', ', ')})" if lead else ")")
     name = str(step.settings.get("activation", "silu"))
@@ -302,11 +307,6 @@ def _unbroadcast(step: Step, role: str, line: str) -> str:
     over = [letter for n, letter in enumerate(letters) if n < missing or own[n - missing] != shape[n]]
     dy = f"{symbol}[{index}]"
     return f"d{role}[{','.join(letters[missing:])}] = " + (f"sum({dy}, {', '.join(over)})" if over else dy)
-
-
-def _is_given(step: Step, name: str) -> bool:
-    value = step.inputs.get(name, step.settings.get(name))
-    return isinstance(value, np.ndarray) or value not in (None, 1)
 
 
 def rows_of(step: Step) -> str:

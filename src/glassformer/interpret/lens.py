@@ -107,10 +107,8 @@ class Lens(Tabled):
         try:
             return np.broadcast_to(ids, self.logits.shape[:-1])
         except ValueError:
-            raise LengthError(
-                f"the tokens have shape {ids.shape}, the positions {self.logits.shape[1:-1]}",
-                hint="give one token, or one for each example and position",
-            ) from None
+            fact = f"the tokens have shape {ids.shape}, the positions {self.logits.shape[1:-1]}"
+            raise LengthError(fact, hint="give one token, or one for each example and position") from None
 
 
 def lens(run: Run, *, at: str | Sequence[str] | None = None, positions: Any = None) -> Lens:

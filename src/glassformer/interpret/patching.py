@@ -64,9 +64,8 @@ class Patching(Tabled):
     def share(self) -> Array:
         """How far each moves the answer to that of the source: 0 not at all, 1 all of the way."""
         if self.source == self.run:
-            raise ConfigError(
-                "both runs give the same answer, so there is no way between them", hint="read `effect`, or ask another"
-            )
+            fact = "both runs give the same answer, so there is no way between them"
+            raise ConfigError(fact, hint="read `effect`, or ask another")
         return self.effect / (self.source - self.run)
 
     def _table(self) -> TableParts:
@@ -179,9 +178,8 @@ def check_alike(run: Run, source: Run) -> None:
     mine, theirs = (flatten((one.plain or one).params) for one in (run, source))
     other = [name for name, leaf in mine.items() if not np.array_equal(unpacked(leaf), unpacked(theirs[name]))]
     if other:
-        raise ConfigError(
-            f"the two runs differ in their parameters, such as {other[0]}", hint="watch one model on both prompts"
-        )
+        fact = f"the two runs differ in their parameters, such as {other[0]}"
+        raise ConfigError(fact, hint="watch one model on both prompts")
     parts = ("tokens", "source") if isinstance(run.model, EncoderDecoder) else ("tokens",)
     for part in parts:
         own, other = np.shape(getattr(run.batch, part)), np.shape(getattr(source.batch, part))

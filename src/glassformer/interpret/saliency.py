@@ -130,6 +130,5 @@ def _baseline(baseline: Array | float | None, x: Array) -> Array:
     try:
         return np.broadcast_to(np.asarray(baseline, dtype=x.dtype), x.shape)
     except ValueError:
-        raise ShapeError(
-            f"the baseline is {np.shape(baseline)}, the input {x.shape}", hint="give a number, or as many vectors"
-        ) from None
+        fact = f"the baseline is {np.shape(baseline)}, the input {x.shape}"
+        raise ShapeError(fact, hint="give a number, or as many vectors") from None

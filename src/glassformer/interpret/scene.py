@@ -75,12 +75,8 @@ class StackScene(NamedTuple):
     end: list[Station]
 
     def stations(self) -> list[Station]:
-        """Return all its values, from left to right."""
+        """Return all its stations."""
         return [*self.start, *(one for block in self.blocks for one in block.stations), *self.end]
-
-    def names(self) -> list[str]:
-        """Return the names of all its values."""
-        return [one.name for one in self.stations()]
 
 
 def scene(run: Run) -> list[StackScene]:

@@ -64,19 +64,12 @@ class HeadStatistics:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one record per head, ready for a table or JSON; layers and heads are counted from 0."""
-        tops = self.top_positions().tolist()
-        return [
-            {
-                "layer": layer,
-                "head": head,
-                "kind": self.kinds[layer][head],
-                "score": float(score),
-                "entropy": float(self.entropy[layer, head]),
-                "distance": float(self.distance[layer, head]),
-                "top_positions": tops[layer][head],
-            }
-            for (layer, head), score in np.ndenumerate(self.score)
-        ]
+        tops, rows = self.top_positions().tolist(), []
+        for layer, head in np.ndindex(self.score.shape):
+            numbers = {name: float(getattr(self, name)[layer, head]) for name in ("score", "entropy", "distance")}
+            kind = {"layer": layer, "head": head, "kind": self.kinds[layer][head]}
+            rows.append({**kind, **numbers, "top_positions": tops[layer][head]})
+        return rows
 
     def _repr_html_(self) -> str:
         rows = [list(row.values()) for row in self.rows()]
@@ -107,12 +100,9 @@ def _traces(seen: Run | Trace | Sequence[Trace]) -> list[Trace]:
 
 def attention_statistics(examples: Sequence[tuple[Array, Array]], *, kind: str = "encoder") -> HeadStatistics:
     """Describe heads by weights (L, H, T, S) and the mask (T, S) of what was allowed, of one example or several."""
-    widest = max(weights.shape[-1] for weights, _ in examples)
-    longest = max(weights.shape[-2] for weights, _ in examples)
+    longest, widest = (max(weights.shape[axis] for weights, _ in examples) for axis in (-2, -1))
     offsets = np.arange(-(longest - 1), widest)
-    parts = [
-        _sums(np.asarray(weights, dtype=np.float64), allowed, offsets, widest, kind) for weights, allowed in examples
-    ]
+    parts = [_sums(np.asarray(weights, dtype=np.float64), mask, offsets, widest, kind) for weights, mask in examples]
     total = {name: sum(part[name] for part in parts) for name in parts[0]}
     queries, choosing = total["queries"], total["choosing"]
     score = np.clip(1 - _ratio(total["relative entropy"], choosing), 0, 1) * (choosing > 0)
@@ -211,20 +201,17 @@ def residual_statistics(residual: Array) -> list[LayerStatistics]:
     """Describe a residual stream (L + 1, T, D): the embedding, then the output of every block."""
     residual = np.asarray(residual, dtype=np.float64)
     if residual.ndim != 3 or residual.size == 0:
-        raise ShapeError(
-            f"the residual stream has shape {residual.shape}, expected (layers + 1, tokens, width)",
-            hint="pass trace(...).residual",
-        )
-    return Table(_describe(number, residual) for number in range(len(residual)))
+        fact = f"the residual stream has shape {residual.shape}, expected (layers + 1, tokens, width)"
+        raise ShapeError(fact, hint="pass trace(...).residual")
+    names = ["embedding", *(f"block {number}" for number in range(len(residual) - 1))]
+    return Table(map(_describe, names, residual, [residual[0], *residual]))
 
 
-def _describe(number: int, residual: Array) -> LayerStatistics:
-    x = residual[number]
-    before = residual[max(number - 1, 0)]
+def _describe(name: str, x: Array, before: Array) -> LayerStatistics:
     length = np.linalg.norm(before, axis=-1)
     moved = np.linalg.norm(x - before, axis=-1)
     return LayerStatistics(
-        name="embedding" if number == 0 else f"block {number - 1}",
+        name=name,
         mean=float(x.mean()),
         std=float(x.std()),
         rms=float(np.sqrt(np.mean(x**2))),

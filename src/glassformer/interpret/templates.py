@@ -18,9 +18,9 @@ from .arithmetic import parsed
 from .card import Source, source_of
 from .cards import Cards
 from .explainer import Explainer
-from .formula import Formula, Index, Operand, fill, running
-from .formulas import TABLE, formula_of, group_size, key_head, moved_letters, rotated_pair, starts_with, visible_keys
-from .graph import Step, moved_back
+from .formula import Formula, Index, Letters, Operand, fill, running
+from .formulas import TABLE, formula_of, key_head, moved_letters, rotated_pair, starts_with, visible_keys
+from .graph import Step
 from .names import MASK
 
 LARGEST_TABLE = 100_000
@@ -53,7 +53,7 @@ class Case(NamedTuple):
 
     when: Any
     other: int
-    letters: dict[str, Any]
+    letters: Letters
     counts: Any = None
 
 
@@ -150,13 +150,7 @@ def _has(tree: Any, letter: str) -> bool:
 
 
 def _in_pairs(self: Templates, step: Step, index: Index) -> list[Case]:
-    channel, half = index[-1], step.output.shape[-1] // 2
-    if step.settings.get("pairing", "halves") == "halves":
-        number = channel % half
-        letters, second = {"a": number, "b": number + half, "p": number}, channel // half
-    else:
-        number = channel // 2
-        letters, second = {"a": number * 2, "b": number * 2 + 1, "p": number}, channel % 2
+    second, letters = rotated_pair(step, index)
     return [Case(second, 1, letters), Case(None, 0, letters)]
 
 
@@ -168,12 +162,10 @@ def _in_softmax(self: Templates, step: Step, index: Index) -> list[Case]:
 
 
 CASES: dict[Any, Callable[[Templates, Step, Index], list[Case]]] = {
-    key_head: lambda _, step, index: [Case(None, int(group_size(step) == 1), {"g": index[1] // group_size(step)})],
+    key_head: lambda _, step, index: [Case(None, *key_head(step, index))],
     visible_keys: _in_softmax,
     rotated_pair: _in_pairs,
-    moved_letters: lambda _, step, index: [
-        Case(None, 0, dict(zip("nti" if step.rule == "split_heads" else "nhtc", moved_back(step, index), strict=True)))
-    ],
+    moved_letters: lambda _, step, index: [Case(None, *moved_letters(step, index))],
     starts_with: lambda _, step, index: [Case(index[1], 1, {}), Case(None, 0, {})],
 }
 """The cases of lines that choose, by the functions that choose for one entry."""

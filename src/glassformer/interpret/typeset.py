@@ -85,9 +85,8 @@ class MathML(Text):
         return f"<mrow><mo{tall}>{ends[0]}</mo>{inner}<mo{tall}>{ends[1]}</mo></mrow>"
 
     def divide(self, top: str, bottom: str) -> str:
-        return (
-            f"<mfrac><mrow>{top}</mrow><mrow>{bottom}</mrow></mfrac>" if self.fractions else f"{top}<mo>/</mo>{bottom}"
-        )
+        fraction = f"<mfrac><mrow>{top}</mrow><mrow>{bottom}</mrow></mfrac>"
+        return fraction if self.fractions else f"{top}<mo>/</mo>{bottom}"
 
     def in_line(self) -> "MathML":
         return MathML(self.blanks, fractions=False)
@@ -102,11 +101,9 @@ class MathML(Text):
 
     def over(self, name: str, letters: str, inner: str) -> str:
         below = f"<mrow>{_pieces(letters)}</mrow>"
-        return (
-            f"<munder><mo>∑</mo>{below}</munder>{inner}"
-            if name == "sum"
-            else (f"<msub><mi>{name}</mi>{below}</msub>{self.group(inner)}")
-        )
+        if name == "sum":
+            return f"<munder><mo>∑</mo>{below}</munder>{inner}"
+        return f"<msub><mi>{name}</mi>{below}</msub>{self.group(inner)}"
 
     def more(self, count: int) -> str:
         return f"<mo>…</mo><mo>+</mo><mtext>{count} more</mtext>"

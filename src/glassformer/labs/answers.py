@@ -1,7 +1,5 @@
 """What a function returned, compared with what it must: valid first, then equal within rounding."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass
@@ -132,12 +130,8 @@ def misfit(name: str, found: Array, right: Array, example: Example) -> Finding |
         sizes = ", ".join(f"{axis} = {size}" for axis, size in example.sizes.items())
         return Finding(kind, f"{name} has shape {found.shape}, not {right.shape}{words}", f"with {sizes}", result=name)
     wanted, given = right.dtype.kind, found.dtype.kind
-    named = {
-        "b": ("b", "booleans"),
-        "i": ("iu", "whole numbers"),
-        "u": ("iu", "whole numbers"),
-        "f": ("biuf", "real numbers"),
-    }
+    whole = ("iu", "whole numbers")
+    named = {"b": ("b", "booleans"), "i": whole, "u": whole, "f": ("biuf", "real numbers")}
     if wanted in named and given not in named[wanted][0]:
         return Finding("wrong dtype", f"{name} has dtype {found.dtype}; return {named[wanted][1]}", result=name)
     if wanted == given == "f" and np.finfo(found.dtype).eps > np.finfo(example.dtype).eps * 1.5:

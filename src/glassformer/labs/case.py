@@ -1,7 +1,5 @@
 """A learner's function with the inputs on which it is wrong, and how it is run again, changed or not."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Check a learner's function or file: is it valid, is it right, and if not, what is wrong and how."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import inspect
@@ -362,11 +360,11 @@ def smallest(case: Case, maker: Maker | None = None) -> str:
             mine, wanted = _short(found[name], digits), _short(right[name], digits)
             if mine != wanted:  # as printed: a difference that rounding hides explains nothing
                 named = zip(signature(case.exercise), example.args, strict=False)
-                lines = [
-                    "The smallest input found on which the two differ:",
-                    *(f"  {n} = {_short(x)}" for n, x in named),
+                lines = [f"  {n} = {_short(x)}" for n, x in named] + [
+                    f"  your {name}: {mine}",
+                    f"  right {name}: {wanted}",
                 ]
-                text = "\n".join([*lines, f"  your {name}: {mine}", f"  right {name}: {wanted}"])
+                text = "\n".join(["The smallest input found on which the two differ:", *lines])
                 return text if len(text) < LONGEST else ""
     return ""
 

@@ -1,7 +1,5 @@
 """What the command does around a check: start files, open hints one at a time, remember tries, grade a class."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path

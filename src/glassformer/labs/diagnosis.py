@@ -4,8 +4,6 @@ Each claims a finding only if it reproduces the learner's numbers, repairs them,
 input tried.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The diary of a folder: which labs were tried there, whether one was right, and how many hints are open."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

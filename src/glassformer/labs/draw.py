@@ -1,7 +1,5 @@
 """Random examples: a maker asks for arrays by the names of their axes, and gets any shape, small or large."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping

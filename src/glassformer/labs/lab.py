@@ -4,8 +4,6 @@ One Python file holds all of it, for ours in `statements/` and for one of your o
 what it defines.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect
@@ -18,7 +16,8 @@ from types import ModuleType
 from typing import Any
 
 from ..arrays import Array
-from ..errors import ConfigError, DataError, GlassformerError, did_you_mean, first_line
+from ..errors import DataError, GlassformerError, first_line
+from ..setting import check_known
 from .draw import Maker, examples
 from .trees import results
 
@@ -143,16 +142,13 @@ def get_lab(name: str | Path) -> Lab:
         return _ours(str(name))
     path = Path(name)
     if path.suffix != ".py":
-        hint = did_you_mean(str(name), ORDER, listed="`glassformer lab` lists them")
-        raise ConfigError(f"there is no lab {str(name)!r}", hint=hint)
+        check_known("there is no lab", str(name), ORDER, listed="`glassformer lab` lists them")
     if not path.is_file():
         raise DataError(f"there is no lab file {name}", hint="pass the path of a file that describes a lab")
     return read_lab(path, path.resolve().as_posix())
 
 
-@functools.cache
-def _ours(name: str) -> Lab:
-    return read_lab(FOLDER / f"{name}.py", name)
+_ours = functools.cache(lambda name: read_lab(FOLDER / f"{name}.py", name))
 
 
 def signature(exercise: Exercise) -> list[str]:

@@ -4,8 +4,6 @@ The checker uses them both ways. A changed solution that gives the learner's num
 the derivation; a change of the learner's own file that gives the right numbers names the line.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re
@@ -120,10 +118,9 @@ def suspects(source: str, unknown: Container[str]) -> set[int]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assign | ast.AugAssign | ast.Return | ast.Expr):
             names = [one for one in ast.walk(node) if isinstance(one, ast.Name)]
-            is_new = isinstance(node, ast.Return) or any(
-                one.id in unknown for one in names if isinstance(one.ctx, ast.Store)
-            )
-            if is_new and not any(one.id in unknown for one in names if isinstance(one.ctx, ast.Load)):
+            made, used = ({n.id for n in names if isinstance(n.ctx, kind)} for kind in (ast.Store, ast.Load))
+            is_new = isinstance(node, ast.Return) or any(name in unknown for name in made)
+            if is_new and not any(name in unknown for name in used):
                 lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return lines
 

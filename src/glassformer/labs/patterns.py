@@ -1,7 +1,5 @@
 """Forms of Python code: `A + B` is any sum, `where(A, B, C)` any call of a function of that name."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import itertools

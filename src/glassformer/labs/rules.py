@@ -3,8 +3,6 @@
 Most are rows of `mistakes.txt`.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import functools
@@ -170,10 +168,8 @@ def axes(place: Place) -> Iterator[Change]:
         for new in (*AXES, old):
             chosen = parsed(new) if isinstance(new, str) else new
             axis = [ast.keyword("axis", chosen)] if chosen is not None else []
-            yield (
-                "wrong axis",
-                ast.Call(node.func, args, [*axis, *rest, *[ast.keyword("keepdims", ast.Constant(True))] * keep]),
-            )
+            kept = [ast.keyword("keepdims", ast.Constant(True))] * keep
+            yield "wrong axis", ast.Call(node.func, args, [*axis, *rest, *kept])
 
 
 def calls(place: Place) -> Iterator[Change]:

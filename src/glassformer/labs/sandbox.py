@@ -3,8 +3,6 @@
 Both answer alike: for each program (sources that are run one after the other) and each example one `Outcome`.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import inspect

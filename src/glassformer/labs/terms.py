@@ -1,7 +1,5 @@
 """A wrong result as a sum of known terms: which are missing, turned or scaled, by least squares over random inputs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping

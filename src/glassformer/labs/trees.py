@@ -1,7 +1,5 @@
 """Arguments and results: arrays, alone and in tuples and dicts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

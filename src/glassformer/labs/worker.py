@@ -5,8 +5,6 @@ first file runs, the process imports the packages that the file names, under Lan
 reaches outside by limits and an audit hook, too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util
@@ -169,11 +167,8 @@ def confine(folder: str, readable: list[str], hidden: str) -> bool:
     rights = (1 << (13, 14, 15, 15, 16)[min(version, 5) - 1]) - 1
     handled = (rights, 3, 3)[: 1 if version < 4 else 2 if version < 6 else 3]  # files, network, scope
     rules = library.syscall(444, struct.pack(f"<{len(handled)}Q", *handled), 8 * len(handled), 0)
-    parts = [
-        (folder, READ_FILE | READ_FOLDER | WRITE),
-        *(one for place in readable for one in readable_parts(place, hidden)),
-    ]
-    for part, allowed in parts:
+    parts = [one for place in readable for one in readable_parts(place, hidden)]
+    for part, allowed in ((folder, READ_FILE | READ_FOLDER | WRITE), *parts):
         with contextlib.suppress(OSError):  # it is not there
             opened = os.open(part, os.O_PATH)
             library.syscall(445, rules, 1, struct.pack("<Qi", allowed & rights, opened), 0)

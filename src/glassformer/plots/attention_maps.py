@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -55,15 +55,15 @@ def attention_heads(
         raise ShapeError(f"{len(names)} names for {len(weights)} heads", hint="pass one name for each head")
     names = [f"head {first + head}" for head in range(len(weights))] if names is None else names
     shown = min(len(weights), MOST_HEADS)
-    layout = _layout(shown, len(queries), len(keys))
-    figure = style.new_figure(max(layout.columns * layout.width + 1.7, 4.2), layout.rows * (layout.height + 0.3) + 1.2)
-    axes = style.panels(figure, shown, layout.columns)
+    columns, rows, width, height = _layout(shown, len(queries), len(keys))
+    figure = style.new_figure(max(columns * width + 1.7, 4.2), rows * (height + 0.3) + 1.2)
+    axes = style.panels(figure, shown, columns)
     scale = _scale(weights[:shown], allowed)
     masked = np.ma.masked_array(np.asarray(weights, dtype=np.float64), mask=_mask(np.shape(weights), allowed))
     for head, ax in enumerate(axes):
-        image = _map(ax, masked[head], queries, keys, scale, layout)
-        ax.set_title(fill(names[head], max(int(layout.width * LETTERS), 8)), fontsize=9, pad=3)
-        _label_outer(ax, head, shown, layout.columns)
+        image = _map(ax, masked[head], queries, keys, scale, (width, height))
+        ax.set_title(fill(names[head], max(int(width * LETTERS), 8)), fontsize=9, pad=3)
+        _label_outer(ax, head, shown, columns)
     _color_bar(figure, axes, image, scale, float(np.max(weights[:shown])))
     more = f" ({names[0]} to {names[shown - 1]} of {len(weights)})" if shown < len(weights) else ""
     words = f"heat maps of the attention weights of {shown} heads, {len(queries)} queries by {len(keys)} keys"
@@ -85,8 +85,7 @@ def attention_grid(weights: Array, *, allowed: Array | None = None, title: str =
     rows, columns, T, S = grid.shape
     side = min(WIDE / columns, HIGH / rows, 1.6)
     flat = float(np.clip(T / S, 0.35, 1.5))
-    figure = style.new_figure(max(columns * side + 1.9, 4.6), max(rows * side * flat + 1.2, 2.2))
-    ax = figure.subplots()
+    figure, ax = style.one_panel(max(columns * side + 1.9, 4.6), max(rows * side * flat + 1.2, 2.2))
     scale = _scale(weights, allowed)
     # All maps are one image, which takes a moment even for thousands of heads.
     pooled = _pooled(np.ma.masked_array(grid, mask=_mask(grid.shape, allowed)))
@@ -103,9 +102,8 @@ def attention_grid(weights: Array, *, allowed: Array | None = None, title: str =
     step = _step(max(T, S))
     more = f" A cell is the largest weight of {step} tokens." if step > 1 else ""
     L, H = weights.shape[:2]
-    return style.titled(
-        figure, title, f"{L} layers by {H} heads of attention weights as heat maps, {T} by {S} tokens.{more}"
-    )
+    words = f"{L} layers by {H} heads of attention weights as heat maps, {T} by {S} tokens.{more}"
+    return style.titled(figure, title, words)
 
 
 @styled
@@ -121,26 +119,17 @@ def full_against_causal(
     return attention_heads(np.stack((full, causal)), labels, allowed=allowed, names=names, title=title)
 
 
-class _Layout(NamedTuple):
-    """Maps of some inches in rows and columns."""
-
-    columns: int
-    rows: int
-    width: float
-    height: float
-
-
-def _layout(count: int, T: int, S: int) -> _Layout:
-    """Return the columns that make maps largest, where all of them fit on a page."""
+def _layout(count: int, T: int, S: int) -> tuple[int, int, float, float]:
+    """Return the columns that make maps largest, where all of them fit on a page; the rows; and the inches of a map."""
     side = float(np.clip(0.36 * max(T, S), 1.5, 4.3))
     width, height = side * max(S / max(T, S), 0.35), side * max(T / max(T, S), 0.35)
-    best = _Layout(0, 0, 0.0, 0.0)
+    best = 0, 0, 0.0, 0.0
     for columns in range(1, count + 1):
         rows = math.ceil(count / columns)
         size = min(1.0, WIDE / (columns * (width + 0.1)), (HIGH - 0.3 * rows) / (rows * height))
         # Of columns that allow the same size, the most: figures are wider than high.
-        if width * size >= best.width and math.ceil(count / rows) == columns:
-            best = _Layout(columns, rows, width * size, height * size)
+        if width * size >= best[2] and math.ceil(count / rows) == columns:
+            best = columns, rows, width * size, height * size
     return best
 
 
@@ -156,16 +145,18 @@ def _label_outer(ax: Axes, number: int, count: int, columns: int) -> None:
         ax.set_xlabel(KEY, fontsize=9, color=colors().quiet)
 
 
-def _map(ax: Axes, shown: Any, queries: Sequence[str], keys: Sequence[str], scale: Normalize, layout: _Layout) -> Any:
+def _map(
+    ax: Axes, shown: Any, queries: Sequence[str], keys: Sequence[str], scale: Normalize, inches: tuple[float, float]
+) -> Any:
     square = 0.4 <= shown.shape[0] / shown.shape[1] <= 2.5
-    cell = min(layout.width / shown.shape[1], layout.height / shown.shape[0])
+    cell = min(inches[0] / shown.shape[1], inches[1] / shown.shape[0])
     texts = None
     if max(shown.shape) <= WRITTEN_UP_TO and cell >= READABLE:
         texts = [["" if np.ma.is_masked(weight) else weight_text(weight) for weight in row] for row in shown]
     size = float(np.clip(cell * 72 * 0.36, 4.6, 9))
     image = style.heat_map(ax, shown, style.weight_colors(), scale, texts=texts, size=size, square=square)
-    style.token_ticks(ax.xaxis, visible_all(keys, 10), room=0.92 * layout.width)
-    style.token_ticks(ax.yaxis, visible_all(queries, 10), room=0.92 * layout.height)
+    style.token_ticks(ax.xaxis, visible_all(keys, 10), room=0.92 * inches[0])
+    style.token_ticks(ax.yaxis, visible_all(queries, 10), room=0.92 * inches[1])
     # A thin line around the map, since weights near zero have the color of the page.
     ax.spines[:].set(visible=True, color=colors().never)
     return image

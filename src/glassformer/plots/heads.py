@@ -39,8 +39,7 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
     rows, columns = score.shape
     named = H <= NAMED_UP_TO and not is_deep
     width = 1.25 if named else float(np.clip(10 / columns, 0.3, 0.5))
-    figure = style.new_figure(max(width * columns + 1.9, 4.6), max((0.72 if named else 0.36) * rows + 1.5, 2.3))
-    ax = figure.subplots()
+    figure, ax = style.one_panel(max(width * columns + 1.9, 4.6), max((0.72 if named else 0.36) * rows + 1.5, 2.3))
     # Not below 0.5, or a broad head would look like a specialist.
     top = max(float(score.max()), 0.5)
     texts = [[weight_text(value) for value in row] for row in score]
@@ -77,10 +76,7 @@ def head_positions(
     titles = [f"layer {layer}, head {head}: {statistics.kinds[layer][head]}" for layer, head in chosen]
     size = min(style.fitting_size(one, 72 * (width - 0.15), 8.0) for one in titles)
     for number, (ax, name) in enumerate(zip(axes, titles, strict=True)):
-        if labels is None:
-            style.whole_ticks(ax.xaxis)
-        else:
-            style.token_ticks(ax.xaxis, visible_all(labels, 8), room=0.9 * (width - 0.35))
+        _position_ticks(ax, labels, 0.9 * (width - 0.35))
         ax.tick_params(axis="y", labelsize=7.5, labelleft=number % columns == 0)
         ax.tick_params(axis="x", labelbottom=number + columns >= len(chosen))
         ax.set_title(name, fontsize=size, pad=3)
@@ -91,6 +87,13 @@ def head_positions(
     few = "" if len(chosen) == every else f" (of {every}, the most specialized of each kind)"
     most = "; ".join(f"{name}, most at {int(np.argmax(row))}" for name, row in zip(titles, shares, strict=True))
     return style.titled(figure, title + few, f"the share of attention that each position gets: {most}.")
+
+
+def _position_ticks(ax: Axes, labels: Sequence[str] | None, room: float) -> None:
+    if labels is None:
+        style.whole_ticks(ax.xaxis)
+    else:
+        style.token_ticks(ax.xaxis, visible_all(labels, 8), room=room)
 
 
 def _columns(count: int, L: int, H: int) -> int:
@@ -163,10 +166,8 @@ def patching_map(found: Patching, labels: Sequence[str] | None = None, *, title:
 def path_map(found: Paths, *, title: str = "Paths") -> Figure:
     """Draw what every path does to the answer: senders by receivers; of one receiver, layers by heads."""
     if len(found.receivers) > 1:
-        return _effect_map(
-            found, found.effect, [str(place) for place in found.senders], "receiver",
-            [_short(place) for place in found.receivers], title,
-        )  # fmt: skip
+        senders, receivers = [str(place) for place in found.senders], [_short(place) for place in found.receivers]
+        return _effect_map(found, found.effect, senders, "receiver", receivers, title)
     layers = list(dict.fromkeys(_layer(place) for place in found.senders))
     columns = list(dict.fromkeys(_column(place) for place in found.senders))
     effect = np.full((len(layers), len(columns)), np.nan)
@@ -202,18 +203,14 @@ def _effect_map(
     effect, names = effect[::-1], names[::-1]
     rows, columns = effect.shape
     width = float(np.clip(0.45 * columns + 2.8, 4.6, 16))
-    figure = style.new_figure(width, 0.25 * rows + 1.5)
-    ax = figure.subplots()
+    figure, ax = style.one_panel(width, 0.25 * rows + 1.5)
     size = np.nan_to_num(np.abs(effect))
     most = float(size.max()) or 1.0
     texts = None
     if effect.size <= WRITTEN:
         texts = [["" if np.isnan(value) else f"{value:.2f}" for value in row] for row in effect]
     image = heat_map(ax, effect, signed_colors(), Normalize(-most, most), texts=texts, size=6.5)
-    if labels is None:
-        style.whole_ticks(ax.xaxis)
-    else:
-        style.token_ticks(ax.xaxis, visible_all(labels, 8), room=width - 2.6)
+    _position_ticks(ax, labels, width - 2.6)
     ax.set_yticks(range(rows), names)
     style.bare(ax, across)
     style.color_bar(figure, ax, image, f"change of the {found.label}, from {found.run:.3g} towards {found.source:.3g}")

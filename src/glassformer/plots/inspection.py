@@ -73,8 +73,7 @@ def inspect_model(
         *_predictions(seen, labels),
         *_answer(model, params, batch, example, labels),
         *_kinds(model, params),
-        *_heads(traces, seen),
-        *_layers(traces),
+        *_statistics(traces, seen),
         *_attention(seen),
         *_masks(seen),
         *_positions(model, params, seen),
@@ -94,9 +93,8 @@ def _predictions(seen: Trace, labels: Labels) -> Sketches:
     if probabilities is None:
         return
     if probabilities.ndim == 1:
-        answer = _target(targets, ())
-        title = "Which class is it?"
-        yield "prediction", partial(prediction_bars, probabilities, labels.classes or str, answer=answer, title=title)
+        told: dict[str, Any] = {"answer": _target(targets, ()), "title": "Which class is it?"}
+        yield "prediction", partial(prediction_bars, probabilities, labels.classes or str, **told)
         return
     inputs = seen.labels[list(seen.labels)[-1]]
     # The last position whose answer is known, or else the last of all.
@@ -149,16 +147,14 @@ def _kinds(model: Model, params: Tree) -> Sketches:
         yield f"{name}-kinds", partial(detector_maps, found, title=f"{HEADINGS[name]}: kinds of heads")
 
 
-def _heads(traces: Sequence[Trace], seen: Trace) -> Sketches:
+def _statistics(traces: Sequence[Trace], seen: Trace) -> Sketches:
+    """Draw what the heads and the layers do, over all examples."""
     for attention in seen.kinds:
         found, name = interpret.head_statistics(traces, attention), HEADINGS[attention]
         yield f"{attention}-heads", partial(head_specialization, found, title=f"{name}: do the heads specialize?")
         # The tokens of one example name the positions only where they are all there is.
         names = seen.key_labels(attention) if len(traces) == 1 else None
         yield f"{attention}-positions", partial(head_positions, found, names, title=f"{name}: where each head looks")
-
-
-def _layers(traces: Sequence[Trace]) -> Sketches:
     for stack in traces[0].residual:
         title = f"What leaves each layer of the {stack}"
         yield f"{stack}-layers", partial(layer_curves, interpret.layer_statistics(traces, stack), title=title)
@@ -203,10 +199,8 @@ def _positions(model: Model, params: Tree, seen: Trace) -> Sketches:
         where = f" of the {stack}" if len(stacks) > 1 else ""
         title = f"{'Learned' if learned else 'Sinusoidal'} positions{where}"
         yield f"{stack}-position-table", partial(position_heat_map, table, title=title)
-        curve = partial(
-            similarity_curve, interpret.similarity_by_distance(table), title=f"Similarity by distance{where}"
-        )
-        yield f"{stack}-position-similarity", curve
+        similarity, title = interpret.similarity_by_distance(table), f"Similarity by distance{where}"
+        yield f"{stack}-position-similarity", partial(similarity_curve, similarity, title=title)
 
 
 def _end(inputs: Sequence[str], last: int) -> str:

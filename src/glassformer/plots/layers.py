@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from ..arrays import Array
@@ -78,14 +79,12 @@ def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Fi
     table = np.asarray(table, dtype=np.float64)
     if table.ndim != 2 or table.size == 0:
         raise ShapeError(f"a table of positions has shape (N, D), got {table.shape}", hint="pass position_table(...)")
-    figure = style.new_figure(7.2, float(np.clip(0.05 * len(table) + 2.2, 2.6, 6)))
-    ax = figure.subplots()
+    figure, ax = style.one_panel(7.2, float(np.clip(0.05 * len(table) + 2.2, 2.6, 6)))
     # A few outliers must not bleach the rest: the scale then ends at the 99.5th percentile.
     most, largest = float(np.quantile(np.abs(table), 0.995)), float(np.abs(table).max())
     limit = (largest if largest <= 1.2 * most else most) or 1.0
-    image = ax.imshow(
-        table, cmap=style.signed_colors(), vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
-    )
+    norm = Normalize(-limit, limit)
+    image = ax.imshow(table, cmap=style.signed_colors(), norm=norm, aspect="auto", interpolation="nearest")
     ax.spines[:].set_visible(False)
     ax.set_xlabel("feature")
     ax.set_ylabel("position")
@@ -100,8 +99,7 @@ def position_heat_map(table: Array, *, title: str = "Positional encoding") -> Fi
 @styled
 def similarity_curve(similarity: Similarity, *, title: str = "Similarity by distance") -> Figure:
     """Draw the cosine similarity of two positions against their distance, with the range over all pairs."""
-    figure = style.new_figure(7.2, 3.8)
-    ax = figure.subplots()
+    figure, ax = style.one_panel(7.2, 3.8)
     ax.grid(visible=True)
     ax.axhline(0, color=colors().quiet, linewidth=0.8)
     ax.fill_between(similarity.distance, similarity.low, similarity.high, color=colors().sky, alpha=0.3, linewidth=0)
@@ -118,6 +116,5 @@ def similarity_curve(similarity: Similarity, *, title: str = "Similarity by dist
     ax.set_xlim(left=-0.02 * max(len(similarity.distance), 10))
     ax.locator_params("x", integer=True)
     words = ", ".join(f"{value:.3f} at distance {k}" for k, value in values.items())
-    return style.titled(
-        figure, title, f"the mean cosine similarity of positional encodings is {words or '1 at distance 0'}."
-    )
+    said = f"the mean cosine similarity of positional encodings is {words or '1 at distance 0'}."
+    return style.titled(figure, title, said)

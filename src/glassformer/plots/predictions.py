@@ -14,7 +14,7 @@ from ..arrays import Array
 from ..errors import ShapeError
 from ..interpret import Lens, LensCourse
 from .labels import visible, visible_all
-from .style import bare, color_bar, colors, heat_map, new_figure, styled, titled, token_ticks, weight_colors
+from .style import bare, color_bar, colors, heat_map, one_panel, styled, titled, token_ticks, weight_colors
 
 MOST_ROWS = 33
 """Of more points of the stream, only those behind blocks are drawn."""
@@ -74,8 +74,7 @@ def _bars(
     names: Sequence[str], values: Array, fills: list[str], *, size: tuple[float, float], height: float, **words: Any
 ) -> tuple[Figure, Axes]:
     """Draw bars from top to bottom, each with its number; `size` is the width of the figure and the height of a row."""
-    figure = new_figure(size[0], size[1] * len(values) + 1.3)
-    ax = figure.subplots()
+    figure, ax = one_panel(size[0], size[1] * len(values) + 1.3)
     ax.bar_label(ax.barh(range(len(values)), values, color=fills, height=height), padding=4, **words)
     ax.set_yticks(range(len(values)), names)
     ax.invert_yaxis()
@@ -106,8 +105,7 @@ def prediction_table(
     order = np.argsort(-shown, axis=-1, kind="stable")[:, :ranks]
     values = np.take_along_axis(shown, order, axis=-1)
     width = max(0.52 * T + 1.6, 4.6)
-    figure = new_figure(width, 0.36 * ranks + 1.7)
-    ax = figure.subplots()
+    figure, ax = one_panel(width, 0.36 * ranks + 1.7)
     most = max(float(values.max()), 0.05)
     _token_map(ax, order.T, values.T, inputs, label, most=most, cell=CELL, size=8.5, room=width - 1.4)
     if targets is not None:
@@ -151,8 +149,7 @@ def lens_map(
     ids, odds = ids[:, -MOST_POSITIONS:], odds[:, -MOST_POSITIONS:]
     rows, columns = ids.shape
     width = max(0.52 * columns + 2.4, 4.6)
-    figure = new_figure(width, 0.27 * rows + 1.5)
-    ax = figure.subplots()
+    figure, ax = one_panel(width, 0.27 * rows + 1.5)
     cell = 0.8 * 72 * (width - 2.0) / columns
     image = _token_map(ax, ids, odds, inputs, label, most=1.0, cell=cell, size=7.5, room=width - 2.2)
     ax.set_yticks(range(rows), [seen.points[n].label for n in reversed(chosen)])

@@ -1,11 +1,11 @@
 """How all figures look, in light and dark colors, and how they become files."""
 
-import contextlib
 import functools
 import io
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -22,6 +22,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from ..arrays import Array
 from ..errors import ConfigError
 from ..files import write_new
+from ..reporting import during
 from ..setting import check_known
 from .labels import font_families
 
@@ -93,19 +94,14 @@ def colors() -> Theme:
     return _CURRENT.get()
 
 
-@contextlib.contextmanager
-def themed(name: str) -> Iterator[None]:
+def themed(name: str) -> AbstractContextManager[None]:
     """Draw the figures that are made inside in a theme, "light" or "dark".
 
     with themed("dark"):
         figure = loss_curve(metrics)
     """
     check_known("there is no theme", name, THEMES)
-    token = _CURRENT.set(THEMES[name])
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)
+    return during(_CURRENT, THEMES[name])
 
 
 def weight_colors() -> Colormap:
@@ -145,36 +141,19 @@ def styled(draw: Drawing) -> Drawing:
     return drawn  # type: ignore[return-value]
 
 
+_SETTINGS = mpl.rc_params_from_file(Path(__file__).parent / "glassformer.mplstyle", use_default_template=False)
+
+
 def _rc(theme: Theme) -> dict[str, Any]:
     """Return the settings of matplotlib that figures are drawn with."""
     return {
+        **_SETTINGS,
         **dict.fromkeys(("axes.labelcolor", "axes.titlecolor", "text.color"), theme.ink),
         **dict.fromkeys(("axes.facecolor", "figure.facecolor"), theme.page),
         **{f"{axis}tick.{part}": color for axis in "xy" for part, color in _tick_colors(theme).items()},
         "axes.edgecolor": theme.edge,
         "grid.color": theme.grid,
-        "axes.axisbelow": True,
-        "axes.grid": False,
-        "axes.unicode_minus": True,
-        "legend.frameon": False,
-        "axes.spines.right": False,
-        "axes.spines.top": False,
-        "text.usetex": False,
-        "axes.linewidth": 0.8,
-        "grid.linewidth": 0.7,
-        "lines.linewidth": 1.8,
-        "axes.labelsize": 9.5,
-        "axes.titlesize": 10.5,
-        "font.size": 9.5,
-        "legend.fontsize": 9,
-        "xtick.labelsize": 8.5,
-        "ytick.labelsize": 8.5,
-        "figure.titlesize": 13,
-        "figure.titleweight": "bold",
         "font.family": list(font_families()),
-        "pdf.fonttype": 42,  # letters stay letters, which can be searched
-        "svg.fonttype": "path",  # shapes, since the reader may not have the font
-        "svg.hashsalt": "glassformer",
     }
 
 
@@ -194,6 +173,12 @@ class NotebookFigure(Figure):
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of a size in inches that arranges its own margins."""
     return NotebookFigure(figsize=(width, height), dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.09))
+
+
+def one_panel(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return a figure of a size in inches with one panel."""
+    figure = new_figure(width, height)
+    return figure, figure.subplots()
 
 
 def panels(figure: Figure, count: int, columns: int) -> list[Axes]:
@@ -220,14 +205,9 @@ def starts_line(ax: Axes) -> bool:
     return place is None or place.is_first_col()
 
 
-@contextlib.contextmanager
-def stacked() -> Iterator[None]:
+def stacked() -> AbstractContextManager[None]:
     """Draw the figures that are made inside for narrow pages."""
-    token = _STACKED.set(True)
-    try:
-        yield
-    finally:
-        _STACKED.reset(token)
+    return during(_STACKED, True)
 
 
 def titled(figure: Figure, title: str, words: str) -> Figure:
@@ -286,14 +266,10 @@ def heat_map(
     """Draw a matrix as colors, and texts into its cells in letters of a size, smaller where a width is in the way."""
     image = ax.imshow(values, cmap=ramp, norm=norm, aspect="equal" if square else "auto")
     for (row, column), text in np.ndenumerate([] if texts is None else texts):
-        if not text:
-            continue
-        look: dict[str, Any] = {
-            "fontsize": fitting_size(text, width, size),
-            "color": _ink_on(ramp(norm(values[row, column]))),
-        }
-        # The text never leaves its cell, so the layout need not measure it, which takes longer than to draw it.
-        ax.text(column, row, text, ha="center", va="center", in_layout=False, **look)
+        if text:
+            ink, letters = _ink_on(ramp(norm(values[row, column]))), fitting_size(text, width, size)
+            # The text never leaves its cell, so the layout need not measure it, which takes longer than to draw it.
+            ax.text(column, row, text, ha="center", va="center", in_layout=False, fontsize=letters, color=ink)
     return image
 
 
@@ -349,9 +325,8 @@ def save(figure: Figure, path: str | Path) -> Path:
         raise ConfigError(f"{figure!r:.80} is no figure", hint="pass what gf.plots draws, such as model.plot()")
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in FORMATS:
-        raise ConfigError(
-            f"{path} does not end in the name of a format", hint=f"use {', '.join('.' + name for name in FORMATS)}"
-        )
+        hint = f"use {', '.join('.' + name for name in FORMATS)}"
+        raise ConfigError(f"{path} does not end in the name of a format", hint=hint)
     buffer = io.BytesIO()
     words = str(figure.get_label())
     about: dict[str, Any] = {"Title": words.split(":")[0], "Subject" if ending == "pdf" else "Description": words}

@@ -228,10 +228,9 @@ def _checked(array: Array, heads: Sequence[tuple[int, int]]) -> list[tuple[int, 
     layers, count = array.shape[1:3]
     for layer, head in heads:
         if not (0 <= layer < layers and 0 <= head < count):
-            raise ConfigError(
-                f"there is no head {head} in layer {layer}", hint=f"there are {layers} by {count}, from (0, 0) on"
-            )
-    return [(layer, head) for layer, head in heads]
+            hint = f"there are {layers} by {count}, from (0, 0) on"
+            raise ConfigError(f"there is no head {head} in layer {layer}", hint=hint)
+    return list(heads)
 
 
 def _chosen(weights: Array, heads: Sequence[tuple[int, int]] | None) -> list[tuple[int, int]]:

@@ -72,11 +72,8 @@ def sequences(operation: str, lengths: Array, rng: np.random.Generator, starts: 
         question, answer = [a], a[:, ::-1] if operation == "reverse" else a
         if operation == "addition":
             a, b = (np.pad(x, ((0, 0), (0, 1))) for x in (a, b))
-            question, answer, carry = (
-                [a, np.full((count, 1), PLUS), b],
-                np.zeros_like(a),
-                np.zeros(count, dtype=a.dtype),
-            )
+            question, answer = [a, np.full((count, 1), PLUS), b], np.zeros_like(a)
+            carry = np.zeros(count, dtype=a.dtype)
             for at in range(n + 1):
                 carry, answer[:, at] = np.divmod(a[:, at] + b[:, at] + carry, SYMBOLS)
         prompt = np.concatenate([first, *question, np.full((count, 1), EQUALS)], axis=1)

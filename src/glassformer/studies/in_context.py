@@ -93,9 +93,8 @@ def figures(rows: Rows) -> Figures:
     (figure, (ax,)), theme, count = style.row(1, 6.4, 4.4), style.colors(), range(rows[0]["points"] + 1)
     runs = Rows(row for row in rows if not row["diverged"])
     for color, layers in zip(theme.series, runs.values("layers"), strict=False):
-        style.band(
-            ax, count, [row["model"] for row in runs.where(layers=layers)], color, f"model, {plural(layers, 'block')}"
-        )
+        errors = [row["model"] for row in runs.where(layers=layers)]
+        style.band(ax, count, errors, color, f"model, {plural(layers, 'block')}")
     for line, (name, title) in zip(("-", "--", ":"), FORMULAS.items(), strict=True):
         ax.plot(count, np.mean([row[name] for row in runs], axis=0), line, color=theme.ink, label=title)
     style.log_scale(ax)

@@ -58,7 +58,7 @@ class StudyResult:
         """Return what rows say; `settings` None: every row is a point of its own."""
         names = rows.columns if settings is None else settings
         findings = list(study.finding(rows)) if study.finding is not None else [plain_finding(rows, names)]
-        columns = list(study.columns) or table_columns(rows, names)
+        columns = list(study.columns) or [*(varied(rows, names) or names), *numbers_of(rows, names)]
         table = table_of(rows, names, columns)
         return cls(study.name, study.question, study.published, rows, findings, names, columns, table, **about)
 
@@ -118,22 +118,13 @@ def machine() -> dict[str, Any]:
 
 def numbers_of(rows: Rows, settings: Sequence[str]) -> list[str]:
     """Return the columns that hold measured numbers."""
-    left_out = {*settings, *TAKEN, "seconds"}
-    return [
-        name
-        for name in rows.columns
-        if name not in left_out and all(isinstance(row[name], int | float) for row in rows)
-    ]
+    names = [name for name in rows.columns if name not in {*settings, *TAKEN, "seconds"}]
+    return [name for name in names if all(isinstance(row[name], int | float) for row in rows)]
 
 
 def varied(rows: Rows, settings: Sequence[str]) -> list[str]:
     """Return the settings that differ between points."""
     return [name for name in settings if name in rows.columns and len({json.dumps(row.get(name)) for row in rows}) > 1]
-
-
-def table_columns(rows: Rows, settings: Sequence[str]) -> list[str]:
-    """Return what a table shows unless a study says otherwise: settings that vary, and numbers."""
-    return [*(varied(rows, settings) or settings), *numbers_of(rows, settings)]
 
 
 def table_of(rows: Rows, settings: Sequence[str], columns: Sequence[str]) -> list[list[str]]:

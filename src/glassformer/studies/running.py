@@ -192,11 +192,9 @@ def _measured(study: Study, run: Run) -> dict[str, Any]:
         if not isinstance(name, str) or name in run.point or name == TAKEN[0]:
             hint = "results are a dict whose names differ from the settings"
             raise ConfigError(f"the measure of {study.name} returned a result called {name!r:.80}", hint=hint)
-    results = {
-        "diverged": bool(found.get("diverged", False)),
-        **{name: plain(one, name) for name, one in found.items()},
-    }
-    return {"seconds": round(time.perf_counter() - began, 3), **results}
+    results = {name: plain(one, name) for name, one in found.items()}
+    seconds = round(time.perf_counter() - began, 3)
+    return {"seconds": seconds, "diverged": bool(found.get("diverged", False)), **results}
 
 
 def _filled(rows: list[dict[str, Any]], points: list[Point]) -> Rows:

@@ -54,14 +54,13 @@ def finding(rows: Rows) -> list[str]:
     made = {one: [row["pentagon"] for row in rows.where(sparsity=one)] for one in counts}
     where = ", ".join(f"{one:g} ({sum(found)} of {len(found)} seeds)" for one, found in made.items() if any(found))
     shown = ", ".join(f"{one.mean:.1f} at {sparsity:g}" for sparsity, one in counts.items())
-    off = [f"{one.mean:.1f}° at {sparsity:g}" for sparsity, one in uneven.items() if any(made[sparsity])]
+    off = ", ".join(f"{one.mean:.1f}° at {sparsity:g}" for sparsity, one in uneven.items() if any(made[sparsity]))
+    deviation = f"The largest deviation from 72°, on average over seeds: {off}."
     return [
         f"Two dimensions hold {counts[min(counts)].mean:g} of five features at sparsity {min(counts):g} and "
         f"{counts[max(counts)].mean:g} at {max(counts):g}; they make a regular pentagon at {where or 'none'}.",
         f"Features that are represented, on average over seeds: {shown}.",
-        f"The largest deviation from 72°, on average over seeds: {', '.join(off)}."
-        if off
-        else "No seed made a pentagon.",
+        deviation if off else "No seed made a pentagon.",
     ]
 
 

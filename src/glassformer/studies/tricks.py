@@ -98,9 +98,8 @@ def figures(rows: Rows) -> Figures:
     for color, name in zip(theme.series, ("none", "Muon", "all", "all but Muon", "all but untied head"), strict=False):
         runs = [row for row in rows.where(trick=name) if not row["diverged"]]
         if runs:
-            style.band(
-                right, runs[0]["at"], [row["losses"] for row in runs], color, "plain model" if name == "none" else name
-            )
+            title = "plain model" if name == "none" else name
+            style.band(right, runs[0]["at"], [row["losses"] for row in runs], color, title)
     right.set(xlabel="step", ylabel="held-out loss", ylim=(None, 3.2))
     right.legend()
     words = "steps to the plain model's loss, a dot for each seed, an arrow where it takes more; losses and their range"

@@ -76,9 +76,8 @@ class Explorer:
         """Keep a live training; of those that ended, the last few stay."""
         kept = {**self.live_trainings, key: history}
         ended = [old for old, one in kept.items() if one.ended]
-        self.live_trainings = {
-            old: one for old, one in kept.items() if old not in ended[: max(0, len(kept) - TRAININGS)]
-        }
+        gone = ended[: max(0, len(kept) - TRAININGS)]
+        self.live_trainings = {old: one for old, one in kept.items() if old not in gone}
 
     def training(self, key: str) -> TrainingHistory:
         """Return a training by the key of its model, with what was measured so far."""
@@ -95,9 +94,7 @@ class Explorer:
 
     def session(self, state: PageState) -> RunSession:
         """Return the run of a state."""
-        return self._runs.get(
-            state.key(), lambda: self._run(state), bytes_=RUN_BYTES, then=lambda session: tidy(session.run)
-        )
+        return self._runs.get(state.key(), lambda: self._run(state), bytes_=RUN_BYTES, then=lambda one: tidy(one.run))
 
     def _run(self, state: PageState) -> RunSession:
         opened = self.opened(state.model)
@@ -115,10 +112,11 @@ class Explorer:
         base = before.run
         if any(change.name == POSITIONS for change in changes):
             base = before.once("without positions", lambda: without_positions(before.run))
-            frozen = {
-                id(one): {"value": before.run[one.name], "word": "take"} for one in changes if one.word == "freeze"
-            }
-            changes = tuple(replace(one, config=None, **frozen.get(id(one), {})) for one in changes)
+            changes = tuple(
+                replace(one, config=None, value=before.run[one.name], word="take")
+                if one.word == "freeze" else replace(one, config=None)
+                for one in changes
+            )  # fmt: skip
         run = base.changed(*(one for one in changes if not one.backward and one.name != POSITIONS))
         new = {"state": state, "run": run, "of": target(run, state.of), "made": changes, "start": before}
         return replace(before, **new, lock=threading.RLock(), kept={})
@@ -170,9 +168,8 @@ def target(run: Run, asked: Asked) -> Any:
         value = run[asked.name]
         places = zip(value.shape, asked.index, strict=False)
         if len(asked.index) != value.ndim or not all(0 <= n < size for size, n in places):
-            raise ConfigError(
-                f"{asked.name} has no entry {list(asked.index)}", hint=f"its shape is {list(value.shape)}"
-            )
+            fact = f"{asked.name} has no entry {list(asked.index)}"
+            raise ConfigError(fact, hint=f"its shape is {list(value.shape)}")
         weights = np.zeros(value.shape, value.dtype)
         weights[asked.index] = 1
         return Sum(asked.name, weights)

@@ -1,7 +1,5 @@
 """Which tiles of a run a file holds, and how fine they are."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -30,7 +28,7 @@ def tiles_of(
     """Return a question for each matrix of each tensor of a run, which array it is of, and the bytes of its cells."""
     run = explorer.session(read_state(state)).run
     fine, coarse, kind = level
-    on_scene = {id(run.spec(name)) for part in scene(run) for name in part.names()}
+    on_scene = {id(run.spec(one.name)) for part in scene(run) for one in part.stations()}
     found = []
     named = {**{name: run.spec(name) for name in run}, **flatten(run.params)}
     for name, array in named.items():

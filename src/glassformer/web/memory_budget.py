@@ -85,7 +85,5 @@ def check_free(needed: int, what: str) -> None:
     """Refuse what would not fit into free memory."""
     free = free_bytes()
     if free is not None and needed > SHARE * free:
-        raise LengthError(
-            f"{what} takes about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of memory are free",
-            hint="take a shorter text; `glassformer generate` reads long ones",
-        )
+        fact = f"{what} takes about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of memory are free"
+        raise LengthError(fact, hint="take a shorter text; `glassformer generate` reads long ones")

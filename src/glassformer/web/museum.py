@@ -22,8 +22,8 @@ def museum_page() -> str:
     """Return the page: every exhibit with its lines, its story, its curves and its check."""
     kinds = list(dict.fromkeys(exhibit.kind for exhibit in museum().values()))
     links = " · ".join(f'<a href="#{kind.replace(" ", "-")}">{kind}</a>' for kind in kinds)
-    rooms = f'<nav aria-label="Rooms"><p>{links}</p></nav>'
-    parts = ["<h1>The museum of bugs</h1>", _opening(), rooms]
+    index = f'<nav aria-label="Rooms"><p>{links}</p></nav>'
+    parts = ["<h1>The museum of bugs</h1>", _opening(), index]
     for kind in kinds:
         parts.append(f'<h2 id="{kind.replace(" ", "-")}">{kind.capitalize()}</h2>')
         parts += [_exhibit(exhibit) for exhibit in museum().values() if exhibit.kind == kind]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, GlassformerError
+from ..files import plain_json
 from ..interpret.reading import example_text
 from ..loading import read_model
 from ..setting import check_known
@@ -28,7 +29,7 @@ from .explorer import Explorer
 from .export_tiles import LEVELS, SIDES, in_single, tiles_of
 from .offers import Offer, to_json
 from .recordings import RecordedTraining, TrainingHistory
-from .router import ask, load_routes, plain_json
+from .router import ask, load_routes
 from .state import VIEWS, read_state
 
 PAGE = Path(__file__).parent / "page"
@@ -46,17 +47,17 @@ def imports_of(source: str) -> list[str]:
     return [found[2] for found in IMPORT.finditer(source)]
 
 
-def ordered(first: str = "main.js", folder: Path = PAGE) -> list[str]:
+def ordered() -> list[str]:
     """Return the modules of the page, each after those that it imports."""
     found: list[str] = []
 
     def visit(name: str) -> None:
         if name not in found:
-            for other in imports_of((folder / name).read_text(encoding="utf-8")):
+            for other in imports_of((PAGE / name).read_text(encoding="utf-8")):
                 visit(other)
             found.append(name)
 
-    visit(first)
+    visit("main.js")
     return found
 
 
@@ -120,10 +121,8 @@ class ExportedAnswers:
 def one_file(kept: ExportedAnswers) -> str:
     """Return the page with what is kept as one file."""
     style, script = styles(), bundle()
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    sources = f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
+    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
     page = (PAGE / "index.html").read_text(encoding="utf-8")
     page = re.sub(r"<(link|script) [^\n]*\n", "", page)
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n</head>'
@@ -240,9 +239,12 @@ def export_page(
     }
     if training is not None:
         _keep_training(kept, training)
-    first = [{"word": "open", "question": {"model": own["model"]}} for own in states]
-    first += [one for own in states for one in _scene_questions(own, whats)]
-    questions = [*first, *asked]
+    questions = [{"word": "open", "question": {"model": own["model"]}} for own in states]
+    for own in states:  # what the scene asks, forward and backward, and the formulas of its cards
+        words = ("run", "scene", "attention", "formulas")
+        questions += [{"word": word, "question": {"state": own}} for word in words]
+        questions += [{"word": "lengths", "question": {"state": own, "what": what}} for what in whats]
+    questions += asked
     for number, one in enumerate(questions):
         show(number, len(questions), "answering the views' questions")
         _answer(explorer, kept, one)
@@ -325,41 +327,25 @@ def _fitting(
         if len(page.encode()) <= LARGEST:
             return page
     larger = ["the gradients of every tensor"] if "gradient" in whats else []
-    raise ConfigError(
-        f"the file would have {len(page.encode()) / 1e6:.1f} MB, and at most {LARGEST / 1e6:.1f} MB are written",
-        hint=f"leave out {' or '.join([*larger, 'a view'])}, or take a shorter text",
-    )
+    fact = f"the file would have {len(page.encode()) / 1e6:.1f} MB, and at most {LARGEST / 1e6:.1f} MB are written"
+    raise ConfigError(fact, hint=f"leave out {' or '.join([*larger, 'a view'])}, or take a shorter text")
 
 
 def opening_questions(explorer: Explorer, state: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what views ask before anything is clicked."""
-    about: list[tuple[str, dict[str, Any]]] = [
-        ("backward", {"state": state}),
-        ("optimizers", {}),
-    ]
-    return [{"word": word, "question": question} for word, question in about] + _lens_questions(explorer, state, {})
-
-
-def _scene_questions(state: dict[str, Any], whats: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return what the scene asks, forward and backward, and the formulas of its cards."""
-    asked = [{"word": word, "question": {"state": state}} for word in ("run", "scene", "attention", "formulas")]
-    return asked + [{"word": "lengths", "question": {"state": state, "what": what}} for what in whats]
+    backward = {"word": "backward", "question": {"state": state}}
+    return [backward, {"word": "optimizers", "question": {}}, *_lens_questions(explorer, state, {})]
 
 
 def _lens_questions(explorer: Explorer, state: dict[str, Any], lens: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what the lens asks about the token that is followed in it, or about the likeliest one."""
     target = {"token": lens.get("token"), "against": lens.get("against"), "position": lens.get("position", -1)}
-    read = {"token": target["token"], "between": False, **_places(explorer, state)}
+    read = {"token": target["token"], "between": False}
+    session = explorer.session(read_state(state))
+    if not session.opened.model.is_classifier:  # which has no positions
+        read |= {"first": max(0, session.run.batch.tokens.shape[-1] - FIRST), "count": FIRST}
     asked = {"lens": read, "attribution": target}
     return [{"word": word, "question": {"state": state, **one}, "work": True} for word, one in asked.items()]
-
-
-def _places(explorer: Explorer, state: dict[str, Any]) -> dict[str, int]:
-    """Return the positions that the lens shows first; a classifier has none."""
-    session = explorer.session(read_state(state))
-    if session.opened.model.is_classifier:
-        return {}
-    return {"first": max(0, session.run.batch.tokens.shape[-1] - FIRST), "count": FIRST}
 
 
 def _heads(kept: ExportedAnswers, state: dict[str, Any]) -> list[dict[str, Any]]:
@@ -369,7 +355,6 @@ def _heads(kept: ExportedAnswers, state: dict[str, Any]) -> list[dict[str, Any]]
     for kind in found["kinds"]:
         for layer, name in enumerate(kind["layers"]):
             asked.append({"word": "heads", "question": {"state": state, "kind": kind["kind"], "layer": layer}})
-            for head in range(kind["heads"]):
-                tile = {"state": state, "what": "products", "name": name, "at": [0, head]}
-                asked.append({"word": "tile", "question": tile})
+            tiles = [{"state": state, "what": "products", "name": name, "at": [0, n]} for n in range(kind["heads"])]
+            asked += [{"word": "tile", "question": tile} for tile in tiles]
     return asked[:HEADS]

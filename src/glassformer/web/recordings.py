@@ -95,10 +95,8 @@ class TrainingHistory:
         except GlassformerError:
             self._heads = None
             return {}
-        return {
-            stack: {"scores": {name: value.tolist() for name, value in one.scores.items()}, "chance": one.chance}
-            for stack, one in found.items()
-        }
+        scores = {stack: {name: x.tolist() for name, x in one.scores.items()} for stack, one in found.items()}
+        return {stack: {"scores": scores[stack], "chance": one.chance} for stack, one in found.items()}
 
     def attention(self, step: int, kind: str | None, layer: int, head: int) -> dict[str, Any]:
         """Return who looks at whom in one head of a frame that was measured."""

@@ -11,7 +11,6 @@ The page shows every `GlassformerError` as a sentence with its hint.
 
 import importlib
 import inspect
-import math
 import pkgutil
 from collections.abc import Callable
 from dataclasses import is_dataclass
@@ -110,14 +109,3 @@ def ask(explorer: Explorer, word: str, question: dict[str, Any]) -> Any:
     """Return the answer to a question."""
     check_known("there is no question", word, ROUTES)
     return ROUTES[word](explorer, question)
-
-
-def plain_json(found: Any) -> Any:
-    """Return an answer in JSON's own types; NaN and infinities become None."""
-    if isinstance(found, dict):
-        return {str(name): plain_json(part) for name, part in found.items()}
-    if isinstance(found, list | tuple):
-        return [plain_json(part) for part in found]
-    if hasattr(found, "tolist"):
-        return plain_json(found.tolist())
-    return None if isinstance(found, float) and not math.isfinite(found) else found

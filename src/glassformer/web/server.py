@@ -39,11 +39,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..blas import one_thread_if_busy
 from ..errors import ConfigError, GlassformerError
+from ..files import plain_json
 from ..weights.registry import cache_folder
 from .derivations import html_of, pages
 from .explorer import Explorer
 from .page_export import PAGE, bundle, styles
-from .router import Download, ask, load_routes, plain_json
+from .router import Download, ask, load_routes
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -373,7 +374,6 @@ def _bound(port: int) -> socket.socket:
         bound.listen()  # connections wait until the server answers
     except OSError as error:
         bound.close()
-        raise ConfigError(
-            f"port {port} cannot be used: {error.strerror}", hint="leave out --port, or name another"
-        ) from None
+        hint = "leave out --port, or name another"
+        raise ConfigError(f"port {port} cannot be used: {error.strerror}", hint=hint) from None
     return bound

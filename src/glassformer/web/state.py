@@ -16,7 +16,6 @@ Word = Literal[
 ]
 WORDS = get_args(Word)
 """Kinds of changes; `steer` moves a value part of the way to that of another text."""
-BACKWARD = ("stop", "put_gradient", "scale_gradient")
 WITH_NUMBER = ("put", "scale", "add", "steer", "put_gradient", "scale_gradient")
 WITH_OTHER = ("take", "steer", "mean")
 View = Literal["scene", "lens", "change", "backward", "training", "writing", "share"]
@@ -102,18 +101,25 @@ def read(hint: Any, given: Any, what: str) -> Any:
     if hint is bool:
         return given is True
     if hint is int or hint is float:
-        return _number(hint, given, what)
+        kinds, size, word = (int, 2**31, "whole number") if hint is int else (int | float, 1e30, "number")
+        is_number = isinstance(given, kinds) and not isinstance(given, bool)
+        _check(is_number and abs(given) < size, given, what, f"give a {word}")
+        return hint(given)
     if hint is str:
-        return _text(given, what, limit or LONGEST)
+        _check(isinstance(given, str), given, what, "give a text")
+        if len(given) > (limit or LONGEST):
+            raise ConfigError(
+                f"{what} has {len(given):,} characters", hint=f"at most {limit or LONGEST:,} are read here"
+            )
+        return given
     if origin is Literal:
-        if given not in parts:
-            raise ConfigError(f"{what} is {_shown(given)}", hint=did_you_mean(str(given)[:40], parts))
+        _check(given in parts, given, what, did_you_mean(str(given)[:40], parts))
         return given
     if origin is tuple:
-        found = _list(given, what, limit or MOST)
-        if parts[-1] is not Ellipsis and len(found) != len(parts):
-            raise ConfigError(f"{what} is {_shown(given)}", hint=f"give a list of {len(parts)}")
-        return tuple(read(parts[0], one, f"a part of {what}") for one in found)
+        is_list = isinstance(given, list) and len(given) <= (limit or MOST)
+        _check(is_list, given, what, f"give a list of at most {limit or MOST}")
+        _check(parts[-1] is Ellipsis or len(given) == len(parts), given, what, f"give a list of {len(parts)}")
+        return tuple(read(parts[0], one, f"a part of {what}") for one in given)
     if is_dataclass(hint):
         return _read_fields(hint, given, what)
     names, value = parts  # of a dict
@@ -129,31 +135,15 @@ def _read_fields(cls: Any, given: Any, what: str) -> Any:
     return cls(**{name: read(hints[name], given.get(name), name) for name in dict.fromkeys([*given, *needed])})
 
 
-def _number(kind: type, given: Any, what: str) -> Any:
-    known, limit, word = (int, 2**31, "whole number") if kind is int else (int | float, 1e30, "number")
-    if isinstance(given, bool) or not isinstance(given, known) or not abs(given) < limit:
-        raise ConfigError(f"{what} is {_shown(given)}", hint=f"give a {word}")
-    return kind(given)
-
-
-def _text(given: Any, what: str, most: int) -> str:
-    if not isinstance(given, str):
-        raise ConfigError(f"{what} is {_shown(given)}", hint="give a text")
-    if len(given) > most:
-        raise ConfigError(f"{what} has {len(given):,} characters", hint=f"at most {most:,} are read here")
-    return given
-
-
-def _list(given: Any, what: str, most: int) -> list[Any]:
-    if not isinstance(given, list) or len(given) > most:
-        raise ConfigError(f"{what} is {_shown(given)}", hint=f"give a list of at most {most}")
-    return given
+def _check(fits: bool, given: Any, what: str, advice: str) -> None:
+    """Refuse what does not fit."""
+    if not fits:
+        raise ConfigError(f"{what} is {_shown(given)}", hint=advice)
 
 
 def _check_object(given: Any, what: str, known: Any) -> None:
     """Refuse what is no object, and names that are not known."""
-    if not isinstance(given, dict):
-        raise ConfigError(f"{what} is {_shown(given)}", hint="give an object")
+    _check(isinstance(given, dict), given, what, "give an object")
     for name in given:
         if name not in known:
             hint = did_you_mean(str(name)[:40], known)

@@ -77,20 +77,16 @@ def index_page(folder: Path) -> str:
 
 def _figure(folder: Path, name: str, words: str) -> str:
     """Return a figure inside the page in the form that fits it; the words below it say what to see."""
-    sources = [
-        (_data(path), f"{NARROW if form else WIDE} and (prefers-color-scheme: {'dark' if dark else 'light'})")
-        for form, dark in itertools.product(FORMS, (False, True))
-        if (path := figure_path(folder / "figures", name, dark, form)).exists()
-    ]
+    sources = []
+    for form, dark in itertools.product(FORMS, (False, True)):
+        if (path := figure_path(folder / "figures", name, dark, form)).exists():
+            media = f"{NARROW if form else WIDE} and (prefers-color-scheme: {'dark' if dark else 'light'})"
+            sources.append((f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}", media))
     title, _, says = words.partition(": ")
     choices = "".join(f'<source srcset="{data}" media="{media}">' for data, media in sources[1:])
     image = f'<picture>{choices}<img src="{sources[0][0]}" alt="{escape(words)}"></picture>'
     caption = f"<strong>{escape(title)}.</strong> {escape(says[:1].upper() + says[1:]).rstrip('.')}."
     return f'<figure id="{escape(name)}">{image}<figcaption>{caption}</figcaption></figure>'
-
-
-def _data(path: Path) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
 def _table(columns: list[str], table: list[list[str]]) -> str:

@@ -76,9 +76,7 @@ def _(walk: Walk) -> Facts:
     return {"right": walk.run[name].shape[-1], "tolerance": 0, "point": name, "look": walk.open()}
 
 
-@step("first", "attention")
-def _(walk: Walk) -> Facts:
-    return on(walk, first_head(walk))
+step("first", "attention")(lambda walk: on(walk, first_head(walk)))
 
 
 @step("first", "adds", has_sums)
@@ -178,9 +176,7 @@ def _(walk: Walk) -> Facts:
             "count": len(walk.tokens), "look": walk.open(0, head.head)}  # fmt: skip
 
 
-@step("attention", "last")
-def _(walk: Walk) -> Facts:
-    return on(walk, last_head(walk))
+step("attention", "last")(lambda walk: on(walk, last_head(walk)))
 
 
 @step("attention", "without", has_head)
@@ -276,15 +272,12 @@ def _(walk: Walk) -> Facts:
 @step("norm", "backward")
 def _(walk: Walk) -> Facts:
     name, index, is_layer, found = on_norm(walk)
-    x, dx = (
-        np.asarray(a[0, index[1]], np.float64) for a in (walk.run[f"{name}.x"], walk.gradient(f"{name}.x", walk.of))
-    )
-    question, because = (
-        "What does the gradient of the vector sum to?",
-        "The same number added everywhere changes nothing",
-    )
-    if not is_layer:
-        question, because = "What is x · dx, the vector times its gradient?", "To grow along itself changes nothing"
+    both = walk.run[f"{name}.x"], walk.gradient(f"{name}.x", walk.of)
+    x, dx = (np.asarray(a[0, index[1]], np.float64) for a in both)
+    question, because = "What is x · dx, the vector times its gradient?", "To grow along itself changes nothing"
+    if is_layer:
+        question = "What does the gradient of the vector sum to?"
+        because = "The same number added everywhere changes nothing"
     card = {"name": f"{name}.x", "index": index, "gradient": True}
     return {**found, "right": 0, "tolerance": 1e-3, "question": question, "because": because,
             "sum": number(float(dx.sum() if is_layer else dx @ x)),

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import numpy as np
-
-from ...errors import ConfigError, LengthError, did_you_mean
+from ...errors import LengthError
 from ...interpret import Run, head_scores, score_scale
 from ...interpret.labels import CLS
 from ...interpret.statistics import attention_statistics
 from ...interpret.stream import attentions
+from ...setting import check_known
 from ..explorer import RunSession
 from ..router import route
 from .runs import tokens_of
@@ -39,8 +38,7 @@ def attention(session: RunSession) -> dict[str, Any]:
 def heads(session: RunSession, kind: str, layer: int) -> dict[str, Any]:
     """Return what the heads of one layer do on this text: a word for each, and its score for every kind."""
     known = attentions(session.run)
-    if kind not in known:
-        raise ConfigError(f"this model has no attention of kind {kind[:40]!r}", hint=did_you_mean(kind[:40], known))
+    check_known("this model has no attention of kind", kind, known)
     count = len(known[kind])
     if not 0 <= layer < count:
         raise LengthError(f"there is no layer {layer}", hint=f"there are {count}, from 0 to {count - 1}")
@@ -58,9 +56,7 @@ def _heads(run: Run, kind: str, layer: int, name: str) -> dict[str, Any]:
     return {
         "words": [sure.get(head, where.kinds[0][head]) for head in range(weights.shape[1])],
         "spread": [float(x) for x in 1 - where.score[0]],
-        "scores": [
-            {word: float(values[0, head]) for word, values in scored.scores.items()} for head in range(weights.shape[1])
-        ],
+        "scores": [{word: float(x[0, head]) for word, x in scored.scores.items()} for head in range(weights.shape[1])],
         "chance": scored.chance,
     }
 
@@ -70,6 +66,5 @@ def labels_at(run: Run, kind: str, count: int, *, looked_at: bool) -> list[str]:
     of_source = run.batch.source is not None and (kind == "encoder" or (kind == "cross" and looked_at))
     tokens = tokens_of(run, "source" if of_source else "tokens") or []
     labels = [token["label"] for token in tokens]
-    before = [CLS] * (count - len(labels))  # a learned vector may stand before the tokens
-    labels = before + labels
-    return labels if len(labels) == count else [str(n) for n in np.arange(count)]
+    labels = [CLS] * (count - len(labels)) + labels  # a learned vector may stand before the tokens
+    return labels if len(labels) == count else [*map(str, range(count))]

@@ -31,13 +31,8 @@ def backward(session: RunSession) -> dict[str, Any]:
         flow = [one._asdict() for one in reversed(gradient_flow(session.gradients))]  # the last connection first
     except GlassformerError as error:
         note = error.fact
-    return {
-        "of": said_of(session),
-        "points": _points(session),
-        "flow": flow,
-        "no_flow": note,
-        "tokens": _saliency(session),
-    }
+    found = {"of": said_of(session), "points": _points(session), "tokens": _saliency(session)}
+    return {**found, "flow": flow, "no_flow": note}
 
 
 def _points(session: RunSession) -> list[dict[str, Any]]:

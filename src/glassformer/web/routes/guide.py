@@ -6,8 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError, LengthError, did_you_mean
+from ...errors import ConfigError, LengthError
 from ...interpret.run import EVERYTHING
+from ...setting import check_known
 from ..explorer import Explorer
 from ..memory_budget import tidied
 from ..router import route
@@ -40,8 +41,7 @@ def guide(explorer: Explorer, state: PageState) -> list[dict[str, Any]]:
 @route("guide_step")
 def guide_step(explorer: Explorer, state: PageState, tour: str, step: int) -> dict[str, Any]:
     """Return one step of a tour, from 0 on, and how many there are; the changes of the page are left out."""
-    if tour not in STEPS:
-        raise ConfigError(f"there is no tour {tour[:40]!r}", hint=did_you_mean(tour[:40], STEPS))
+    check_known("there is no tour", tour, STEPS)
     walk = Walk(explorer, state)
     if missing := _lacks(walk, tour):
         raise ConfigError(missing.rstrip("."))

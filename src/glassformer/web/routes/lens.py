@@ -64,9 +64,8 @@ def _read(job: Job, session: RunSession, names: list[str], token: int | None, pa
         job.show(number, len(parts), "reading the stream", {**shown, "columns": columns, "labels": labels})
         found = lens(session.run, at=names, positions=part)
         columns = [*_columns(found, token, part), *columns]
-        labels = {
-            n: session.run.label(n) for n in {n for column in columns for cell in column["cells"] for n in cell["ids"]}
-        }
+        ids = {n for column in columns for cell in column["cells"] for n in cell["ids"]}
+        labels = {n: session.run.label(n) for n in ids}
     return {**shown, "columns": columns, "labels": labels}
 
 
@@ -101,13 +100,13 @@ def _by_position(values: Any, last: int = 0) -> Any:
 def _parts(job: Job, session: RunSession, target: Logit) -> dict[str, Any]:
     job.show(0, 1, "running the logit back along the direct path")
     found = attribute(session.run, target)
-    model = session.opened.model
+    position = None
+    if not session.opened.model.is_classifier:
+        position = target.place(session.run, target.token)[1] % session.run.logits.shape[1]
     named = {"token": target.token, "against": target.against}
     return {
         **{word: None if n is None else {"id": n, "label": session.run.label(n)} for word, n in named.items()},
-        "position": None
-        if model.is_classifier
-        else target.place(session.run, target.token)[1] % session.run.logits.shape[1],
+        "position": position,
         "value": float(found.value),
         "sum": float(sum(part.value for part in found.parts)),
         "parts": [part._asdict() for part in found.parts],
@@ -118,10 +117,9 @@ def _parts(job: Job, session: RunSession, target: Logit) -> dict[str, Any]:
 def _check_head(session: RunSession) -> None:
     """Refuse a model that says nothing."""
     if has_no_head(session.run.model):
-        raise ConfigError(
-            f"{session.opened.model.title} has no head to read the stream with: it makes vectors, not predictions",
-            hint="open a decoder, an encoder-decoder or a classifier",
-        )
+        title = session.opened.model.title
+        fact = f"{title} has no head to read the stream with: it makes vectors, not predictions"
+        raise ConfigError(fact, hint="open a decoder, an encoder-decoder or a classifier")
 
 
 def _places(first: int | None, count: int, size: int) -> list[int]:

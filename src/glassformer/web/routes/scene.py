@@ -44,17 +44,14 @@ def _words(run: Run, one: StackScene) -> list[str]:
 def _switches(run: Run, one: Station) -> list[dict[str, Any]]:
     """Return what can be switched off at a station: in words, with the changes that silence it."""
     found = {"this sublayer": [_change("zero", one.name)] if one.kind == "adds" else []}
-    norms = {"this norm": one.name, "the norm of the embedding": f"{one.name}.norm"}
-    found |= {title: _norm_off(run, name) for title, name in norms.items()}
+    # A norm that takes away no mean and divides by nothing: y = gamma · x + beta
+    off = {"mean": 0.0, "rstd": 1.0, "rrms": 1.0}
+    for title, norm in {"this norm": one.name, "the norm of the embedding": f"{one.name}.norm"}.items():
+        values = {f"{norm}.{word}": value for word, value in off.items() if f"{norm}.{word}" in run}
+        found[title] = [_change("put", name, value) for name, value in values.items()]
     if one.kind == "embedding" and run.model.config.positions != "none":
         found[f"{run.model.config.positions} positions"] = [_change("zero", POSITIONS)]
     return [{"title": title, "changes": changes} for title, changes in found.items() if changes]
-
-
-def _norm_off(run: Run, name: str) -> list[dict[str, Any]]:
-    """Return the changes with which a norm takes away no mean and divides by nothing: y = gamma · x + beta."""
-    statistics = {"mean": 0.0, "rstd": 1.0, "rrms": 1.0}
-    return [_change("put", f"{name}.{word}", value) for word, value in statistics.items() if f"{name}.{word}" in run]
 
 
 def _change(word: str, name: str, value: float = 0) -> dict[str, Any]:

@@ -26,12 +26,8 @@ LOT, SMALL = 8, 1 << 25
 def sweep_cost(session: RunSession, kind: Kind, stack: str | None = None) -> dict[str, Any]:
     """Return how many runs a sweep takes, and how much memory at once."""
     count = _count(session, kind, stack)
-    return {
-        "runs": count,
-        "bytes": bytes_at_once(session.run, count, _memory(session)),
-        "stacks": list(stacks(session.run)),
-        "most": MOST,
-    }
+    size = bytes_at_once(session.run, count, _memory(session))
+    return {"runs": count, "bytes": size, "stacks": list(stacks(session.run)), "most": MOST}
 
 
 @route("sweep")
@@ -74,10 +70,9 @@ def _memory(session: RunSession) -> int:
 
 
 def _heads(job: Job, session: RunSession, of: Answer) -> dict[str, Any]:
-    by_loss = isinstance(of, Loss)
     targets = [] if isinstance(of, Loss) else [of]
     found = ablate_heads(session.run, targets=targets, memory=_memory(session), progress=job.show)
-    effect = found.loss if by_loss else found.logits[:, 0]
+    effect = found.logits[:, 0] if targets else found.loss
     names = list(dict.fromkeys(part.name for part in found.parts))
     return _result(session, of, np.asarray(effect).reshape(len(names), -1)) | {
         "rows": [name.removesuffix(".output.x") for name in names],

@@ -43,9 +43,7 @@ def tile(
     """
     array = session.array(what, name)
     matrix = as_matrix(array, (0,) * max(0, array.ndim - 2) if at is None else at)
-    down, across = (
-        (0, size) if span is None else span for span, size in zip((rows, columns), matrix.shape, strict=True)
-    )
+    down, across = rows or (0, matrix.shape[0]), columns or (0, matrix.shape[1])
     facts = {
         "name": name,
         "what": what,

@@ -102,10 +102,8 @@ def _settings(task: str, given: dict[str, Any]) -> dict[str, Any]:
         if name not in ASKED:
             raise ConfigError(f"there is no setting {name[:40]!r} here", hint=did_you_mean(name[:40], ASKED))
         if name in MOST and read(int, value, name) > MOST[name]:
-            raise ConfigError(
-                f"{name} is {value:,}, and at most {MOST[name]:,} are trained here",
-                hint=f"train it by `glassformer train {task} --set {name}={value}`",
-            )
+            hint = f"train it by `glassformer train {task} --set {name}={value}`"
+            raise ConfigError(f"{name} is {value:,}, and at most {MOST[name]:,} are trained here", hint=hint)
     settings = {**QUICK[task], **given}
     steps = settings.get("steps") or default_task(task).recipe["steps"]
     return {**settings, "eval_every": max(1, steps // EVALUATIONS)}
@@ -129,13 +127,10 @@ def _train(explorer: Explorer, job: Job, key: str, task: str, settings: dict[str
         params = trial.session.trained.params
     finally:
         history.ended = True
-    reached = trial.session.state.step
-    history.title = f"{task}, trained here, {reached:,} steps"
     session = trial.session
-    explorer.add(
-        Offer(key, history.title, "trained", ""),
-        TrainedModel.of_task(session.model, params, session.task, source=history.title),
-    )
+    history.title = f"{task}, trained here, {session.state.step:,} steps"
+    model = TrainedModel.of_task(session.model, params, session.task, source=history.title)
+    explorer.add(Offer(key, history.title, "trained", ""), model)
     return history.to_dict()
 
 
@@ -145,9 +140,8 @@ def _take_steps(trial: Trial, history: LiveTraining, job: Job) -> None:
     size = sum(leaf.nbytes for leaf in flatten(session.state.params).values())
     due = set(spaced_steps(0, history.planned, max(2, min(FRAMES, ROOM // size))))
     history.note()
-    job.show(
-        0, history.planned, "takes the first step; where kernels are new, they are compiled once", history.to_dict()
-    )
+    note = "takes the first step; where kernels are new, they are compiled once"
+    job.show(0, history.planned, note, history.to_dict())
     for record in session.steps():
         history.lines.append(record.to_dict())
         partial = None
