@@ -28,7 +28,7 @@ from ...ops.linear import LinearSaved, check_matrix, flat
 from ...quantized import Quantized, check_learnable
 
 
-def on_host(function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+def called_back(function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
     """Run a function that is written in NumPy, by a call back to the host where arguments are not known yet."""
     traced = [number for number, argument in enumerate(arguments) if isinstance(argument, jax.core.Tracer)]
     if not traced:
@@ -84,7 +84,7 @@ def embedding(table: Array, ids: Array, *, scale: float = 1.0) -> tuple[Array, E
     return (y if scale == 1 else cast(widen(y) * scale, y.dtype)), EmbeddingSaved(table, ids)
 
 
-@replaces(written_scatter_add, as_written=on_host)
+@replaces(written_scatter_add, as_written=called_back)
 def scatter_add(rows: Array, ids: Array, *, shape: tuple[int, ...]) -> Array:
     """Add rows (..., D), in float32 where they are narrower, into zeros of `shape` (V, D) at `ids` (...)."""
     wide = widen(rows).reshape(-1, shape[-1])
@@ -101,7 +101,7 @@ def normal_cdf(x: Array) -> Array:
     return NotImplemented if is_half(x) else 0.5 * erfc(-x * math.sqrt(0.5))
 
 
-@replaces(RotaryPositions.rotation, as_written=on_host)
+@replaces(RotaryPositions.rotation, as_written=called_back)
 def rotation(self: RotaryPositions, positions: Array, limit: int | None = None) -> tuple[Array, Array]:
     """Look up cosines and sines of positions below `limit`."""
     if not isinstance(positions, jax.core.Tracer):
@@ -111,14 +111,14 @@ def rotation(self: RotaryPositions, positions: Array, limit: int | None = None) 
     return (cos, sin) if cos.ndim == 2 else (cos[..., None, :, :], sin[..., None, :, :])
 
 
-@replaces(InputEmbedding.sinusoids, as_written=on_host)
+@replaces(InputEmbedding.sinusoids, as_written=called_back)
 def sinusoids(self: InputEmbedding, positions: Array) -> Array:
     if not isinstance(positions, jax.core.Tracer):
         return NotImplemented
     return jax.numpy.asarray(self.sinusoids(np.arange(self.context)))[positions]
 
 
-@replaces(position.relative_buckets, as_written=on_host)
+@replaces(position.relative_buckets, as_written=called_back)
 def relative_buckets(
     rows: Array, columns: Array, *, bidirectional: bool, buckets: int = 32, max_distance: int = 128
 ) -> Array:
