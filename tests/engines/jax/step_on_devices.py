@@ -13,11 +13,13 @@ import numpy as np
 
 from glassformer.config import DecoderConfig, EncoderDecoderConfig
 from glassformer.data.examples import Windows
+from glassformer.engines.jax.placement import DRAWING
 from glassformer.engines.jax.trainer import JaxTrainer
 from glassformer.execution import Execution
 from glassformer.layers.layer import Spec
 from glassformer.mesh.shape import MeshShape
 from glassformer.models import build
+from glassformer.sources import checked
 from glassformer.training import optimizer
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
@@ -106,12 +108,14 @@ class Host:
     def watched(self, begin):
         """Return what `begin` does, with draws and zeros counted."""
         draw, zeros_like = Spec.draw, optimizer.zeros_like
+        token = checked.set(frozenset({DRAWING}))  # what counts is no edit that parameters must follow
         Spec.draw = lambda spec, rng, dtype: self.draw(draw, spec, rng, dtype)
         optimizer.zeros_like = partial(self.zeros_like, zeros_like)
         try:
             return begin()
         finally:
             Spec.draw, optimizer.zeros_like = draw, zeros_like
+            checked.reset(token)
 
 
 def begun(config, recipe, execution):
