@@ -40,12 +40,11 @@ NEWEST_BIN   := $(NEWEST)$(BIN:$(VENV)%=%)
 NEWEST_PIP   := $(NEWEST_BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --upgrade
 LEFT_OUT     := accelerate peft torch transformers
 NEWEST_TESTS := $(addprefix tests/,api benchmarks bugs cli/test_app.py cli/test_train.py cli/test_look.py \
-	cluster/test_collective.py cluster/test_rendezvous.py data engines/cpu/test_kernel_cache.py \
+	core data engines/cluster/test_collective.py engines/cluster/test_rendezvous.py engines/cpu/test_kernel_cache.py \
 	engines/cpu/test_contract.py engines/cpu/test_mkl.py engines/jax generation interpret labs/test_sandbox.py \
-	layers mesh models ops plots/test_figures.py progress proofs/test_gradient.py proofs/test_layer_contract.py \
-	runs/test_run.py runs/test_session.py runs/test_provenance.py studies/test_running.py test_arguments.py \
-	test_arrays.py test_blas.py test_dispatch.py test_edits.py test_errors.py test_no_autograd.py test_oracles.py \
-	test_precision.py test_sources.py test_tree.py text training web/routes weights/test_gguf_file.py \
+	layers engines/mesh models ops plots/test_figures.py progress proofs/test_gradient.py proofs/test_layer_contract.py \
+	runs/test_run.py runs/test_session.py runs/test_provenance.py studies/test_running.py test_edits.py \
+	test_no_autograd.py test_oracles.py text training web/routes weights/test_gguf_file.py \
 	weights/test_tensors.py)
 
 # Without windows and menus, where there is one.
@@ -122,7 +121,7 @@ edits-beside: changes-beside
 	$$(command -v nice >/dev/null && echo nice -n 8) $(BIN)/python benchmarks/edits.py --quick --processes 1
 
 digests: $(BASE) ## Record digests of the sources that all kernels have been compared with
-	$(BIN)/python -m glassformer.sources
+	$(BIN)/python -m glassformer.core.sources
 
 bench: $(DEV) ## Run every script in benchmarks/
 ifeq ($(BENCHMARKS),)

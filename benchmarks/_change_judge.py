@@ -16,9 +16,9 @@ import numpy as np
 import glassformer as gf
 from _change_cases import Case
 from _change_models import LETTERS
-from glassformer.errors import GlassformerError
+from glassformer.core.errors import GlassformerError
+from glassformer.core.tree import tree_map
 from glassformer.interpret import watch
-from glassformer.tree import tree_map
 
 EXACT, SINGLE = 1e-8, 3e-4
 """How far logarithms of probabilities may lie apart in float64 and in float32, relative to 1 and to their size."""

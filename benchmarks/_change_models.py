@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import glassformer as gf
+from glassformer.core.tree import tree_map
 from glassformer.generation.storage import stored
 from glassformer.interpret import watch
 from glassformer.interpret.where import axes_of
@@ -17,7 +18,6 @@ from glassformer.layers.position import AlibiPositions, Positions
 from glassformer.models import Batch
 from glassformer.text import CharTokenizer
 from glassformer.training.lora import LoRA
-from glassformer.tree import tree_map
 
 LETTERS = "abcdefghijk"
 SIZES = {"width": 8, "heads": 2, "layers": 2, "context": 12, "feed_forward": 12, "vocab": len(LETTERS)}

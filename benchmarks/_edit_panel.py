@@ -31,7 +31,8 @@ def panel(engine: str, jitter: float = 0.0, phase: float = 0.0) -> dict[str, Cal
     import numpy as np
 
     import glassformer as gf
-    from glassformer import dispatch, ops, tree
+    from glassformer import ops
+    from glassformer.core import dispatch, tree
     from glassformer.training import Recipe
 
     rng = np.random.default_rng(0)

@@ -10,15 +10,15 @@ import numpy as np
 import glassformer as gf
 from _gpu import GPT, TINY, say
 from glassformer.config import config_from_dict
+from glassformer.core.execution import Execution
+from glassformer.core.tree import flatten, tree_map
 from glassformer.data.examples import Windows
 from glassformer.engines.jax.trainer import JaxTrainer
-from glassformer.execution import Execution
 from glassformer.models import Batch, build
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
 from glassformer.training.trainer import Trainer
-from glassformer.tree import flatten, tree_map
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "decoder": {"positions": "rotary", "norm": "rms", "gated": True, "activation": "silu", "kv_heads": 2},

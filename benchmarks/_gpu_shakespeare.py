@@ -13,9 +13,9 @@ import numpy as np
 from _data import tinyshakespeare
 from _gpu import GPT, TINY, device, say, synchronize
 from glassformer.config import config_from_dict
+from glassformer.core.execution import Execution
 from glassformer.data.examples import Windows, count_targets
 from glassformer.engines.jax.trainer import JaxTrainer
-from glassformer.execution import Execution
 from glassformer.models import build
 from glassformer.ops import IGNORE
 from glassformer.training.loop import training_steps

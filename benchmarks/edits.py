@@ -117,7 +117,7 @@ def main() -> int:
 
 
 def _cases(arguments: argparse.Namespace) -> list[Case]:
-    from glassformer import sources
+    from glassformer.core import sources
 
     on_jax = QUICK_ON_JAX if arguments.quick else ON_JAX
     each = arguments.each or (QUICK if arguments.quick else EACH)
@@ -177,7 +177,7 @@ def _prepare(engines: tuple[str, ...], processes: int) -> None:
     import compileall
     import warnings
 
-    from glassformer import sources
+    from glassformer.core import sources
 
     warnings.simplefilter("ignore")
     compileall.compile_dir(sources.PACKAGE, quiet=2)  # for all copies
@@ -204,7 +204,7 @@ def _different(names: list[str]) -> list[str]:
 
 
 def _try(case: Case, end: float) -> Outcome | None:
-    from glassformer import sources
+    from glassformer.core import sources
     from proofs.copies import changed, copied
 
     if time.monotonic() > end:
@@ -294,7 +294,7 @@ def _hidden(engine: str, names: list[str], written: dict[str, Any]) -> list[str]
 
 
 def _stopped(engine: str) -> float:
-    from glassformer import dispatch
+    from glassformer.core import dispatch
 
     kernels = dispatch.engines().find(engine).kernels()
     return sum(not kernel.is_current() for kernel in kernels) / len(kernels)
@@ -358,7 +358,7 @@ def _difference(case: Case) -> list[str]:
     import ast
     import difflib
 
-    from glassformer import sources
+    from glassformer.core import sources
 
     before = ast.unparse(ast.parse((sources.PACKAGE / case.file).read_text(encoding="utf-8")))
     return list(difflib.unified_diff(before.splitlines(), case.edit.text.splitlines(), n=0, lineterm=""))

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from glassformer.core.dispatch import current
+from glassformer.core.tree import count
 from glassformer.data import Windows
-from glassformer.dispatch import current
 from glassformer.models import build
 from glassformer.models.accounting import costs
 from glassformer.training import EVERYTHING, Adapted, LoRA
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
-from glassformer.tree import count
 
 SHAPES = {"GPT-2 (124M)": "gpt2", "SmolLM2 (135M)": "smollm2-135m"}
 BATCH, LENGTH, STEPS = 2, 128, 2

@@ -34,13 +34,13 @@ from _gpu import GPT, TINY, device, say, synchronize
 from _gpu_check import check
 from _gpu_shakespeare import shakespeare
 from glassformer.config import config_from_dict
+from glassformer.core.execution import Execution
+from glassformer.core.tree import tree_map
 from glassformer.data.examples import Windows
 from glassformer.engines.jax.trainer import JaxTrainer
-from glassformer.execution import Execution
 from glassformer.models import build
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
-from glassformer.tree import tree_map
 from peers.twin import torch_optimizer, torch_twin
 
 GPT2 = {**GPT, "vocab": 50304, "context": 1024}

@@ -25,7 +25,7 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from glassformer.errors import GlassformerError
+from glassformer.core.errors import GlassformerError
 from glassformer.labs import Verdict, check_file, get_lab
 from glassformer.labs.answers import Finding
 

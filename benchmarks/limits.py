@@ -20,11 +20,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from glassformer.core.errors import GlassformerError
 from glassformer.data import build_task
 from glassformer.data.tasks.dates import writings
-from glassformer.errors import GlassformerError
-from glassformer.mesh.plan import plan
-from glassformer.mesh.shape import MeshShape
+from glassformer.engines.mesh.plan import plan
+from glassformer.engines.mesh.shape import MeshShape
 from glassformer.models import preset
 from glassformer.models.accounting import costs
 from glassformer.text.bpe import BPETokenizer

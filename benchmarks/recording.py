@@ -15,9 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from glassformer.core.tree import count
 from glassformer.runs.session import FOLDER, Recording
 from glassformer.runs.start import new_session
-from glassformer.tree import count
 
 SETTINGS = {"width": 128, "layers": 4, "heads": 4, "context": 64, "batch": 12}
 KEEPING = []

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from _data import find, tinyshakespeare
+from glassformer.core.tree import count
 from glassformer.runs.session import Session
 from glassformer.runs.start import new_session
-from glassformer.tree import count
 
 
 def run(task: str, *, seed: int = 0, data: Path | None = None, **settings: Any) -> tuple[Session, dict[str, Any]]:

@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-from glassformer.execution import PLAIN, Execution
+from glassformer.core.execution import PLAIN, Execution
 from glassformer.models import preset
 from glassformer.models.accounting import costs
 from glassformer.plots import save

@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 
 from _data import tinyshakespeare
+from glassformer.core.tree import count
 from glassformer.data import build_task
 from glassformer.data.examples import count_targets
 from glassformer.models import preset
 from glassformer.ops import IGNORE
 from glassformer.runs.start import new_session
-from glassformer.tree import count
 from peers.machine import machine
 from peers.process import started
 from peers.timing import race

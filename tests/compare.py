@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from glassformer.tree import flatten
+from glassformer.core.tree import flatten
 from oracles import require
 
 

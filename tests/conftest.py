@@ -26,8 +26,8 @@ os.environ.setdefault("XLA_FLAGS", xla_flags())
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
-from glassformer import dispatch  # noqa: E402
-from glassformer.reporting import log_once  # noqa: E402
+from glassformer.core import dispatch  # noqa: E402
+from glassformer.core.reporting import log_once  # noqa: E402
 from own_parts import forgotten  # noqa: E402
 from pages import draw_nothing, really_drawn  # noqa: E402
 from published_models import choose_cache, data_file  # noqa: E402

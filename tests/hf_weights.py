@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from family_models import quiet
+from glassformer.core.tree import tree_map
 from glassformer.loading import read_model
 from glassformer.models import Model
-from glassformer.tree import tree_map
 from oracles import require
 
 VOCAB, CONTEXT = 13, 40

@@ -3,9 +3,9 @@
 import numpy as np
 
 import glassformer as gf
+from glassformer.core.quantized import quantize
+from glassformer.core.tree import map_named
 from glassformer.interpret import watch
-from glassformer.quantized import quantize
-from glassformer.tree import map_named
 
 SIZES = {"width": 8, "heads": 2, "layers": 3, "context": 8}
 MODELS = {

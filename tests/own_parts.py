@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from glassformer import ops, registry
+from glassformer import ops
+from glassformer.core import registry
 from glassformer.data import TASKS, custom_task
 from glassformer.layers import Block, InputGrads, Layer, Positions, Residual, Spec
 from glassformer.ops.activation import logistic

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from glassformer.errors import WeightsError
+from glassformer.core.errors import WeightsError
 from glassformer.weights import registry
 from oracles import refuse
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from glassformer.core.tree import flatten
 from glassformer.runs.run import open_run
 from glassformer.runs.session import Session
 from glassformer.runs.start import new_session
 from glassformer.training import load_checkpoint
-from glassformer.tree import flatten
 
 TINY_MODEL = {"width": 8, "heads": 2, "feed_forward": 16, "layers": 1}
 _FEW = {**TINY_MODEL, "train": 40, "validation": 8, "held_out": 8, "batch": 8}

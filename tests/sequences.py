@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from glassformer.core.tree import tree_map
 from glassformer.generation import generate_steps
 from glassformer.models import build
-from glassformer.tree import tree_map
 
 SIZES = {"vocab": 17, "width": 16, "heads": 4, "layers": 2, "context": 24, "relative_buckets": 8}
 # An untied head: with a tied one, untrained models mostly repeat the last token.

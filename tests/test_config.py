@@ -19,7 +19,7 @@ from glassformer.config import (
     choices,
     config_from_dict,
 )
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 
 SIZES = {"vocab": 9, "width": 8, "heads": 4, "layers": 2, "context": 8}
 

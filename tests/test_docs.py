@@ -11,8 +11,8 @@ import pytest
 
 import glassformer
 from glassformer.cli.app import load_command
+from glassformer.core.registry import SUMMARIES
 from glassformer.data import TASKS, build_task
-from glassformer.registry import SUMMARIES
 from glassformer.weights.registry import REGISTRY
 
 ROOT = Path(__file__).resolve().parent.parent

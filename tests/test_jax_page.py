@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from glassformer import hvp, per_example_gradients
-from glassformer.tree import flatten
+from glassformer.core.tree import flatten
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "guides" / "jax.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```\n\nprints `([^`]*)`", PAGE, flags=re.DOTALL)

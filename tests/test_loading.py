@@ -5,7 +5,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 import pytest
 
 import glassformer as gf
-from glassformer.errors import CheckpointError
+from glassformer.core.errors import CheckpointError
 from glassformer.generation import Sampling
 from glassformer.loading import load, locate
 from runs import edit_config, tiny_session

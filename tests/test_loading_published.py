@@ -9,13 +9,13 @@ import pytest
 import gguf_files
 import glassformer as gf
 from family_models import saved
-from glassformer.dispatch import use_engine
-from glassformer.errors import ConfigError, WeightsError
+from glassformer.core.dispatch import use_engine
+from glassformer.core.errors import ConfigError, WeightsError
+from glassformer.core.quantized import Quantized
+from glassformer.core.tree import flatten
 from glassformer.generation.texts import encode_prompts
 from glassformer.loading import load, load_config, load_tokenizer, locate, read_model
-from glassformer.quantized import Quantized
 from glassformer.text import PublishedTokenizer
-from glassformer.tree import flatten
 from glassformer.weights import registry
 from glassformer.weights.places import hub_folder
 from oracles import require

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer import registry
-from glassformer.errors import ConfigError
+from glassformer.core import registry
+from glassformer.core.errors import ConfigError
 from glassformer.generation import generate_steps
 from glassformer.proofs import layer_cases, model_cases, op_cases, prove_case
 from own_parts import BLOCKS, REFUSED, LearnedSlope, ScaleNorm, softplus, softplus_backward, square, square_backward

@@ -18,10 +18,8 @@ PACKAGE = ROOT / "src" / "glassformer"
 
 # Low to high. A unit imports itself and units on lower levels; units that share a level do not know each other.
 LEVELS = [
-    {"errors"},
-    {"arguments", "arrays", "setting", "files", "registry", "reporting", "blas"},
-    {"tree", "quantized", "execution", "precision", "sources"},
-    {"dispatch", "config", "text"},
+    {"core"},
+    {"config", "text"},
     {"ops"},
     {"layers"},
     {"models"},
@@ -29,8 +27,8 @@ LEVELS = [
     {"trained_model"},
     {"weights", "trained_or_pair"},
     {"training", "generation"},
-    {"mesh", "proofs"},
-    {"cluster", "interpret"},
+    {"proofs"},
+    {"interpret"},
     {"engines"},
     {"runs"},
     {"loading"},
@@ -45,8 +43,7 @@ EXEMPT = {"__init__", "__main__"}
 
 # Units that may import third-party packages when they are loaded. `import glassformer` loads none of them.
 MAY_IMPORT_OTHERS = {
-    "cli", "progress", "plots", "web", "engines", "cluster", "mesh", "weights", "text", "data", "training", "runs",
-    "labs",
+    "cli", "progress", "plots", "web", "engines", "weights", "text", "data", "training", "runs", "labs",
 }  # fmt: skip
 
 # The mathematics does not know who executes it, not even in its comments.

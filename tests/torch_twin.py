@@ -19,7 +19,7 @@ def twin_loss_and_grads(case: Any) -> tuple[float, dict[str, np.ndarray], np.nda
 
     Dropout is applied with the masks that the record of our forward pass holds, so that both drop the same entries.
     """
-    from glassformer.tree import flatten
+    from glassformer.core.tree import flatten
 
     params = {name: torch.tensor(x, requires_grad=True) for name, x in flatten(case.params).items()}
     kept = {name: torch.tensor(x) for name, x in flatten(case.forward()[1]).items() if x.dtype == bool}

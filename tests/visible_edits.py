@@ -102,7 +102,8 @@ def panel():
     import numpy as np
 
     import glassformer as gf
-    from glassformer import ops, tree
+    from glassformer import ops
+    from glassformer.core import tree
     from glassformer.generation.storage import stored
     from glassformer.training import clip, make_optimizer
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from glassformer.arrays import Array
-from glassformer.dispatch import use_engine
+from glassformer.core.arrays import Array
+from glassformer.core.dispatch import use_engine
 from glassformer.ops import (
     CAUSAL,
     Pattern,

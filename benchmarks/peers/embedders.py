@@ -5,7 +5,7 @@ from typing import Any
 import glassformer  # isort: skip  # noqa: F401  before NumPy: it sets how long the threads of BLAS wait for work
 import numpy as np
 
-from glassformer.dispatch import set_engine
+from glassformer.core.dispatch import set_engine
 from glassformer.loading import load
 from glassformer.weights.places import locate
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from glassformer.errors import GlassformerError
+from glassformer.core.errors import GlassformerError
 
 from .timing import Race, Spread, race
 

@@ -8,15 +8,15 @@ import glassformer  # isort: skip  # noqa: F401  before NumPy: it sets how long 
 import numpy as np
 
 from glassformer import ops
-from glassformer.arrays import Tree
-from glassformer.dispatch import current, set_engine
+from glassformer.core.arrays import Tree
+from glassformer.core.dispatch import current, set_engine
+from glassformer.core.tree import count, flatten, tree_map
 from glassformer.loading import read_model
 from glassformer.models import Batch, Model, build
 from glassformer.trained_model import TrainedModel
 from glassformer.training import EVERYTHING, AdamW, Adapted, LoRA
 from glassformer.training.loop import suitable_threads, training_steps
 from glassformer.training.recipe import Recipe
-from glassformer.tree import count, flatten, tree_map
 from glassformer.weights.export import export_folder
 
 from .steps import BATCHES, Prepared, Trainer

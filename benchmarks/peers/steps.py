@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from glassformer.arrays import Array, Tree
-from glassformer.dispatch import current, set_engine
+from glassformer.core.arrays import Array, Tree
+from glassformer.core.dispatch import current, set_engine
+from glassformer.core.execution import Execution
+from glassformer.core.tree import count, flatten, tree_map
 from glassformer.engines.cpu.cores import cores, each
 from glassformer.engines.cpu.products import multiply_into
-from glassformer.execution import Execution
 from glassformer.models import Batch, Model, build
 from glassformer.training import AdamW
 from glassformer.training.loop import suitable_threads, training_steps
 from glassformer.training.recipe import Recipe
-from glassformer.tree import count, flatten, tree_map
 
 from .twin import torch_optimizer, torch_twin, torch_weights
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 
 ROUND_SECONDS = 0.7
 """About how long one contender runs before the next has its turn."""

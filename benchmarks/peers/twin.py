@@ -59,7 +59,7 @@ def torch_weights(params: Any) -> dict[str, Any]:
     """Return our parameters, or their gradients, under the twin's names: (outputs, inputs), q, k and v as one."""
     import numpy as np
 
-    from glassformer.tree import flatten
+    from glassformer.core.tree import flatten
 
     weights = {}
     parts: dict[str, list[Any]] = {}

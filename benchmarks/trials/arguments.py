@@ -86,8 +86,8 @@ def _bounded(words: list[str]) -> list[str]:
 
 def attempt(shared: Path, own: Path, rng: random.Random) -> None:
     """Type one line; a command must end with a sentence and a code, never with a trace."""
-    from glassformer import dispatch
     from glassformer.cli import main
+    from glassformer.core import dispatch
 
     for name in ("runs", "data", "txt"):
         if (shared / name).exists():

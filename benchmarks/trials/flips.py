@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glassformer.dispatch import use_engine
-from glassformer.errors import GlassformerError
+from glassformer.core.dispatch import use_engine
+from glassformer.core.errors import GlassformerError
 
 from . import forks, plans
 from .trial import LostError, Trial
@@ -95,7 +95,7 @@ def _with_tokenizer(tokenizer: Any) -> Any:
 
 
 def _bits(arrays: Any) -> Any:
-    from glassformer.tree import flatten
+    from glassformer.core.tree import flatten
 
     return [(name, a.dtype.str, a.shape, a.tobytes()) for name, a in flatten(arrays).items()]
 

@@ -171,7 +171,7 @@ def _write_llama2c(shared: Path) -> None:
 
 
 def _write_runs(shared: Path) -> None:
-    from glassformer.dispatch import use_engine
+    from glassformer.core.dispatch import use_engine
     from runs import tiny_session
 
     with use_engine("numpy"):

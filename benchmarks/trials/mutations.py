@@ -9,7 +9,7 @@ import shutil
 import warnings
 from pathlib import Path
 
-from glassformer.errors import GlassformerError
+from glassformer.core.errors import GlassformerError
 
 from . import arguments, forks
 from .formats import FORMATS, write_all

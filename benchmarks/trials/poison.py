@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from glassformer.dispatch import use_engine
-from glassformer.errors import GlassformerError, TrainingError
+from glassformer.core.dispatch import use_engine
+from glassformer.core.errors import GlassformerError, TrainingError
+from glassformer.core.tree import flatten, tree_map
 from glassformer.runs.session import Session
 from glassformer.runs.start import resume_session
 from glassformer.training import all_finite, list_checkpoints, load_checkpoint, save_checkpoint
-from glassformer.tree import flatten, tree_map
 
 from . import forks  # noqa: F401  the tests' modules can be imported from now on
 from .trial import Trial, demand

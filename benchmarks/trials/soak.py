@@ -7,7 +7,7 @@ import os
 import random
 from pathlib import Path
 
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
 
 from . import forks  # noqa: F401  the tests' modules can be imported from now on
 from .trial import Trial, demand

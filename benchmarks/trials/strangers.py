@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glassformer.dispatch import use_engine
-from glassformer.files import sha256_of
+from glassformer.core.dispatch import use_engine
+from glassformer.core.files import sha256_of
 from glassformer.runs.folder import checksum
 from glassformer.weights.saved import _checksum as of_saved
 

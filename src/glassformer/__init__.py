@@ -22,9 +22,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import bugs, data, errors, generation, interpret, labs, layers, ops, plots, proofs, studies, training, tree
+    from . import bugs, data, generation, interpret, labs, layers, ops, plots, proofs, studies, training
     from .api import Exploration, Loop, explore, from_arrays, index, resume, save, search, train
-    from .blas import threads
     from .config import (
         DecoderConfig,
         EncoderConfig,
@@ -33,10 +32,12 @@ if TYPE_CHECKING:
         TransformerConfig,
         config_from_dict,
     )
+    from .core import errors, tree
+    from .core.blas import threads
+    from .core.dispatch import set_engine, use_engine
+    from .core.errors import GlassformerError
+    from .core.execution import Execution
     from .data.custom_task import task
-    from .dispatch import set_engine, use_engine
-    from .errors import GlassformerError
-    from .execution import Execution
     from .generation.answer import Classification
     from .layers import register_block, register_norm, register_positions
     from .loading import load
@@ -64,15 +65,15 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 # nothing and a part that needs a library asks for it only when it is used.
 _HOMES = {
     "api": ("Exploration", "Loop", "explore", "from_arrays", "index", "resume", "save", "search", "train"),
-    "blas": ("threads",),
+    "core.blas": ("threads",),
+    "core.dispatch": ("set_engine", "use_engine"),
+    "core.errors": ("GlassformerError",),
+    "core.execution": ("Execution",),
     "config": (
         "DecoderConfig", "EncoderConfig", "EncoderDecoderConfig", "RotaryScaling", "TransformerConfig",
         "config_from_dict",
     ),
     "data.custom_task": ("task",),
-    "dispatch": ("set_engine", "use_engine"),
-    "errors": ("GlassformerError",),
-    "execution": ("Execution",),
     "generation.answer": ("Classification",),
     "layers": ("register_block", "register_norm", "register_positions"),
     "loading": ("load",),
@@ -90,10 +91,12 @@ _HOMES = {
     "training.optimizers": ("register_optimizer",),
     "training.recipe": ("register_loss", "register_schedule"),
 }  # fmt: skip
-_MODULES = (
-    "bugs", "data", "errors", "generation", "interpret", "labs", "layers", "ops", "plots", "proofs", "studies",
-    "training", "tree",
-)  # fmt: skip
+_MODULES = {
+    **{name: name for name in (
+        "bugs", "data", "generation", "interpret", "labs", "layers", "ops", "plots", "proofs", "studies", "training",
+    )},
+    "errors": "core.errors", "tree": "core.tree",
+}  # fmt: skip
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -111,10 +114,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
+        return import_module(f"{__name__}.{_MODULES[name]}")
     if name in _NAMES:
         globals()[name] = getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
-        import_module(f"{__name__}.arguments").public(globals(), [name], has_makers=True)
+        import_module(f"{__name__}.core.arguments").public(globals(), [name], has_makers=True)
         return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
-from . import registry
-from .arguments import short_traces
-from .errors import ConfigError
-from .execution import AMONG_MODEL_SETTINGS, separated
-from .setting import check_known, check_range, check_settings, check_types, from_settings, setting_names
+from .core import registry
+from .core.arguments import short_traces
+from .core.errors import ConfigError
+from .core.execution import AMONG_MODEL_SETTINGS, separated
+from .core.setting import check_known, check_range, check_settings, check_types, from_settings, setting_names
 
 POSITION_NAMES = registry.BUILT_IN["positions"]
 

@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from . import dispatch
 from .config import EncoderConfig, TransformerConfig
+from .core import dispatch
+from .core.errors import ConfigError, WeightsError
+from .core.quantized import FORMS
+from .core.reporting import granted
+from .core.tree import tree_map
 from .data import Task, build_task
-from .errors import ConfigError, WeightsError
 from .generation.storage import AS_STORED
-from .quantized import FORMS
-from .reporting import granted
 from .runs.custom_files import check_task
 from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
 from .text.published import TOKENIZER
 from .trained_model import TrainedModel
-from .tree import tree_map
 from .weights.places import adapted_name, is_run, locate, open_published, split_adapter
 
 __all__ = ["is_run", "load", "load_config", "load_tokenizer", "locate", "read_model", "task_of"]

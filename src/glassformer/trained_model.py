@@ -13,18 +13,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from . import dispatch
-from .arguments import short_traces
-from .arrays import Array, Tree
 from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
+from .core import dispatch
+from .core.arguments import short_traces
+from .core.arrays import Array, Tree
+from .core.errors import ConfigError, WeightsError
+from .core.execution import PLAIN, Execution
+from .core.setting import check_known
+from .core.tree import count, flatten
 from .data import Lexicon, Task
-from .errors import ConfigError, WeightsError
-from .execution import PLAIN, Execution
 from .models import Batch, Model, build, check_params
 from .models.model import Pooling as Pooling
-from .setting import check_known
 from .text import PublishedTokenizer, Tokenizer
-from .tree import count, flatten
 
 START, END = "<bos>", "<eos>"  # what our own tokenizers call the tokens before and after a text
 FORMATS = ("hf", "gguf", "peft")
@@ -228,7 +228,7 @@ class TrainedModel:
         >>> import glassformer as gf
         >>> gf.train(None, "counting", steps=1, show=False).chat("Hello")
         Traceback (most recent call last):
-        glassformer.errors.ConfigError: this model has no chat template: it was not made for conversations
+        glassformer.core.errors.ConfigError: this model has no chat template: it was not made for conversations
         ...
         """
         if changes:

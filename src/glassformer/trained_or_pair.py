@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
-from .arrays import Tree
+from .core.arrays import Tree
 from .models import Model
 from .trained_model import TrainedModel
 

@@ -10,7 +10,7 @@ import pytest
 import glassformer as gf
 from browser import serve_once
 from glassformer.api import exploration
-from glassformer.errors import GlassformerError
+from glassformer.core.errors import GlassformerError
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 

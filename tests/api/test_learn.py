@@ -7,8 +7,8 @@ import pytest
 
 import glassformer as gf
 from fine_tuning import published
-from glassformer.errors import ConfigError, DataError, TrainingError
-from glassformer.quantized import Quantized
+from glassformer.core.errors import ConfigError, DataError, TrainingError
+from glassformer.core.quantized import Quantized
 from glassformer.runs.session import Session
 from glassformer.training import load_checkpoint
 from runs import TINY, assert_same_bits, assert_same_run, tiny_session, write_data

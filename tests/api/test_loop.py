@@ -8,8 +8,8 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import glassformer as gf
-from glassformer import blas, registry
-from glassformer.errors import CheckpointError, ConfigError, DataError
+from glassformer.core import blas, registry
+from glassformer.core.errors import CheckpointError, ConfigError, DataError
 from runs import TINY, assert_same_bits
 
 SMALL = {**TINY["majority"], "steps": 6, "eval_every": 2}

@@ -8,7 +8,7 @@ import pytest
 import glassformer as gf
 from glassformer.api import passages
 from glassformer.api.passages import read_index, read_passages
-from glassformer.errors import ConfigError, DataError
+from glassformer.core.errors import ConfigError, DataError
 from glassformer.text import ByteTokenizer
 from glassformer.weights.sentence import embed, similarities
 from runs import command

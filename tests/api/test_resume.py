@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from runs import TINY, assert_same_run
 
 PLAN = {**TINY["majority"], "steps": 6, "eval_every": 2, "save_every": 2}

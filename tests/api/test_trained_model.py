@@ -8,7 +8,7 @@ import pytest
 
 import glassformer as gf
 from fine_tuning import published
-from glassformer.errors import ConfigError, DataError, LengthError, ShapeError
+from glassformer.core.errors import ConfigError, DataError, LengthError, ShapeError
 from glassformer.loading import load
 from glassformer.weights.sentence import embed
 from runs import TINY, write_data

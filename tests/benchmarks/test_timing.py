@@ -2,7 +2,7 @@
 
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from peers.timing import LEAST_ROUNDS, MOST_STEPS, Race, Spread, race
 
 

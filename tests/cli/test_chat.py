@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from glassformer.core.errors import ConfigError, LengthError
 from glassformer.data.corpus import write_tokens
-from glassformer.errors import ConfigError, LengthError
 from glassformer.generation.conversation import Conversation
 from glassformer.generation.sampling import Sampling
 from glassformer.generation.writer import generate_steps

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from glassformer.dispatch import engine
+from glassformer.core.dispatch import engine
 from glassformer.proofs import Check, check, layer_cases, lora_cases, model_cases, op_cases, prove
 from oracles import require
 from runs import command

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from glassformer.core.tree import count
 from glassformer.runs.folder import RECENT
 from glassformer.runs.run import open_run
-from glassformer.tree import count
 from runs import command, finish, tiny_session
 
 pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
 from runs import command, options, tiny_session
 
 pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from fine_tuning import VOCAB, published
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
+from glassformer.core.tree import count, flatten, tree_map
 from glassformer.loading import load, read_model
 from glassformer.runs.run import open_run, read_base
 from glassformer.runs.start import new_session, resume_session
 from glassformer.training import load_checkpoint
-from glassformer.tree import count, flatten, tree_map
 from published_models import pulled
 from runs import PROSE, assert_same_bits, assert_same_run, command, options, tiny_session, write_data
 

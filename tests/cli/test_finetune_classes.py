@@ -8,9 +8,9 @@ import pytest
 
 import glassformer as gf
 from fine_tuning import sentence_encoder
+from glassformer.core.tree import flatten
 from glassformer.runs.start import new_session
 from glassformer.training import load_checkpoint
-from glassformer.tree import flatten
 from runs import assert_same_run, command
 
 pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import glassformer as gf
-from glassformer.dispatch import engine
+from glassformer.core.dispatch import engine
 from runs import command, process, tiny_session
 
 

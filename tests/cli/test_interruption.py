@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
 from glassformer.runs.run import TrainingRun
 from glassformer.runs.start import resume_session
 from glassformer.training import load_checkpoint

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from glassformer.cli import app, memory
-from glassformer.errors import WeightsError
-from glassformer.files import explained
+from glassformer.core.errors import WeightsError
+from glassformer.core.files import explained
 from runs import command, tiny_session
 
 MB = 1 << 20

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer import dispatch
 from glassformer.cli import chat, inspect, train
-from glassformer.tree import flatten
+from glassformer.core import dispatch
+from glassformer.core.tree import flatten
 from oracles import require
 from runs import PROSE, command, tiny_session
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from glassformer.core.tree import count
 from glassformer.models import build, preset
-from glassformer.tree import count
 from runs import command
 
 

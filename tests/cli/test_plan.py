@@ -5,9 +5,9 @@ import json
 import pytest
 
 from glassformer.cli.plan import parse_bytes
-from glassformer.errors import ConfigError
-from glassformer.mesh.plan import plan
-from glassformer.mesh.shape import MeshShape
+from glassformer.core.errors import ConfigError
+from glassformer.engines.mesh.plan import plan
+from glassformer.engines.mesh.shape import MeshShape
 from glassformer.models import preset
 from runs import command, tiny_session
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from glassformer.cli.settings import parse_settings, parse_value
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from runs import command
 
 

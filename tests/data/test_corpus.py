@@ -6,8 +6,8 @@ import types
 
 import pytest
 
+from glassformer.core.errors import DataError
 from glassformer.data.corpus import pydoc_topics, read_text, stdlib_source, stream_text, text_files
-from glassformer.errors import DataError
 
 
 def test_every_python_carries_prose():

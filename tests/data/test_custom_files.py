@@ -2,9 +2,9 @@
 
 import pytest
 
-from glassformer import registry
+from glassformer.core import registry
+from glassformer.core.errors import DataError
 from glassformer.data import TASKS, files_of, import_file
-from glassformer.errors import DataError
 
 TASK = """
 import glassformer as gf

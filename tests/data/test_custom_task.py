@@ -7,9 +7,9 @@ import pytest
 
 import glassformer as gf
 from glassformer.config import CONFIGS
+from glassformer.core.errors import ConfigError, DataError
 from glassformer.data import TASKS, Task, build_task
 from glassformer.data.task import RECIPE
-from glassformer.errors import ConfigError, DataError
 from glassformer.ops.loss import IGNORE
 from glassformer.text import CharTokenizer, WordTokenizer
 

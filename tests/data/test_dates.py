@@ -6,9 +6,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from glassformer.core.errors import ConfigError, DataError
 from glassformer.data import build_task
 from glassformer.data.tasks.dates import LOCALES, SKELETONS, STYLES, Writing, normalize, writings
-from glassformer.errors import ConfigError, DataError
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glassformer.core.errors import ConfigError, DataError, DTypeError, ShapeError
 from glassformer.data.examples import (
     Examples,
     Windows,
@@ -15,7 +16,6 @@ from glassformer.data.examples import (
     trim,
 )
 from glassformer.data.question_tasks import encode_each
-from glassformer.errors import ConfigError, DataError, DTypeError, ShapeError
 from glassformer.models.model import Batch
 from glassformer.ops.loss import IGNORE
 from glassformer.text import CharTokenizer

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
+from glassformer.core.errors import ConfigError, DataError
 from glassformer.data import build_task
 from glassformer.data.tasks.counting import is_balanced
 from glassformer.data.tasks.regression import least_squares
-from glassformer.errors import ConfigError, DataError
 from glassformer.ops.loss import IGNORE
 
 FEW = {"train": 300, "validation": 30, "held_out": 30}

@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pytest
 
+from glassformer.core.errors import DataError
 from glassformer.data import Lexicon, build_task
-from glassformer.errors import DataError
 from glassformer.text import PublishedTokenizer, WordPieceTokenizer
 from glassformer.text.chat import encode_chat
 from tokenizer_files import CHATML, chat_bpe

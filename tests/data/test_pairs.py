@@ -5,9 +5,9 @@ import time
 
 import pytest
 
+from glassformer.core.errors import DataError
 from glassformer.data import build_task
 from glassformer.data.pair_files import Pair, read_catalog
-from glassformer.errors import DataError
 
 PO = r"""
 msgid ""

@@ -6,8 +6,8 @@ GLASSFORMER_DATA names the folder that holds names.txt and tinyshakespeare.txt.
 import numpy as np
 import pytest
 
-from glassformer import tree
 from glassformer.config import CONFIGS
+from glassformer.core import tree
 from glassformer.data import build_task, count_targets
 from glassformer.models import build
 from published_models import data_file

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
+from glassformer.core.errors import ConfigError
 from glassformer.data import build_task
 from glassformer.data.question_tasks import draw_splits, split_by_hash
-from glassformer.errors import ConfigError
 
 
 def numbers(limit):

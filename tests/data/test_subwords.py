@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from glassformer.core.errors import ConfigError
 from glassformer.data import build_task
 from glassformer.data.corpus import cut_between_words, open_tokens, write_tokens
-from glassformer.errors import ConfigError
 from glassformer.text import BPETokenizer, PublishedTokenizer
 from tokenizer_files import PUBLISHED, TEXT
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from glassformer.core.errors import DataError
 from glassformer.data import build_task
 from glassformer.data.tables import read_table
-from glassformer.errors import DataError
 
 REVIEWS = 'id,review,stars\n1,"great, ""truly""\ngreat",5\n2,awful,1\n'
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from glassformer.config import CONFIGS
+from glassformer.core.errors import ConfigError, DataError, TokenError
+from glassformer.core.registry import SUMMARIES
 from glassformer.data import TASKS, build_task
 from glassformer.data.corpus import write_tokens
 from glassformer.data.examples import Examples, Windows
 from glassformer.data.task import RECIPE, recipe, until
-from glassformer.errors import ConfigError, DataError, TokenError
 from glassformer.ops.loss import IGNORE
-from glassformer.registry import SUMMARIES
 
 WORDS = [a + b + c for a in "bcdfgl" for b in "aeiou" for c in "nrst"]
 SMALL = {  # options that make a task quick to build

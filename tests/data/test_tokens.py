@@ -6,9 +6,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from glassformer.core.errors import DataError, TokenError
 from glassformer.data.corpus import _checksum, is_token_file, open_tokens, sidecar, write_tokens
 from glassformer.data.examples import Windows
-from glassformer.errors import DataError, TokenError
 from glassformer.text import ByteTokenizer, CharTokenizer, WordTokenizer
 
 

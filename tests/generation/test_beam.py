@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.generation import Sampling, beam_search
 from sequences import model_of, prompts_of, written
 

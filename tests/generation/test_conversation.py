@@ -3,8 +3,8 @@
 import pytest
 
 import glassformer as gf
+from glassformer.core.errors import ChatError, LengthError
 from glassformer.data.corpus import write_tokens
-from glassformer.errors import ChatError, LengthError
 from glassformer.generation.conversation import Conversation
 from glassformer.text import PublishedTokenizer
 from runs import TINY_MODEL

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
 from glassformer.generation import Sampling, beam_search
 from glassformer.text import CharTokenizer
 from glassformer.trained_model import TrainedModel

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.generation.answer import predict_answers, predict_classes, predict_masks, predict_next, predict_texts
 from glassformer.models import Batch, build
 from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import chdtri
 
 from compare import assert_close
-from glassformer.errors import ConfigError, GlassformerError
+from glassformer.core.errors import ConfigError, GlassformerError
 from glassformer.generation import Sampling, TokenHistory, distribution, draw
 from glassformer.generation.sampling import likeliest, log_softmax
 

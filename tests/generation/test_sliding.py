@@ -5,8 +5,8 @@ import pytest
 
 import glassformer as gf
 from glassformer.config import POSITION_NAMES
-from glassformer.dispatch import use_engine
-from glassformer.errors import LengthError
+from glassformer.core.dispatch import use_engine
+from glassformer.core.errors import LengthError
 from glassformer.generation import Sampling, beam_search
 from glassformer.generation.reader import kept
 from glassformer.text import ByteTokenizer, CharTokenizer, WordTokenizer

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from compare import assert_close, error
-from glassformer.errors import ConfigError, DTypeError
+from glassformer.core.errors import ConfigError, DTypeError
+from glassformer.core.quantized import Quantized
+from glassformer.core.tree import check_same, flatten, tree_map
 from glassformer.generation import Sampling
 from glassformer.generation.storage import STORAGES, stored
 from glassformer.models import Batch
-from glassformer.quantized import Quantized
-from glassformer.tree import check_same, flatten, tree_map
 from sequences import model_of, prompts_of, written
 
 FINEST_FIRST = ("float32", "float16", "int8", "int4")

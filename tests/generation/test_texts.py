@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
-from glassformer.errors import ConfigError, LengthError, TokenError
+from glassformer.core.errors import ConfigError, LengthError, TokenError
 from glassformer.generation import Generation
 from glassformer.models import build
 from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer, WordTokenizer

@@ -5,7 +5,7 @@ import pytest
 
 from compare import assert_close
 from glassformer.config import POSITION_NAMES
-from glassformer.errors import ConfigError, LengthError, ShapeError, TokenError
+from glassformer.core.errors import ConfigError, LengthError, ShapeError, TokenError
 from glassformer.generation import Sampling, generate_steps
 from glassformer.generation.reader import CachedReader
 from glassformer.models import build

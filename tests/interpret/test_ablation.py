@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glassformer.errors import ConfigError, LengthError
+from glassformer.core.errors import ConfigError, LengthError
 from glassformer.interpret import (
     Logit,
     ablate,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from browser import TEXTS, tiny_model
-from glassformer.errors import ConfigError, DataError
+from glassformer.core.errors import ConfigError, DataError
 from glassformer.interpret import Activations, activations, fit_probe, mean, watch
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")

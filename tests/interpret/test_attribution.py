@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, DecoderConfig, EncoderConfig, EncoderDecoderConfig, build, register_block
-from glassformer.errors import ConfigError, LengthError, TokenError
+from glassformer.core.errors import ConfigError, LengthError, TokenError
+from glassformer.core.tree import tree_map
 from glassformer.interpret import Logit, attribute, neuron_attribution, put, watch
-from glassformer.tree import tree_map
 from own_parts import Gated, Parallel, forgotten
 
 SIZES = {"width": 8, "heads": 2, "layers": 2, "context": 7, "vocab": 5, "feed_forward": 6}

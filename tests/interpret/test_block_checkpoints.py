@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
+from glassformer.core.quantized import Quantized
+from glassformer.core.tree import flatten
 from glassformer.interpret import add, batched_interventions, freeze, put, scale, watch, zero
 from glassformer.interpret.stream import points
 from glassformer.interpret.tracing import ShapeDtype
-from glassformer.quantized import Quantized
-from glassformer.tree import flatten
 from kept_runs import MODELS, both, packed_tree
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")

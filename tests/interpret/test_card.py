@@ -10,10 +10,10 @@ import pytest
 
 import glassformer as gf
 from glassformer import ops
-from glassformer.errors import ConfigError, LengthError
+from glassformer.core.errors import ConfigError, LengthError
+from glassformer.core.tree import flatten, rebuilt, tree_map
 from glassformer.interpret import Cards, Link, Logit, Sum, evaluate, gradients, scale, transform, watch, zero
 from glassformer.interpret.graph import OPS
-from glassformer.tree import flatten, rebuilt, tree_map
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 

@@ -7,8 +7,8 @@ import pytest
 
 import glassformer as gf
 from glassformer import ops
-from glassformer.dispatch import dispatched
-from glassformer.errors import ConfigError
+from glassformer.core.dispatch import dispatched
+from glassformer.core.errors import ConfigError
 from glassformer.interpret import Cards, ablate_heads, evaluate, trace, watch
 from glassformer.interpret.stream import sublayers
 from glassformer.layers import Block, Layer

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import glassformer as gf
+from glassformer.core.tree import flatten
 from glassformer.interpret import Logit, Loss, Sum, freeze, gradient_flow, gradients, scale, scale_gradient, watch, zero
 from glassformer.interpret.tracing import ShapeDtype
-from glassformer.tree import flatten
 from kept_runs import MODELS, both, packed_tree
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")

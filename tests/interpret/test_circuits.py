@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError, LengthError
+from glassformer.core.errors import ConfigError, LengthError
+from glassformer.core.tree import tree_map
 from glassformer.interpret.circuits import composition, copying_score, head_circuit, vocabulary
-from glassformer.tree import tree_map
 
 SETTINGS = {"vocab": 20, "width": 12, "heads": 4, "layers": 3, "context": 8}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, Encoder, EncoderConfig
-from glassformer.errors import LengthError
+from glassformer.core.errors import LengthError
 from glassformer.interpret import HeadScores, detect_heads, head_scores, put, repeated_tokens, watch
 
 

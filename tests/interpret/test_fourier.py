@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from glassformer.errors import ShapeError
+from glassformer.core.errors import ShapeError
 from glassformer.interpret.fourier import fourier, fourier_basis
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError, LengthError, ShapeError
+from glassformer.core.errors import ConfigError, LengthError, ShapeError
 from glassformer.interpret import (
     Cards,
     Logit,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, Encoder, EncoderConfig, ops
-from glassformer.errors import ConfigError, LengthError, ShapeError, TokenError
+from glassformer.core.errors import ConfigError, LengthError, ShapeError, TokenError
 from glassformer.interpret import Lens, lens, train_lens, tuned_lens, watch
 from glassformer.interpret.lens import lens_loss_and_grads, read_point
 

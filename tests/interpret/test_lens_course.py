@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
+from glassformer.core.tree import flatten, tree_map
 from glassformer.interpret import lens, lens_course
 from glassformer.plots import lens_map
 from glassformer.runs.replay import replay
 from glassformer.runs.start import new_session
-from glassformer.tree import flatten, tree_map
 from runs import TINY
 
 STEPS, TEXT = [0, 3, 7], "abca"

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import glassformer as gf
+from glassformer.core.tree import flatten, tree_map
 from glassformer.interpret import Cards, Logit, add_gradient, gradients, scale, update, watch, zero
 from glassformer.interpret.graph import materialize_around
 from glassformer.interpret.tracing import ShapeDtype
 from glassformer.training.optimizers import OPTIMIZERS
-from glassformer.tree import flatten, tree_map
 from kept_runs import MODELS, both, packed_tree
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer import Batch
-from glassformer.errors import ConfigError, LengthError
+from glassformer.core.errors import ConfigError, LengthError
 from glassformer.interpret import exciting_inputs, watch
 
 

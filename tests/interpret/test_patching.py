@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, Decoder, DecoderConfig, register_activation, register_norm
-from glassformer.errors import ConfigError, LengthError
+from glassformer.core.errors import ConfigError, LengthError
 from glassformer.interpret import Logit, Loss, patch_heads, patch_stream, patch_sublayers, take, watch
 from glassformer.layers import Layer
 from own_parts import forgotten

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, Decoder, DecoderConfig, EncoderDecoder
-from glassformer.errors import ConfigError, LengthError
+from glassformer.core.errors import ConfigError, LengthError
+from glassformer.core.tree import flatten
 from glassformer.interpret import (
     Logit,
     Sum,
@@ -27,7 +28,6 @@ from glassformer.interpret import (
     zero,
 )
 from glassformer.plots import path_map
-from glassformer.tree import flatten
 
 TARGET = Logit(1, against=0)
 SENDER = at("blocks.0.attention.output.x", head=1)

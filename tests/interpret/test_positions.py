@@ -5,7 +5,8 @@ import pytest
 
 from compare import assert_close
 from glassformer import Decoder
-from glassformer.errors import ConfigError, ShapeError
+from glassformer.core.errors import ConfigError, ShapeError
+from glassformer.core.tree import flatten
 from glassformer.interpret import (
     MARKED_DISTANCES,
     position_table,
@@ -15,7 +16,6 @@ from glassformer.interpret import (
     without_positions,
 )
 from glassformer.ops import sinusoidal
-from glassformer.tree import flatten
 
 
 def test_sinusoids_are_alike_by_distance_alone():

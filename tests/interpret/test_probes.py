@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer import Batch
-from glassformer.errors import ConfigError, ShapeError, TokenError
+from glassformer.core.errors import ConfigError, ShapeError, TokenError
 from glassformer.interpret import fit_probe, layer_similarity, linear_cka, probe_points, token_rows, train_probe, watch
 from glassformer.training import SGD
 

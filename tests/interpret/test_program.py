@@ -13,9 +13,9 @@ import pytest
 import glassformer as gf
 from compare import assert_close
 from glassformer import ops
-from glassformer.execution import Execution
+from glassformer.core.execution import Execution
+from glassformer.core.tree import flatten, tree_map
 from glassformer.interpret.tracing import TracingEngine, run_traced
-from glassformer.tree import flatten, tree_map
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
+from glassformer.core.tree import flatten, tree_map
 from glassformer.interpret import Cards, Logit, Sum, gradients, scale, watch, zero
-from glassformer.tree import flatten, tree_map
 
 
 def test_any_entry_of_any_value_and_parameter_is_proven(run, rng):

@@ -5,7 +5,7 @@ import pytest
 
 from browser import TEXTS, tiny_model
 from glassformer import ops
-from glassformer.errors import ConfigError, LengthError
+from glassformer.core.errors import ConfigError, LengthError
 from glassformer.interpret.reading import answers
 from glassformer.runs.in_memory import new_trial
 from runs import TINY

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, Decoder, DecoderConfig
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.interpret import attention_rollout, products, put, score_scale, value_weighted_attention, watch
 
 

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError, LengthError, ShapeError
+from glassformer.core.errors import ConfigError, LengthError, ShapeError
+from glassformer.core.quantized import quantize
+from glassformer.core.tree import flatten
 from glassformer.interpret import (
     add,
     batched_interventions,
@@ -26,8 +28,6 @@ from glassformer.interpret import (
 )
 from glassformer.interpret.names import MASK
 from glassformer.interpret.where import axes_of
-from glassformer.quantized import quantize
-from glassformer.tree import flatten
 
 SIZES = {"width": 8, "heads": 2, "layers": 2, "context": 8}
 MODELS = {

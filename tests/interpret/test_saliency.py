@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError, ShapeError
+from glassformer.core.errors import ConfigError, ShapeError
 from glassformer.interpret import Logit, Loss, gradient_times_input, integrated_gradients, put, saliency
 
 TARGET = Logit(1, against=0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, Encoder, EncoderConfig
-from glassformer.errors import ConfigError, LengthError, ShapeError
+from glassformer.core.errors import ConfigError, LengthError, ShapeError
 from glassformer.interpret import head_statistics, layer_statistics, trace, trace_each
 from glassformer.interpret.statistics import attention_statistics, residual_statistics
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError, LengthError, ShapeError, TokenError
+from glassformer.core.errors import ConfigError, LengthError, ShapeError, TokenError
+from glassformer.core.tree import tree_map
 from glassformer.generation.sampling import Sampling
 from glassformer.generation.writer import generate_steps
 from glassformer.interpret import add, freeze, put, resample, scale, transform, watch, zero
@@ -13,7 +14,6 @@ from glassformer.interpret.steering import steering_vector
 from glassformer.interpret.tracing import Key
 from glassformer.interpret.where import axes_of, is_of_source
 from glassformer.models import Batch
-from glassformer.tree import tree_map
 
 SMALL = {"vocab": 23, "width": 8, "heads": 2, "layers": 3, "context": 16, "feed_forward": 12}
 CONFIGS = {

@@ -7,7 +7,7 @@ import pytest
 
 from browser import TEXTS, tiny_model
 from glassformer import ops
-from glassformer.errors import ConfigError, GlassformerError, TokenError
+from glassformer.core.errors import ConfigError, GlassformerError, TokenError
 from glassformer.interpret import (
     Logit,
     ablate_heads,

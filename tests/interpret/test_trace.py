@@ -5,7 +5,7 @@ import pytest
 
 from compare import assert_close
 from glassformer import Batch, Decoder, Encoder, EncoderConfig, build
-from glassformer.errors import ConfigError, LengthError
+from glassformer.core.errors import ConfigError, LengthError
 from glassformer.interpret import Labels, full_and_causal, token_labels, trace, trace_each
 from glassformer.text.symbols import ByteTokenizer, CharTokenizer
 
@@ -104,7 +104,7 @@ def test_half_precision_is_widened(decoder):
 
 
 def test_jax_arrays_become_numpy_arrays(decoder, jax):
-    from glassformer import tree
+    from glassformer.core import tree
 
     model, params, batch = decoder
     seen = trace(model, tree.like(params, jax.numpy), batch)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, Decoder, DecoderConfig
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.interpret import watch, zero
 from glassformer.interpret.transformer_lens import NAMES
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from glassformer.core.tree import flatten
 from glassformer.interpret import update, watch
 from glassformer.training import SGD, AdamW, Lion, Muon
-from glassformer.tree import flatten
 
 
 @pytest.mark.parametrize("optimizer", [SGD(), AdamW(), Lion(), Muon()], ids=lambda one: type(one).__name__)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError, DataError
+from glassformer.core.errors import ConfigError, DataError
 from glassformer.labs import check, check_backward, check_file, get_lab, start
 from glassformer.labs.lab import read_lab
 from runs import command

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError, DataError
+from glassformer.core.errors import ConfigError, DataError
 from glassformer.labs import check, check_file, get_lab, list_labs
 from glassformer.labs.draw import examples
 from glassformer.labs.lab import FOLDER, ORDER

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from glassformer.errors import DataError
+from glassformer.core.errors import DataError
 from glassformer.labs import check_file, get_lab
 from glassformer.labs.check import read_source
 from glassformer.labs.diary import DIARY

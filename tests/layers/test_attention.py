@@ -5,9 +5,9 @@ import pytest
 
 from compare import assert_close
 from glassformer import ops
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
+from glassformer.core.tree import flatten, tree_map
 from glassformer.layers import Attention
-from glassformer.tree import flatten, tree_map
 from layers.exact import assert_exact
 
 T, S, D, H = 6, 5, 8, 2

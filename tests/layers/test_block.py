@@ -5,9 +5,9 @@ import pytest
 
 from compare import assert_close
 from glassformer import ops
-from glassformer.errors import ConfigError, ShapeError
+from glassformer.core.errors import ConfigError, ShapeError
+from glassformer.core.tree import flatten
 from glassformer.layers import Attention, Block, FeedForward, LayerNorm
-from glassformer.tree import flatten
 
 T, S, D, H = 6, 4, 8, 2
 every_place = pytest.mark.parametrize("place", ["pre", "post"])

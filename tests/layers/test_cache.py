@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from compare import assert_close, error
 from draws import draws
 from glassformer.config import POSITION_NAMES
-from glassformer.errors import LengthError, ShapeError
+from glassformer.core.errors import LengthError, ShapeError
+from glassformer.core.tree import tree_map
 from glassformer.layers.cache import FIRST_CAPACITY, Cache
 from glassformer.models import build
-from glassformer.tree import tree_map
 
 LENGTH = 13
 SHAPES = {"mha": {}, "gqa": {"kv_heads": 2}, "window": {"window": 4}, "stride": {"stride": 3}}

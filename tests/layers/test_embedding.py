@@ -5,8 +5,8 @@ import pytest
 
 from compare import assert_close
 from glassformer import ops
+from glassformer.core.tree import flatten
 from glassformer.layers import Embedding, InputEmbedding
-from glassformer.tree import flatten
 
 V, D, CONTEXT = 5, 4, 6
 IDS = np.array([[1, 4, 1, 0], [1, 1, 4, 2]])

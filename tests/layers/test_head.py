@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from compare import assert_close
+from glassformer.core.tree import flatten
 from glassformer.layers import LayerNorm, TokenHead
 from glassformer.ops import gelu
-from glassformer.tree import flatten
 
 T, D, V = 4, 6, 5
 

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from glassformer.core.tree import count, flatten
 from glassformer.layers import (
     Attention,
     Block,
@@ -20,7 +21,6 @@ from glassformer.layers import (
     Stack,
     TokenHead,
 )
-from glassformer.tree import count, flatten
 
 BLOCK = Block(Attention(8, 4), FeedForward(8, 8), LayerNorm(8))
 LAYERS = [

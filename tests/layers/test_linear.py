@@ -3,8 +3,8 @@
 import numpy as np
 
 from compare import assert_close
+from glassformer.core.tree import flatten
 from glassformer.layers import Linear
-from glassformer.tree import flatten
 
 
 def test_it_is_what_the_blackboard_says(rng):

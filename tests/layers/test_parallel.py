@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError, ShapeError
+from glassformer.core.errors import ConfigError, ShapeError
 from glassformer.interpret import gradients, put, watch
 from glassformer.layers import Attention, FeedForward, LayerNorm, Parallel
 from glassformer.ops import CAUSAL

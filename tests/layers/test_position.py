@@ -6,7 +6,7 @@ import pytest
 from compare import assert_close
 from glassformer import ops
 from glassformer.config import DecoderConfig, RotaryScaling
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.layers import RelativePositions, RotaryPositions
 from glassformer.models.decoder import Decoder
 from glassformer.proofs.case import scattered

@@ -5,9 +5,9 @@ import pytest
 
 from compare import assert_close
 from glassformer import ops
+from glassformer.core.tree import flatten, tree_map
 from glassformer.layers import Attention, FeedForward, LayerNorm, RMSNorm
 from glassformer.layers.residual import Residual
-from glassformer.tree import flatten, tree_map
 
 T, S, D = 5, 4, 6
 every_place = pytest.mark.parametrize("place", ["pre", "post"])

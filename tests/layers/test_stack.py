@@ -5,6 +5,7 @@ import pytest
 
 from compare import assert_close
 from glassformer import ops
+from glassformer.core.tree import flatten
 from glassformer.layers import (
     AlibiPositions,
     Attention,
@@ -15,7 +16,6 @@ from glassformer.layers import (
     RotaryPositions,
     Stack,
 )
-from glassformer.tree import flatten
 from layers.exact import assert_exact
 
 T, S, D, H = 5, 4, 8, 2

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError
-from glassformer.execution import Execution, separated
+from glassformer.core.errors import ConfigError
+from glassformer.core.execution import Execution, separated
 from glassformer.layers.stack import Stack
 from glassformer.models.accounting import activation_bytes, costs, flops_per_token, kv_cache_bytes, parameters_by_part
 

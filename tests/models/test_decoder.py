@@ -5,11 +5,11 @@ import pytest
 
 from compare import assert_close
 from glassformer.config import DecoderConfig
+from glassformer.core.tree import flatten
 from glassformer.models.decoder import Decoder
 from glassformer.models.model import Batch
 from glassformer.ops import IGNORE
 from glassformer.proofs.case import scattered
-from glassformer.tree import flatten
 
 SIZES = {"vocab": 9, "width": 12, "heads": 2, "layers": 2, "context": 8, "activation": "gelu_tanh"}
 TOKENS = np.array([[1, 4, 1, 0, 7, 2], [1, 1, 8, 3, 3, 5]])

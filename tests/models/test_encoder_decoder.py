@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from glassformer.config import EncoderDecoderConfig
+from glassformer.core.tree import flatten
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.model import Batch
 from glassformer.proofs.case import scattered
-from glassformer.tree import flatten
 
 SIZES = {"vocab": 9, "width": 8, "heads": 2, "layers": 2, "context": 6, "activation": "gelu_tanh"}
 SOURCE = np.array([[3, 1, 4], [1, 5, 8]])

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from compare import assert_close, assert_same
+from glassformer.core.tree import flatten, tree_map
 from glassformer.models import build
 from glassformer.models.decoder import Decoder
 from glassformer.models.model import Batch
 from glassformer.ops import IGNORE
 from glassformer.proofs.model_cases import POSITIONS, SIZES, SOURCE, SOURCE_MASK, TOKENS
-from glassformer.tree import flatten, tree_map
 from proof_cases import MODEL_CASES
 
 CASES = {case.name: case for case in MODEL_CASES}

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from glassformer.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
-from glassformer.errors import ConfigError, DTypeError, GlassformerError, LengthError, ShapeError, TokenError
+from glassformer.core.errors import ConfigError, DTypeError, GlassformerError, LengthError, ShapeError, TokenError
+from glassformer.core.tree import like
 from glassformer.models.decoder import Decoder
 from glassformer.models.encoder import Encoder
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.model import Batch
-from glassformer.tree import like
 
 SIZES = {"vocab": 9, "width": 8, "heads": 2, "layers": 1, "context": 6}
 DECODER = Decoder(DecoderConfig(**SIZES))

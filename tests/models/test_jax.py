@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from glassformer import Decoder, DecoderConfig, use_engine
+from glassformer.core.tree import flatten, tree_map
 from glassformer.engines.jax import Jax
 from glassformer.proofs.gradient import relative_error
-from glassformer.tree import flatten, tree_map
 from proof_cases import LAYER_CASES, MODEL_CASES
 from proofs.depth import as_deep_as_needed
 

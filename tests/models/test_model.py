@@ -6,10 +6,10 @@ import pytest
 from compare import assert_close
 from glassformer import ops
 from glassformer.config import DecoderConfig
+from glassformer.core.tree import flatten, tree_map
 from glassformer.models.decoder import Decoder
 from glassformer.models.model import Batch, as_key
 from glassformer.proofs.case import scattered
-from glassformer.tree import flatten, tree_map
 
 TOKENS = np.array([[1, 4, 1, 0, 7], [1, 1, 8, 3, 3]])
 BATCH = Batch(TOKENS, np.roll(TOKENS, -1, axis=-1))

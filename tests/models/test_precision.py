@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from glassformer.config import DecoderConfig
+from glassformer.core.tree import flatten, named_leaves, tree_map
 from glassformer.models.decoder import Decoder
 from glassformer.models.model import Batch
 from glassformer.proofs.model_cases import SIZES, TARGETS, TOKENS
-from glassformer.tree import flatten, named_leaves, tree_map
 from proof_cases import LAYER_CASES, MODEL_CASES
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")  # `engines/cpu/test_contract.py` compares types, too

@@ -3,7 +3,7 @@
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.models import PRESETS, preset
 
 

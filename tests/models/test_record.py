@@ -7,7 +7,8 @@ import pytest
 
 from compare import assert_close
 from glassformer.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
+from glassformer.core.tree import flatten, leaf, like
 from glassformer.layers.block import Block
 from glassformer.models import build
 from glassformer.models.decoder import Decoder
@@ -15,7 +16,6 @@ from glassformer.models.encoder import Encoder
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.model import Batch
 from glassformer.proofs.model_cases import SIZES, SOURCE, SOURCE_MASK, TOKENS
-from glassformer.tree import flatten, leaf, like
 
 TINY = {**SIZES, "layers": 1}
 

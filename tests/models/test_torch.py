@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from glassformer.core.tree import flatten
 from glassformer.proofs.gradient import relative_error
-from glassformer.tree import flatten
 from proof_cases import MODEL_CASES
 
 LIMIT = 1e-11

@@ -5,7 +5,7 @@ import pytest
 
 from compare import assert_close, assert_equals_torch
 from glassformer import ops
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
 
 
 def by_torch(torch):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from compare import assert_close
 from draws import draws
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
 from glassformer.engines import ENGINES
 from glassformer.ops import (
     Pattern,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from glassformer import ops
-from glassformer.errors import ConfigError, DTypeError, LengthError, ShapeError, TokenError
+from glassformer.core.errors import ConfigError, DTypeError, LengthError, ShapeError, TokenError
 from proof_cases import OP_CASES
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from compare import assert_close
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
 from glassformer.proofs.check import EXACT
 from glassformer.proofs.gradient import relative_error, worst
 from proof_cases import OP_CASES as CASES

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from glassformer import ops
-from glassformer.dispatch import use_engine
-from glassformer.errors import DTypeError, ShapeError
-from glassformer.quantized import FORMS, quantize
+from glassformer.core.dispatch import use_engine
+from glassformer.core.errors import DTypeError, ShapeError
+from glassformer.core.quantized import FORMS, quantize
 
 
 @pytest.fixture(params=["numpy", "cpu"])

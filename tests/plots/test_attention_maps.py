@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glassformer.errors import ShapeError
+from glassformer.core.errors import ShapeError
 from glassformer.plots import attention_grid, attention_heads, full_against_causal, save
 
 

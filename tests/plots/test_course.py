@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.plots import save, training_course
 
 STEPS = [0, 10, 20]

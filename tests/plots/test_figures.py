@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from glassformer.errors import LengthError, ShapeError
+from glassformer.core.errors import LengthError, ShapeError
 from glassformer.interpret import similarity_by_distance
 from glassformer.interpret.statistics import attention_statistics, residual_statistics
 from glassformer.ops import sinusoidal

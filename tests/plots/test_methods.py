@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, Decoder, DecoderConfig
-from glassformer.errors import ShapeError
+from glassformer.core.errors import ShapeError
 from glassformer.interpret import HeadScores, Logit, lens, patch_heads, patch_stream, watch
 from glassformer.plots import detector_maps, lens_map, patching_map, save, signed_bars, themed
 from glassformer.plots.predictions import MOST_POSITIONS

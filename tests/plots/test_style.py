@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from glassformer.errors import CheckpointError, ConfigError
+from glassformer.core.errors import CheckpointError, ConfigError
 from glassformer.plots import prediction_bars, save, save_themes, style
 
 

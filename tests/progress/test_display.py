@@ -8,7 +8,7 @@ import queue
 import pytest
 from rich.console import Console
 
-from glassformer import dispatch
+from glassformer.core import dispatch
 from glassformer.progress.display import _State, display, waiting
 from glassformer.progress.stopwatch import Stopwatch
 from oracles import require

@@ -15,8 +15,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from glassformer import dispatch
 from glassformer.config import config_from_dict
+from glassformer.core import dispatch
 from glassformer.progress.screen import Screen, duration, meaning_of, short
 from glassformer.progress.stopwatch import Stopwatch
 from glassformer.training.evaluate import Evaluation

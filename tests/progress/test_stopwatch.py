@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from glassformer import dispatch
+from glassformer.core import dispatch
 from glassformer.progress.stopwatch import Stopwatch, compilation, timing_compilers
 from oracles import require
 from runs import tiny_session

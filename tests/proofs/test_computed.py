@@ -3,7 +3,7 @@
 import pytest
 
 from glassformer import ops
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
 from glassformer.proofs import layer_cases, lora_cases, op_cases, prove_case
 
 PROOFS = {

@@ -8,7 +8,7 @@ import pkgutil
 import pytest
 
 from glassformer import ops
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
 from glassformer.proofs import Check, prove_case, prove_ops
 from glassformer.proofs.check import EXACT, one_per_name
 from proof_cases import OP_CASES as CASES

@@ -9,7 +9,8 @@ import pytest
 
 import glassformer as gf
 from compare import assert_close
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
+from glassformer.core.tree import tree_map
 from glassformer.proofs import OpCase, prove_case
 from glassformer.proofs.gradient import (
     complex_step,
@@ -20,7 +21,6 @@ from glassformer.proofs.gradient import (
     slope_along,
     worst,
 )
-from glassformer.tree import tree_map
 from proof_cases import OP_CASES as CASES
 
 

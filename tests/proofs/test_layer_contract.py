@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from glassformer import layers, models
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
+from glassformer.core.tree import flatten, named_leaves, tree_map
 from glassformer.engines import ENGINES
 from glassformer.layers import Layer, Positions, Spec
 from glassformer.models.model import Model
 from glassformer.proofs import check, prove_all, prove_case
 from glassformer.proofs.check import ALONG
-from glassformer.tree import flatten, named_leaves, tree_map
 from proof_cases import LAYER_CASES, MODEL_CASES
 from proofs.depth import REPEATED, as_deep_as_needed, has_its_own_say, of_one_block
 from xla import optimized

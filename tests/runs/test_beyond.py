@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.runs.run import open_run
 from glassformer.runs.start import resume_session
 from glassformer.training import SCHEDULES, load_checkpoint
@@ -83,10 +83,10 @@ def test_patience_begins_anew(tmp_path):
 def test_a_run_goes_on_with_the_engine_that_began_it(tmp_path, monkeypatch, unseen_figures):
     result = command("train", "counting", "--steps", 2, "--engine", "numpy", "--out", tmp_path / "run", "--json")
     assert result.code == 0, result.err
-    monkeypatch.setattr("glassformer.dispatch._default", None)
+    monkeypatch.setattr("glassformer.core.dispatch._default", None)
     monkeypatch.delenv("GLASSFORMER_ENGINE", raising=False)
     result = command("train", "--resume", tmp_path / "run", "--json")
     assert result.code == 0
-    from glassformer.dispatch import engine
+    from glassformer.core.dispatch import engine
 
     assert engine() == "numpy"

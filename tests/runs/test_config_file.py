@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from glassformer.errors import CheckpointError, ConfigError, GlassformerError
+from glassformer.core.errors import CheckpointError, ConfigError, GlassformerError
 from glassformer.runs.folder import checksum
 from glassformer.runs.run import open_run
 from runs import command, edit_config, tiny_session

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from glassformer.dispatch import use_engine
-from glassformer.errors import CheckpointError, DataError
+from glassformer.core.dispatch import use_engine
+from glassformer.core.errors import CheckpointError, DataError
 from glassformer.runs.run import open_run
 from glassformer.runs.start import resume_session
 from runs import command, edit_config, tiny_session

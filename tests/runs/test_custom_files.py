@@ -6,10 +6,10 @@ import logging
 import pytest
 
 import glassformer as gf
-from glassformer import registry
-from glassformer import reporting as trust
+from glassformer.core import registry
+from glassformer.core import reporting as trust
+from glassformer.core.errors import CheckpointError, DataError
 from glassformer.data import TASKS, import_file
-from glassformer.errors import CheckpointError, DataError
 from glassformer.loading import load
 from glassformer.runs.folder import checksum
 from glassformer.runs.listing import list_runs

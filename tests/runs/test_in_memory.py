@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from glassformer.errors import CheckpointError
+from glassformer.core.errors import CheckpointError
 from glassformer.runs.in_memory import memory_run
 from glassformer.runs.planning import RunPlan
 from glassformer.runs.session import start_session

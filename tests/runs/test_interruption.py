@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
 from glassformer.runs.start import resume_session
 from runs import assert_same_run, finish, tiny_session
 

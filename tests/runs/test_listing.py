@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.runs.listing import changed_settings, list_runs, summarize
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session

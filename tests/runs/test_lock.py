@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from glassformer.errors import CheckpointError
-from glassformer.files import new_folder
+from glassformer.core.errors import CheckpointError
+from glassformer.core.files import new_folder
 from glassformer.runs.lock import HOLDER, LOCK, FolderLock, Holder
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="the system has no forks and pipes")

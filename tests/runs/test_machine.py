@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
 from glassformer.engines.cpu.cores import at_most, cores
 from glassformer.runs.start import new_session, resume_session
 from runs import are_same, assert_same_run, tiny_session

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.runs.measurements import (
     attention_on,
     gradient_norms_on,

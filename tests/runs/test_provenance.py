@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import glassformer
+from glassformer.core.dispatch import use_engine
+from glassformer.core.errors import DataError
 from glassformer.data import write_tokens
-from glassformer.dispatch import use_engine
-from glassformer.errors import DataError
 from glassformer.runs.provenance import Provenance, data_provenance, versions
 from glassformer.runs.run import open_run
 from glassformer.runs.start import resume_session

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.runs import session as recording
 from glassformer.runs.session import BUDGET, MOST, Recording, open_recording, spacing
 from glassformer.training.state import TrainingState

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import CheckpointError, ConfigError, DataError
+from glassformer.core.errors import CheckpointError, ConfigError, DataError
+from glassformer.core.tree import flatten
 from glassformer.runs import session as recording
 from glassformer.runs.replay import replay
 from glassformer.runs.start import new_session, resume_session
-from glassformer.tree import flatten
 from runs import TINY, edit_config, tiny_session, write_data
 
 SETTINGS = {**TINY["sort"], "eval_every": 4, "ema": 0.9, "dropout": 0.1}

@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-from glassformer import files
-from glassformer.errors import CheckpointError, ConfigError, ShapeError
+from glassformer.core import files
+from glassformer.core.errors import CheckpointError, ConfigError, ShapeError
 from glassformer.runs.lock import HOLDER, LOCK, FolderLock
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session, resume_session

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from glassformer.core.dispatch import use_engine
+from glassformer.core.errors import ConfigError, DataError
 from glassformer.data import TASKS
-from glassformer.dispatch import use_engine
-from glassformer.errors import ConfigError, DataError
 from glassformer.runs.in_memory import new_trial
 from glassformer.runs.session import Session
 from glassformer.runs.start import new_session, resume_session

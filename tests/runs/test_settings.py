@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 import glassformer as gf
+from glassformer.core.errors import ConfigError
 from glassformer.data import TASKS
-from glassformer.errors import ConfigError
 from glassformer.runs.settings import OF_DATA, default_task, groups_of, split_settings
 from glassformer.runs.start import new_session
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.runs.in_memory import new_trial
 from glassformer.runs.replay import replay
 from glassformer.runs.run import open_run

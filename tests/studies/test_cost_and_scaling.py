@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from glassformer.errors import ConfigError, DataError
+from glassformer.core.errors import ConfigError, DataError
 from glassformer.studies import Rows, cost, run_study, scaling
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.generation import Sampling, generate_steps
 from glassformer.proofs import prove_case
 from glassformer.proofs.model_cases import own_cases

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.proofs import layer_cases, model_cases, prove_case
 from glassformer.studies import Rows, parts
 from own_parts import forgotten

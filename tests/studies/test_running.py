@@ -9,7 +9,7 @@ import pytest
 
 import glassformer as gf
 from glassformer import studies
-from glassformer.errors import CheckpointError, ConfigError, DataError
+from glassformer.core.errors import CheckpointError, ConfigError, DataError
 from glassformer.studies import Study, read_study, run_study, trained
 from glassformer.studies import running as running_module
 from glassformer.web.studies import study_page

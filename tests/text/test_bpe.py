@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from glassformer.core.errors import ConfigError, TokenError
 from glassformer.data.corpus import pydoc_topics
-from glassformer.errors import ConfigError, TokenError
 from glassformer.text import BPETokenizer, ByteTokenizer, CharTokenizer, PublishedTokenizer, tokenizer_from_dict
 from oracles import require
 from tokenizer_files import TEXT

@@ -8,7 +8,7 @@ from hypothesis import given, strategies
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from draws import draws
-from glassformer.errors import ChatError
+from glassformer.core.errors import ChatError
 from glassformer.text import PublishedTokenizer
 from glassformer.text.chat import encode_chat, render_chat
 from oracles import require

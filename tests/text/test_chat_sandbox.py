@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.errors import ChatError
+from glassformer.core.errors import ChatError
 from glassformer.text import chat_budget
 from glassformer.text.chat import render_chat
 

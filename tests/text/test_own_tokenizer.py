@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer import registry
+from glassformer.core import registry
+from glassformer.core.errors import ConfigError
 from glassformer.data import build_task
-from glassformer.errors import ConfigError
 from glassformer.text import TOKENIZERS, tokenizer_from_dict
 
 

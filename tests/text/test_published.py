@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from glassformer.errors import CheckpointError, ConfigError, TokenError
+from glassformer.core.errors import CheckpointError, ConfigError, TokenError
 from glassformer.text import PublishedTokenizer, tokenizer_from_dict
 from oracles import require
 from tokenizer_files import PUBLISHED, TEXT

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.text import (
     BPETokenizer,
     ByteTokenizer,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.errors import ConfigError, DTypeError, TokenError
+from glassformer.core.errors import ConfigError, DTypeError, TokenError
 from glassformer.text import (
     TOKENIZERS,
     BPETokenizer,

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from glassformer.errors import CheckpointError, ConfigError, DTypeError, GlassformerError
+from glassformer.core.errors import CheckpointError, ConfigError, DTypeError, GlassformerError
+from glassformer.core.tree import flatten, unflatten
 from glassformer.training import BEST, LATEST, AdamW, checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
-from glassformer.tree import flatten, unflatten
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="kills and limits processes in the manner of POSIX")
 
@@ -250,7 +250,7 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
 
 LIMITED = """
 import resource, sys, numpy as np
-from glassformer.errors import CheckpointError
+from glassformer.core.errors import CheckpointError
 from glassformer.training import save_checkpoint
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:

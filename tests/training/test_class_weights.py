@@ -5,7 +5,7 @@ import pytest
 
 import glassformer as gf
 from glassformer import ops
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.training.recipe import Recipe, weighted_cross_entropy
 
 WEIGHTS = (0.5, 3.0, 1.25)

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.errors import ConfigError, ShapeError
+from glassformer.core.errors import ConfigError, ShapeError
+from glassformer.core.tree import flatten, tree_map
 from glassformer.models import Batch
 from glassformer.training.curvature import gradient_noise_scale, hvp, per_example_gradients
-from glassformer.tree import flatten, tree_map
 
 SMALL = {"vocab": 11, "width": 8, "heads": 2, "layers": 1, "feed_forward": 16, "context": 8}
 MODELS = {

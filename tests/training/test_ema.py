@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
+from glassformer.core.tree import flatten, like, unflatten
 from glassformer.training import EMA
-from glassformer.tree import flatten, like, unflatten
 
 STEPS = 7
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
+from glassformer.core.tree import flatten, like
 from glassformer.ops import IGNORE, cross_entropy, cross_entropy_backward, linear, linear_backward
 from glassformer.training import accumulate, all_finite, clip, global_norm
 from glassformer.training.gradients import target_shares
-from glassformer.tree import flatten, like
 
 
 @pytest.fixture

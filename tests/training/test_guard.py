@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from glassformer.errors import CheckpointError, TrainingError
+from glassformer.core.errors import CheckpointError, TrainingError
+from glassformer.core.tree import flatten, tree_map
 from glassformer.runs.start import resume_session
 from glassformer.training import LATEST, all_finite, load_checkpoint, save_checkpoint
 from glassformer.training.loop import REFUSALS, training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
 from glassformer.training.trainer import Trainer
-from glassformer.tree import flatten, tree_map
 from runs import assert_same_bits, command, options, tiny_session
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from glassformer import ops
+from glassformer.core.tree import flatten, tree_map
 from glassformer.data.examples import count_targets
 from glassformer.training import EMA, global_norm
 from glassformer.training.evaluate import Evaluation
@@ -13,7 +14,6 @@ from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import final_params, start
 from glassformer.training.trainer import Trainer
-from glassformer.tree import flatten, tree_map
 from runs import are_same, assert_same_bits, tiny_session
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from glassformer import ops
-from glassformer.dispatch import use_engine
-from glassformer.errors import ConfigError
+from glassformer.core.dispatch import use_engine
+from glassformer.core.errors import ConfigError
+from glassformer.core.tree import count, flatten, leaf, tree_map
 from glassformer.layers import Block, Linear, register_block
 from glassformer.models import Batch, build
 from glassformer.proofs import lora_cases, prove, prove_case
@@ -17,7 +18,6 @@ from glassformer.training.lora import trainable
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
 from glassformer.training.trainer import Trainer
-from glassformer.tree import count, flatten, leaf, tree_map
 from runs import assert_same_bits
 
 TOKENS = np.array([[1, 4, 1, 0, 7], [1, 1, 8, 3, 3]])

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from glassformer.errors import ConfigError, ShapeError
+from glassformer.core.errors import ConfigError, ShapeError
+from glassformer.core.tree import flatten, like, tree_map, unflatten
 from glassformer.training import (
     OPTIMIZERS,
     SGD,
@@ -16,7 +17,6 @@ from glassformer.training import (
     make_optimizer,
     orthogonalized,
 )
-from glassformer.tree import flatten, like, tree_map, unflatten
 
 STEPS = 20
 # One case per optimizer with every setting away from zero; a new optimizer fails the contract until it has one.

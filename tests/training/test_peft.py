@@ -8,7 +8,7 @@ import pytest
 import glassformer as gf
 from family_models import quiet
 from fine_tuning import published
-from glassformer.errors import ConfigError, GlassformerError, WeightsError
+from glassformer.core.errors import ConfigError, GlassformerError, WeightsError
 from glassformer.training import LoRA
 from glassformer.weights.tensors import write_tensors
 from oracles import require

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from glassformer import training
+from glassformer.core.errors import ConfigError
 from glassformer.data import TASKS
-from glassformer.errors import ConfigError
 from glassformer.training import SCHEDULES, SGD, AdamW, Muon
 from glassformer.training.recipe import Recipe, changed_recipe
 

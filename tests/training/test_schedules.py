@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.training import SCHEDULES, Schedule
 
 STEPS = range(130)

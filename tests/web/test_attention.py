@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from browser import state
-from glassformer.errors import ConfigError, LengthError
+from glassformer.core.errors import ConfigError, LengthError
 from glassformer.interpret import head_scores, products
 from glassformer.web.router import ask
 from glassformer.web.state import read_state

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from browser import TASKS, TEXTS, tiny_explorer
-from glassformer.errors import ConfigError, GlassformerError
+from glassformer.core.errors import ConfigError, GlassformerError
+from glassformer.core.tree import flatten
 from glassformer.interpret import Logit, Where, gradients
 from glassformer.interpret import changes as made
 from glassformer.interpret.scene import lengths, scene
 from glassformer.interpret.where import axes_of
-from glassformer.tree import flatten
 from glassformer.web.state import WITH_NUMBER, WITH_OTHER, WORDS
 
 CELLS, CHANGES = 40, 70

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from browser import TASKS, state, tiny_explorer
-from glassformer.errors import GlassformerError
+from glassformer.core.errors import GlassformerError
+from glassformer.core.tree import flatten
 from glassformer.interpret import Logit, Loss, Sum, gradients, scale, take, zero
-from glassformer.tree import flatten
 from glassformer.web.explorer import _Kept
 from glassformer.web.state import read_state
 

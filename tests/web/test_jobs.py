@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.web.jobs import MOST, Jobs
 
 

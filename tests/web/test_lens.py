@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from browser import state
-from glassformer.errors import ConfigError, GlassformerError, LengthError, TokenError
+from glassformer.core.errors import ConfigError, GlassformerError, LengthError, TokenError
 from glassformer.interpret import Logit, attribute, lens
 from glassformer.models import Encoder
 from glassformer.trained_model import TrainedModel

@@ -5,12 +5,12 @@ import pytest
 
 import gguf_files
 from browser import TEXTS, ended, state, tiny_explorer, tiny_model
-from glassformer.errors import GlassformerError, LengthError
-from glassformer.files import plain_json
+from glassformer.core.errors import GlassformerError, LengthError
+from glassformer.core.files import plain_json
+from glassformer.core.quantized import Quantized
+from glassformer.core.tree import flatten
 from glassformer.interpret import watch
 from glassformer.models import Batch
-from glassformer.quantized import Quantized
-from glassformer.tree import flatten
 from glassformer.web import memory_budget, run_session
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.web.offers import chosen, find_offers, to_json
 
 

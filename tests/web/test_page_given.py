@@ -5,7 +5,7 @@ import pytest
 
 import glassformer as gf
 from browser import Troubles, open_tab, rest, served, visit
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.web.router import ask, load_routes
 
 SIZES = {"vocab": 7, "width": 8, "heads": 2, "layers": 1, "context": 8}

@@ -5,7 +5,7 @@ import pytest
 from playwright.sync_api import expect
 
 from browser import GO_ON, NARROW, TEXTS, address, check_access, rest, state, told, visit
-from glassformer.tree import flatten
+from glassformer.core.tree import flatten
 from glassformer.web.router import ask
 from glassformer.web.routes import tiles
 from glassformer.web.state import read_state

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from browser import Troubles, rest, state, visit
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.web.page_export import page_state, standalone_page
 from runs import command, small_demo, tiny_session
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from browser import get, tiny_explorer
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.web import server as server_module
 from glassformer.web.router import ROUTES
 from glassformer.web.server import Server

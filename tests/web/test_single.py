@@ -7,7 +7,7 @@ import re
 import pytest
 
 from browser import TASKS, state
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.web import page_export
 from glassformer.web.page_export import (
     IMPORT,

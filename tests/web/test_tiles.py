@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from glassformer.errors import GlassformerError
+from glassformer.core.errors import GlassformerError
 from glassformer.web.routes import tiles
 from glassformer.web.routes.tiles import as_matrix, cut, statistics
 

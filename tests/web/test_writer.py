@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer.config import DecoderConfig
-from glassformer.errors import LengthError
+from glassformer.core.errors import LengthError
 from glassformer.generation.reader import PlainReader
 from glassformer.models import build
 from glassformer.web import writer

@@ -8,8 +8,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from family_models import CASES, opened, quiet, saved
-from glassformer.errors import WeightsError
-from glassformer.tree import flatten
+from glassformer.core.errors import WeightsError
+from glassformer.core.tree import flatten
 from glassformer.weights.folder import open_folder, read_config
 from glassformer.weights.tensors import SINGLE
 from oracles import require

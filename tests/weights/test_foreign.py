@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import glassformer as gf
-from glassformer.errors import WeightsError
+from glassformer.core.errors import WeightsError
 from glassformer.weights.foreign import Foreign, params_from, read_arrays
 
 V, D, H, C, L, N = 7, 6, 2, 4, 2, 9

@@ -8,9 +8,9 @@ import pytest
 
 import gguf_files as files
 from glassformer.config import RotaryScaling
-from glassformer.errors import WeightsError
-from glassformer.quantized import FORMS, Quantized
-from glassformer.tree import check_same, flatten
+from glassformer.core.errors import WeightsError
+from glassformer.core.quantized import FORMS, Quantized
+from glassformer.core.tree import check_same, flatten
 from glassformer.weights.gguf import open_gguf
 from glassformer.weights.gguf_blocks import BLOCKS
 from glassformer.weights.gguf_file import TYPES, read_header

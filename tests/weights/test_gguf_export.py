@@ -8,10 +8,10 @@ import pytest
 
 from family_models import saved
 from glassformer.config import RotaryScaling
-from glassformer.errors import ConfigError, WeightsError
+from glassformer.core.errors import ConfigError, WeightsError
+from glassformer.core.quantized import Quantized
 from glassformer.loading import load, read_model
 from glassformer.models import build, preset
-from glassformer.quantized import Quantized
 from glassformer.text import BPETokenizer, ByteTokenizer, CharTokenizer, PublishedTokenizer, WordTokenizer
 from glassformer.trained_model import TrainedModel
 from glassformer.weights.folder import open_folder

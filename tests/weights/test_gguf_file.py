@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gguf_files as files
-from glassformer.errors import WeightsError
+from glassformer.core.errors import WeightsError
 from glassformer.weights import gguf_file
 from glassformer.weights.gguf import open_gguf
 from glassformer.weights.gguf_file import parse_header, read_header

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import gguf_files as files
-from glassformer.errors import WeightsError
+from glassformer.core.errors import WeightsError
 from glassformer.weights.gguf_tokenizer import read_tokenizer
 from tokenizer_files import TEXT, sentencepiece_bpe
 

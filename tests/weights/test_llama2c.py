@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.errors import WeightsError
+from glassformer.core.errors import WeightsError
+from glassformer.core.tree import check_same, flatten
 from glassformer.text import StreamDecoder
-from glassformer.tree import check_same, flatten
 from glassformer.weights.llama2c import open_llama2c, read_vocabulary
 from glassformer.weights.places import open_published
 from published_models import data_file

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import glassformer as gf
-from glassformer import reporting
-from glassformer.errors import CheckpointError, WeightsError
+from glassformer.core import reporting
+from glassformer.core.errors import CheckpointError, WeightsError
 from glassformer.loading import load_config, locate, read_model
 from glassformer.runs.folder import checksum
 from glassformer.runs.start import new_session

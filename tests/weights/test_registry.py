@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from glassformer.errors import ConfigError, WeightsError
+from glassformer.core.errors import ConfigError, WeightsError
 from glassformer.weights import registry
 from glassformer.weights.registry import extract
 

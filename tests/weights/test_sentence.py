@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from family_models import quiet, saved
-from glassformer.errors import ConfigError, LengthError, WeightsError
+from glassformer.core.errors import ConfigError, LengthError, WeightsError
 from glassformer.trained_model import Pooling
 from glassformer.weights.folder import open_folder
 from glassformer.weights.sentence import embed, similarities

@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from glassformer.errors import WeightsError
+from glassformer.core.errors import WeightsError
 from glassformer.weights.foreign import read_arrays
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from glassformer.errors import WeightsError
+from glassformer.core.errors import WeightsError
 from glassformer.weights.tensors import INDEX, SINGLE, open_tensors, read_header
 
 

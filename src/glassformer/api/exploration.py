@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..arrays import Tree
+from ..core.arrays import Tree
 from ..interpret.reading import example_text
 from ..models import Batch, Model
 from ..progress import is_notebook, log
@@ -43,7 +43,7 @@ class Exploration:
 
     def save(self, path: str | Path) -> Path:
         """Write the page as one file, and return where it is."""
-        from ..files import write_new
+        from ..core.files import write_new
 
         return write_new(path, self.html().encode())
 

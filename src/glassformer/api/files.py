@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import TransformerConfig
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from ..text.tokenizer import Tokenizer
 from ..trained_model import TrainedModel
 from ..weights.foreign import Table, params_from, read_arrays

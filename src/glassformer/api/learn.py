@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..arrays import Tree
-from ..cluster.collective import processes
-from ..errors import TrainingError
-from ..execution import Execution
+from ..core.arrays import Tree
+from ..core.errors import TrainingError
+from ..core.execution import Execution
+from ..core.reporting import granted
+from ..engines.cluster.collective import processes
 from ..progress import log
 from ..progress.stopwatch import Show, Stopwatch
-from ..reporting import granted
 from ..runs.session import Session
 from ..trained_model import TrainedModel
 from ..training import StepRecord

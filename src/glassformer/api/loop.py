@@ -7,17 +7,18 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from .. import dispatch
-from ..arguments import short_traces
-from ..arrays import Tree, widen
 from ..config import TransformerConfig
+from ..core import dispatch
+from ..core.arguments import short_traces
+from ..core.arrays import Tree, widen
+from ..core.errors import CheckpointError, ConfigError, did_you_mean
+from ..core.execution import PLAIN, Execution, joined, separated
+from ..core.quantized import Quantized
+from ..core.tree import flatten, tree_map
 from ..data import Task, build_task
 from ..data.array_task import BatchStream, array_task
 from ..data.tables import is_rows, written_rows
-from ..errors import CheckpointError, ConfigError, did_you_mean
-from ..execution import PLAIN, Execution, joined, separated
 from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
-from ..quantized import Quantized
 from ..runs.in_memory import MemoryRun, memory_run
 from ..runs.planning import RunPlan, check_fit, check_settings, jax_execution, model_config, new_run, plan_tuned
 from ..runs.run import model_of_run
@@ -29,7 +30,6 @@ from ..training.lora import LoRA
 from ..training.optimizers import register_optimizer
 from ..training.peft import Adapter
 from ..training.recipe import Recipe, changed_recipe, register_loss, register_schedule
-from ..tree import flatten, tree_map
 from .tasks import known, named_data, sorted_for, tuning_task
 
 REGISTER: dict[str, Any] = {"optimizer": register_optimizer, "schedule": register_schedule, "loss": register_loss}

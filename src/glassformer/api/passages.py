@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array
+from ..core.arrays import Array
+from ..core.errors import ConfigError, DataError, GlassformerError, first_line
+from ..core.files import write_new
+from ..core.setting import check_count, texts_of
 from ..data.corpus import read_file, text_files
 from ..data.tables import is_rows, is_table, read_table
-from ..errors import ConfigError, DataError, GlassformerError, first_line
-from ..files import write_new
 from ..loading import load
 from ..progress import plural
-from ..setting import check_count, texts_of
 from ..trained_model import TrainedModel
 from ..weights.sentence import embed, encode_texts, unit_vectors
 

@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..config import CONFIGS, EncoderConfig, TransformerConfig
+from ..core.errors import ConfigError, DataError, did_you_mean
+from ..core.execution import AMONG_MODEL_SETTINGS
+from ..core.registry import find
+from ..core.setting import check_known, setting_names
 from ..data import TASKS, Task
 from ..data.array_task import array_task
 from ..data.examples import Dataset, Windows
 from ..data.tables import is_rows, suited_task
 from ..data.tasks.classify import LONGEST, labeled_examples
-from ..errors import ConfigError, DataError, did_you_mean
-from ..execution import AMONG_MODEL_SETTINGS
-from ..registry import find
 from ..runs.custom_files import takes_lexicon
 from ..runs.planning import check_fit, task_for, task_options
 from ..runs.provenance import stable_data
 from ..runs.settings import split_settings
-from ..setting import check_known, setting_names
 from ..trained_model import TrainedModel
 from ..training import Evaluation
 from ..training.evaluate import evaluate

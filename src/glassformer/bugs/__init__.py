@@ -6,7 +6,7 @@ bug.run_check()                    what the check that catches it says
 bug.train(seeds=3)                 loss curves with it
 """
 
-from ..arguments import public
+from ..core.arguments import public
 from .checks import CHECKS, Finding
 from .exhibits import Exhibit, museum
 from .planted import PlantedBug, plant, planted_bugs

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..arrays import Array
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
+from ..core.arrays import Array
+from ..core.errors import ConfigError
+from ..core.tree import map_named
 from ..data.examples import Windows
-from ..errors import ConfigError
 from ..generation.beam import beam_search
 from ..generation.sampling import Sampling, distribution
 from ..layers import Attention
@@ -24,7 +25,6 @@ from ..proofs import layer_cases, model_cases, op_cases, prove_case
 from ..training.optimizers import Adam, AdamW
 from ..training.recipe import Recipe
 from ..training.trainer import Trainer
-from ..tree import map_named
 
 CLOSE = 1e-9
 SIZES: dict[str, Any] = {"vocab": 9, "context": 8, "width": 8, "heads": 2, "layers": 2}

@@ -4,7 +4,7 @@ import ast
 import inspect
 import random
 
-from ..errors import GlassformerError
+from ..core.errors import GlassformerError
 from .checks import CHECKS, run_check
 from .exhibits import Exhibit, museum
 from .planted import PACKAGE, plant

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple, TypeAlias
 
-from ..dispatch import use_engine
-from ..errors import ConfigError
+from ..core.dispatch import use_engine
+from ..core.errors import ConfigError
 
 PACKAGE = Path(__file__).parent.parent
 TABLES = Path(__file__).parent / "planted"

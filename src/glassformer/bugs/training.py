@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..config import config_from_dict
+from ..core.dispatch import use_engine
 from ..data import build_task
 from ..data.examples import Dataset, Examples
-from ..dispatch import use_engine
 from ..models import Batch, build
 from ..ops import IGNORE
 from ..training.recipe import Recipe

@@ -16,9 +16,18 @@ import click
 
 import glassformer
 
-from ..errors import DEBUG, CheckpointError, ConfigError, DataError, GlassformerError, did_you_mean, first_line, nearest
+from ..core.errors import (
+    DEBUG,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    GlassformerError,
+    did_you_mean,
+    first_line,
+    nearest,
+)
+from ..core.setting import check_known
 from ..progress.terminal import guarded
-from ..setting import check_known
 from .memory import memory_hint, missing_memory, prepare_for_limit, was_at_limit
 from .options import trust_option
 

@@ -9,10 +9,10 @@ import click
 from ..bugs import Exhibit, museum, right_curves
 from ..bugs.game import Hunt
 from ..bugs.training import check_seconds
-from ..errors import ConfigError
-from ..files import write_text
+from ..core.errors import ConfigError
+from ..core.files import write_text
+from ..core.setting import check_known
 from ..progress.display import waiting
-from ..setting import check_known
 from ..web.museum import EFFECTS, effect_of, museum_page
 from .options import PATH, json_option
 from .output import log, print_json, print_table

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from ..errors import ConfigError, GlassformerError, did_you_mean
+from ..core.errors import ConfigError, GlassformerError, did_you_mean
 from ..generation.conversation import Conversation
 from ..generation.texts import MAX_NEW_TOKENS
 from ..loading import load

@@ -3,7 +3,7 @@
 import click
 from rich.text import Text
 
-from .. import dispatch
+from ..core import dispatch
 from ..progress.display import waiting
 from ..proofs import prove_all
 from .options import engine_option, json_option

@@ -16,9 +16,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from ..errors import CheckpointError, ConfigError
-from ..files import explained
-from ..registry import SUMMARIES
+from ..core.errors import CheckpointError, ConfigError
+from ..core.files import explained
+from ..core.registry import SUMMARIES
 from ..weights.registry import REGISTRY, cache_folder, resolve
 
 LoadAll = Callable[[], dict[str, click.Command]]

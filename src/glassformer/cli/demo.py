@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from .. import dispatch
-from ..errors import ConfigError, typed
-from ..files import new_folder, write_new
+from ..core import dispatch
+from ..core.errors import ConfigError, typed
+from ..core.files import new_folder, write_new
 from ..progress.display import waiting
 from ..proofs import prove_all
 from ..runs.session import Session

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from ..dispatch import VARIABLE, engine, set_engine
-from ..errors import ConfigError
-from ..execution import Execution, MeshShape
+from ..core.dispatch import VARIABLE, engine, set_engine
+from ..core.errors import ConfigError
+from ..core.execution import Execution, MeshShape
 from .options import bundle
 
 rules_option = click.option(
@@ -49,7 +49,7 @@ def execution_of(given: dict[str, Any]) -> Any:
         return None
     import jax
 
-    from ..mesh.rules import own_rules
+    from ..engines.mesh.rules import own_rules
 
     mesh, rules = chosen.pop("mesh", None), chosen.pop("rules", None)
     shape = MeshShape(data=jax.device_count()) if mesh is None else MeshShape.parse(mesh)
@@ -59,7 +59,7 @@ def execution_of(given: dict[str, Any]) -> Any:
 @contextlib.contextmanager
 def joined(given: dict[str, Any]) -> Iterator[Any]:
     """Join the other processes of a run, if there are any, and monitor them inside a `with` block."""
-    from ..cluster.launch import find_cluster, start
+    from ..engines.cluster.launch import find_cluster, start
 
     cluster = {name: given[name] for name in CLUSTER}
     if engine() != "jax":

@@ -9,10 +9,10 @@ import click
 import numpy as np
 
 from ..api.passages import Index, index
-from ..arrays import Array
+from ..core.arrays import Array
+from ..core.errors import ConfigError
+from ..core.files import write_new
 from ..data.tables import Row, Table
-from ..errors import ConfigError
-from ..files import write_new
 from ..generation.sampling import check_finite
 from ..loading import read_model
 from ..progress.display import waiting

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from .. import dispatch
 from ..api.tasks import file_parts
-from ..errors import ConfigError
-from ..execution import PLAIN, Execution, MeshShape
+from ..core import dispatch
+from ..core.errors import ConfigError
+from ..core.execution import PLAIN, Execution, MeshShape
+from ..core.tree import count
 from ..loading import read_model
 from ..models import build
 from ..progress.display import waiting
@@ -20,7 +21,6 @@ from ..trained_model import TrainedModel
 from ..training import Evaluation, Recipe
 from ..training.checkpoint import BEST
 from ..training.evaluate import class_figures, macro_average, together
-from ..tree import count
 from ..weights.saved import is_saved
 from .options import PATH, engine_option, json_option
 from .output import console, log, print_json, print_table, shorten

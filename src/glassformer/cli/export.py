@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
+from ..core.setting import check_known
 from ..loading import read_model
 from ..models.accounting import bytes_text
 from ..progress.display import waiting
-from ..setting import check_known
 from ..text.published import TOKENIZER
 from ..trained_model import FORMATS
 from ..training.peft import export_adapter

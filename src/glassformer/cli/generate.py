@@ -9,8 +9,8 @@ from typing import Any
 import click
 import numpy as np
 
-from ..arrays import Array
-from ..errors import ConfigError
+from ..core.arrays import Array
+from ..core.errors import ConfigError
 from ..generation import Generation
 from ..generation.reader import kept
 from ..generation.texts import MAX_NEW_TOKENS, encode_prompts

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from ..errors import ConfigError, GlassformerError
-from ..files import new_folder, write_new
+from ..core.errors import ConfigError, GlassformerError
+from ..core.files import new_folder, write_new
+from ..core.setting import check_known
 from ..generation.answer import example
 from ..loading import is_run, locate, read_model
 from ..progress.display import waiting
 from ..runs.run import open_run
-from ..setting import check_known
 from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST
 from ..web.page_export import Show, models_page

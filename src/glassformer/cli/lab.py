@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from ..files import write_new
+from ..core.files import write_new
 from ..labs import desk
 from ..labs.check import check_file
 from ..labs.lab import get_lab

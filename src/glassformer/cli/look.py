@@ -7,15 +7,15 @@ from typing import Any
 import click
 
 from ..config import EncoderDecoderConfig
-from ..errors import ConfigError, DataError
-from ..files import write_new
+from ..core.errors import ConfigError, DataError
+from ..core.files import write_new
+from ..core.setting import check_known
 from ..generation.sampling import check_finite
 from ..interpret import Logit
 from ..interpret.reading import logit_of
 from ..interpret.run import has_no_head
 from ..loading import read_model
 from ..progress.display import waiting
-from ..setting import check_known
 from ..trained_model import TrainedModel
 from .look_views import VIEWS, View, ViewInput
 from .options import PATH, json_option, model_argument, text_argument

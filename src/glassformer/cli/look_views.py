@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import ConfigError
+from ..core.arrays import Array
+from ..core.errors import ConfigError
+from ..core.reporting import ShowCount
 from ..interpret import (
     Logit,
     Run,
@@ -24,7 +25,6 @@ from ..interpret import (
 from ..interpret.batched import MEMORY, bytes_at_once
 from ..interpret.trace import trace_of
 from ..models.accounting import bytes_text
-from ..reporting import ShowCount
 from ..trained_model import TrainedModel
 from .output import shorten, signed, visible
 

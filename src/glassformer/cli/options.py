@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .. import reporting
+from ..core import reporting
 
 MODEL_HELP = "A run folder, a folder or file of published weights, a pulled model, or hf:org/name."
 PATH = click.Path(path_type=Path)
@@ -113,7 +113,7 @@ source_option = bundle(
 
 
 def _set_engine(name: str) -> str:
-    from ..dispatch import set_engine  # loads NumPy, which commands that only list do without
+    from ..core.dispatch import set_engine  # loads NumPy, which commands that only list do without
 
     set_engine(name)
     return name

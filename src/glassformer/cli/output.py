@@ -8,7 +8,7 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
-from ..files import plain_json
+from ..core.files import plain_json
 from ..progress import log as log
 from ..progress import plural as plural
 from ..progress.console import SafeConsole

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from ..errors import ConfigError, did_you_mean
-from ..execution import MeshShape, separated
-from ..mesh.plan import PRECISIONS, SLOTS, Plan, better
-from ..mesh.plan import changes as changed
-from ..mesh.plan import plan as make_plan
-from ..mesh.rules import parse_rules
+from ..core.errors import ConfigError, did_you_mean
+from ..core.execution import MeshShape, separated
+from ..engines.mesh.plan import PRECISIONS, SLOTS, Plan, better
+from ..engines.mesh.plan import changes as changed
+from ..engines.mesh.plan import plan as make_plan
+from ..engines.mesh.rules import parse_rules
 from ..models.accounting import bytes_text
 from ..progress.display import waiting
 from ..weights.costs import read_config

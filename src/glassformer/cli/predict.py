@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import click
 
-from ..arrays import check_length
 from ..config import DecoderConfig, EncoderConfig, TransformerConfig
+from ..core.arrays import check_length
+from ..core.dispatch import engine as engine_in_use
+from ..core.errors import ConfigError, DataError, GlassformerError, LengthError, WeightsError
+from ..core.reporting import report
 from ..data.tasks.classify import cut_ids
-from ..dispatch import engine as engine_in_use
-from ..errors import ConfigError, DataError, GlassformerError, LengthError, WeightsError
 from ..generation.answer import (
     MASKS,
     NEXT,
@@ -27,7 +28,6 @@ from ..loading import is_run, load, load_config, locate, read_model
 from ..models import Batch
 from ..models.accounting import length_batches
 from ..progress.display import waiting
-from ..reporting import report
 from ..runs.run import open_run
 from ..text import PublishedTokenizer, printable
 from ..trained_model import TrainedModel

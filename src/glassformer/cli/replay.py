@@ -7,8 +7,8 @@ from typing import Any
 import click
 import numpy as np
 
-from ..errors import ConfigError, some
-from ..files import new_folder, write_new
+from ..core.errors import ConfigError, some
+from ..core.files import new_folder, write_new
 from ..progress.display import waiting
 from ..runs.measurements import (
     attention_on,

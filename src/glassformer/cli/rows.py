@@ -11,10 +11,10 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from ..core.errors import ConfigError, DataError, GlassformerError
+from ..core.files import explained, flush, flush_folder
 from ..data.corpus import copied_once, read_file
 from ..data.tables import Row, Table, is_table, read_table, text_of
-from ..errors import ConfigError, DataError, GlassformerError
-from ..files import explained, flush, flush_folder
 from .output import log, plural
 from .stdin import read_lines
 

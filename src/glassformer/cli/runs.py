@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
+from ..core.setting import check_known
 from ..progress.display import waiting
 from ..runs.folder import RECENT
 from ..runs.listing import (
@@ -24,7 +25,6 @@ from ..runs.listing import (
     samples_or_reason,
 )
 from ..runs.run import TrainingRun, open_run
-from ..setting import check_known
 from ..text import printable
 from .options import PATH, json_option, out_option
 from .output import escaped, log, print_json, print_table

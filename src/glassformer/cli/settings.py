@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import ConfigError
-from ..registry import SUMMARIES
-from ..setting import check_known
+from ..core.errors import ConfigError
+from ..core.registry import SUMMARIES
+from ..core.setting import check_known
 from .options import json_option
 from .output import console, log, print_json, print_table
 
 if TYPE_CHECKING:
+    from ..core.setting import Setting
     from ..runs.settings import Group
-    from ..setting import Setting
 
 COLUMNS = ("name", "default", "takes", "meaning")
 LONGEST_DEFAULT = 40

@@ -2,7 +2,7 @@
 
 import sys
 
-from ..errors import DataError
+from ..core.errors import DataError
 
 
 def read_stdin() -> str:

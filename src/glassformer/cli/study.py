@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ..errors import ConfigError, GlassformerError
+from ..core.errors import ConfigError, GlassformerError
 from ..studies import Study, read_study, run_study, studies
 from ..studies.report import plain_row
 from ..studies.running import FOLDER

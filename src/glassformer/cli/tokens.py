@@ -4,11 +4,11 @@ from pathlib import Path
 
 import click
 
+from ..core.errors import ConfigError
+from ..core.setting import check_known
 from ..data.corpus import is_token_file, stream_text, text_files, write_tokens
-from ..errors import ConfigError
 from ..loading import load_tokenizer
 from ..progress.display import waiting
-from ..setting import check_known
 from ..text import ByteTokenizer, PublishedTokenizer, pieces_of
 from ..text.tokenizer import FAMILIES, LARGE, LARGE_SIZE, LEARNED, SIZE
 from .options import PATH, json_option, text_argument

@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
-from ..cluster.collective import any_of
-from ..cluster.collective import process as rank
-from ..cluster.collective import processes as total
-from ..cluster.watch import Watch
+from ..core.errors import ConfigError, TrainingError, typed
+from ..core.execution import MeshShape
+from ..core.tree import count
 from ..data import TASKS, import_file
-from ..errors import ConfigError, TrainingError, typed
-from ..execution import MeshShape
+from ..engines.cluster.collective import any_of
+from ..engines.cluster.collective import process as rank
+from ..engines.cluster.collective import processes as total
+from ..engines.cluster.watch import Watch
 from ..generation.answer import TEMPERATURE
 from ..progress.display import display, event_writer, require_tensorboard, waiting
 from ..progress.screen import short
@@ -24,7 +25,6 @@ from ..runs.run import open_run
 from ..runs.session import Session
 from ..runs.start import new_session, resume_session
 from ..training.interruption import Stopped, Terminated, heeding_termination
-from ..tree import count
 from . import devices
 from .options import PATH, bundle, engine_option, json_option, out_option, seed_option, set_option, source_option
 from .output import escaped, log, plural, print_json

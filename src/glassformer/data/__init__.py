@@ -1,6 +1,6 @@
 """Data: tasks with held-out sets that cannot leak, batches that are a pure function of the step, token files."""
 
-from ..arguments import public
+from ..core.arguments import public
 from .corpus import TokenFile, open_tokens, pydoc_topics, read_text, stdlib_source, write_tokens
 from .custom_task import CustomFile, files_of, import_file
 from .examples import Dataset, Examples, Windows, count_targets, trim

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import ConfigError, DataError, ShapeError
+from ..core.arrays import Array
+from ..core.errors import ConfigError, DataError, ShapeError
 from ..models.model import Batch
 from ..ops.loss import IGNORE
 from ..text.symbols import WordTokenizer

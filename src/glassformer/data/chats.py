@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..errors import DataError
+from ..core.errors import DataError
 from .pair_files import Pair
 from .tables import Row, Table
 

@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import DataError, GlassformerError
-from ..files import explained, flush, replacing, sha256_of, write_text
-from ..reporting import report
+from ..core.arrays import Array
+from ..core.errors import DataError, GlassformerError
+from ..core.files import explained, flush, replacing, sha256_of, write_text
+from ..core.reporting import report
 from ..text.symbols import CharTokenizer
 from ..text.tokenizer import Tokenizer, tokenizer_from_dict
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .. import registry
-from ..errors import ConfigError, DataError, GlassformerError
-from ..setting import check_known
+from ..core import registry
+from ..core.errors import ConfigError, DataError, GlassformerError
+from ..core.setting import check_known
 from ..text import CharTokenizer, Tokenizer
 from .question_tasks import Lexicon, question_task, require_text, split_by_hash
 from .task import Architecture, Task

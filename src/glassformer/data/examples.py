@@ -9,11 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from ..arrays import Array, namespace
-from ..errors import ConfigError, DataError, ShapeError
+from ..core.arrays import Array, namespace
+from ..core.errors import ConfigError, DataError, ShapeError
+from ..core.setting import check_count
 from ..models.model import Batch
 from ..ops.loss import IGNORE
-from ..setting import check_count
 
 
 class Dataset(Protocol):

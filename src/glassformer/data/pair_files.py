@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import DataError
+from ..core.errors import DataError
 from .tables import TABLE_SUFFIXES
 
 CATALOGS = frozenset({".po", ".mo"})

@@ -8,8 +8,8 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import ConfigError, DataError
+from ..core.arrays import Array
+from ..core.errors import ConfigError, DataError
 from ..models.model import Batch
 from ..ops.loss import IGNORE
 from ..text import CharTokenizer, PublishedTokenizer, Tokenizer

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import DataError, did_you_mean
+from ..core.errors import DataError, did_you_mean
 from .corpus import TEXT_SUFFIXES, new_copy, read_file, shown_path, text_files
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json"})

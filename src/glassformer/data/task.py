@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..arrays import Array
-from ..errors import ConfigError
+from ..core.arrays import Array
+from ..core.errors import ConfigError
+from ..core.registry import SUMMARIES
+from ..core.setting import check_known
 from ..models.model import Batch
-from ..registry import SUMMARIES
-from ..setting import check_known
 from ..text.tokenizer import Tokenizer
 from .examples import Dataset, Examples, Windows
 

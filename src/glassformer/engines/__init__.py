@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..dispatch import Engine, later
-from ..errors import ConfigError
-from ..setting import check_known
+from ..core.dispatch import Engine, later
+from ..core.errors import ConfigError
+from ..core.setting import check_known
 
 if TYPE_CHECKING:
     from ..layers import Stack

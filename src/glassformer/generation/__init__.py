@@ -8,7 +8,7 @@
 `generate_steps` and `beam_search` are the same on token ids.
 """
 
-from ..sources import snapshot
+from ..core.sources import snapshot
 from ..text.stream import StopStrings
 from .answer import Classification, ask, classify
 from .beam import Hypothesis, beam_search

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree, check_length
 from ..config import EncoderConfig, EncoderDecoderConfig
+from ..core.arrays import Array, Tree, check_length
+from ..core.errors import ConfigError, LengthError
+from ..core.setting import texts_of
 from ..data import Task
 from ..data.examples import stack
-from ..errors import ConfigError, LengthError
 from ..models import Batch, Model
 from ..models.accounting import length_batches
-from ..setting import texts_of
 from ..text import PublishedTokenizer
 from ..trained_model import END, TrainedModel
 from .sampling import Sampling, likeliest, log_softmax, only_known

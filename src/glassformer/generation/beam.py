@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..errors import ConfigError
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError
 from ..models import Model
 from .reader import CHUNK, checked, reading
 from .sampling import likeliest, log_softmax, only_known

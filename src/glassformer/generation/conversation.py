@@ -3,9 +3,9 @@
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
-from ..arrays import Array
 from ..config import DecoderConfig
-from ..errors import ChatError, ConfigError, LengthError
+from ..core.arrays import Array
+from ..core.errors import ChatError, ConfigError, LengthError
 from ..text import PublishedTokenizer
 from ..text.chat import Message, encode_chat
 from ..text.stream import StreamDecoder

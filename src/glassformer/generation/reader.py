@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import dispatch
-from ..arrays import Array, Tree, check_ids, check_length
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
+from ..core import dispatch
+from ..core.arrays import Array, Tree, check_ids, check_length
+from ..core.errors import ConfigError, LengthError, ShapeError
+from ..core.setting import check_count
+from ..core.sources import check_once
 from ..data.examples import stack
-from ..errors import ConfigError, LengthError, ShapeError
 from ..models import Batch, Decoder, EncoderDecoder, Model
-from ..setting import check_count
-from ..sources import check_once
 from .sampling import Sampling
 
 CHUNK = 512

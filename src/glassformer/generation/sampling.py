@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from ..arrays import Array, namespace
-from ..errors import GlassformerError
-from ..setting import check_range, check_types, from_settings
+from ..core.arrays import Array, namespace
+from ..core.errors import GlassformerError
+from ..core.setting import check_range, check_types, from_settings
 
 MOST = 1_000_000
 """The largest penalty: any more would leave the range of numbers after a few tokens."""

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..quantized import Quantized, quantize
-from ..setting import check_known
-from ..tree import map_named
+from ..core.arrays import Array, Tree
+from ..core.quantized import Quantized, quantize
+from ..core.setting import check_known
+from ..core.tree import map_named
 
 AS_STORED = "as-stored"
 STORAGES = ("float32", "float16", "int8", "int4", AS_STORED)

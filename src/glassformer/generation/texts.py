@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
 from ..config import EncoderConfig, EncoderDecoderConfig
-from ..errors import ConfigError, GlassformerError, LengthError, TokenError, WeightsError
-from ..setting import check_count, texts_of
+from ..core.arrays import Array
+from ..core.errors import ConfigError, GlassformerError, LengthError, TokenError, WeightsError
+from ..core.setting import check_count, texts_of
 from ..text.published import TOKENIZER
 from ..text.stream import StopStrings, StreamDecoder
 from ..trained_model import TrainedModel

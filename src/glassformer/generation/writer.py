@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, Tree
+from ..core.arrays import Array, Tree
+from ..core.setting import check_count
 from ..models import Model
-from ..setting import check_count
 from .reader import CHUNK, Reader, WriteOrder, checked, reading
 from .sampling import Sampling, TokenHistory, choose, likeliest, log_softmax, only_known
 

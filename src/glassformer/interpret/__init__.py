@@ -20,7 +20,7 @@ patch_stream(run, other, Logit(7))        # which vectors carry the difference b
 detect_heads(model)                       # previous-token heads, induction heads, …
 """
 
-from ..arguments import public
+from ..core.arguments import public
 from .ablation import ablate, ablate_heads, ablate_layers, ablate_neurons
 from .activations import Activations, activations
 from .attribution import attribute, neuron_attribution

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arguments import short_traces
-from ..arrays import Array
-from ..errors import ConfigError, LengthError
-from ..setting import check_known
+from ..core.arguments import short_traces
+from ..core.arrays import Array
+from ..core.errors import ConfigError, LengthError
+from ..core.setting import check_known
 from .changes import Change, mean, resample, zero
 from .gradients import LOSS, Logit
 from .patching import Answer, effects

@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import ConfigError, DataError
-from ..files import replacing
-from ..setting import check_count
+from ..core.arrays import Array
+from ..core.errors import ConfigError, DataError
+from ..core.files import replacing
+from ..core.setting import check_count
 from ..trained_model import TrainedModel
 from .batched import Progress
 from .names import check_name

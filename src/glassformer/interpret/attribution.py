@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import ConfigError
+from ..core.arrays import Array
+from ..core.errors import ConfigError
+from ..core.tree import flatten
 from ..models import Encoder
-from ..tree import flatten
 from .changes import stop
 from .gradients import Gradients, Logit, gradients
 from .packed import unpacked

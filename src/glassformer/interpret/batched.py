@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import short_traces
-from ..arrays import Array
-from ..errors import ConfigError
+from ..core.arguments import short_traces
+from ..core.arrays import Array
+from ..core.errors import ConfigError
 from ..models import Batch
 from .block_checkpoints import unpack
 from .changes import Change, Intervention, Placed

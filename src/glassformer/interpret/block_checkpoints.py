@@ -10,8 +10,8 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-from ..quantized import Quantized
-from ..tree import flatten, named
+from ..core.quantized import Quantized
+from ..core.tree import flatten, named
 from .packed import unpacked
 from .tracing import Call, Paths, TracingEngine, block_of, is_block, run_traced
 

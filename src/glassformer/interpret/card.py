@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from .formula import Formula, Link, Operand, Part, Term, links_of
 
 PACKAGE = Path(__file__).resolve().parents[1]

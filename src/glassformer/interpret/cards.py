@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..arrays import Array
-from ..errors import ConfigError, GlassformerError, LengthError, did_you_mean
-from ..tree import flatten, tree_map
+from ..core.arrays import Array
+from ..core.errors import ConfigError, GlassformerError, LengthError, did_you_mean
+from ..core.tree import flatten, tree_map
 from .arithmetic import STEP
 from .card import Card, source_of
 from .changes import add

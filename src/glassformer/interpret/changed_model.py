@@ -16,12 +16,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..dispatch import Engine, current, use_engine
-from ..errors import ConfigError, did_you_mean
+from ..core.arrays import Array, Tree
+from ..core.dispatch import Engine, current, use_engine
+from ..core.errors import ConfigError, did_you_mean
+from ..core.tree import flatten, named, rebuilt
 from ..layers import Cache
 from ..models import Batch, EncoderDecoder, Model
-from ..tree import flatten, named, rebuilt
 from .changes import ALL, EXACT, Change, Intervention, Placed
 from .labels import NUMBERS
 from .names import MASK, RETURNED, WEIGHTS

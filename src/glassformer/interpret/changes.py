@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import REMEDIES
-from ..arrays import Array, Tree
-from ..errors import ConfigError, ShapeError
-from ..tree import flatten, tree_map
+from ..core.arguments import REMEDIES
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError, ShapeError
+from ..core.tree import flatten, tree_map
 from .names import RETURNED, Address, check_name, full_mask
 from .tracing import Call, Key
 from .where import EVERYWHERE, Selection, Where, axes_of, is_of_source

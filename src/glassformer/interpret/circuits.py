@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, Tree
 from ..config import EncoderConfig
-from ..errors import ConfigError, LengthError
-from ..setting import check_known
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError, LengthError
+from ..core.setting import check_known
 from ..trained_model import TrainedModel
 from .packed import unpacked
 

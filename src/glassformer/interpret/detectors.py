@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..errors import ConfigError, LengthError
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError, LengthError
+from ..core.setting import check_count
 from ..models import Batch, EncoderDecoder, Model
-from ..setting import check_count
 from ..trained_or_pair import trained_or_pair
 from .run import Run, watch
 from .show import Map, Tables, table_html

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from .. import ops
-from ..arrays import Array
+from ..core.arrays import Array
 from ..ops import FULL, IGNORE
 from .card import Reader, Source, source_of
 from .formula import Formula, Index, Link, Operand, Symbol, fill, given

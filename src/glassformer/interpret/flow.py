@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from .gradients import Gradients, gradients
 from .run import Run
 from .show import Table

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array
+from ..core.arrays import Array
 from .arithmetic import (
     RUNNING,
     SHOWN,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import ShapeError
+from ..core.arrays import Array
+from ..core.errors import ShapeError
 
 
 @dataclass(frozen=True, eq=False)

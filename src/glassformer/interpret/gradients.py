@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..errors import ConfigError, LengthError, did_you_mean
-from ..tree import flatten, named
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError, LengthError, did_you_mean
+from ..core.tree import flatten, named
 from .block_checkpoints import PARAMS, RecomputedBlocks, unpack
 from .changes import Change, add_gradient, exchanged, listed
 from .labels import NUMBERS, check_token

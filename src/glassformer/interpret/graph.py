@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from ..core.arrays import Array
+from ..core.quantized import Quantized
+from ..core.tree import flatten, rebuilt
 from ..ops import ACTIVATIONS
-from ..quantized import Quantized
-from ..tree import flatten, rebuilt
 from .block_checkpoints import PARAMS
 from .names import INPUT, LOGITS, RETURNED, Address, is_real
 from .pairing import argument_name

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import ConfigError, TokenError, did_you_mean
+from ..core.errors import ConfigError, TokenError, did_you_mean
 from ..text.tokenizer import Tokenizer
 
 CLS = "[CLS]"

@@ -30,11 +30,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree
-from ..dispatch import use_engine
-from ..errors import ConfigError, LengthError, ShapeError
+from ..core.arrays import Array, Tree
+from ..core.dispatch import use_engine
+from ..core.errors import ConfigError, LengthError, ShapeError
+from ..core.setting import check_known
 from ..ops.linear import LinearSaved
-from ..setting import check_known
 from ..training import Optimizer
 from .batched import Progress
 from .gradients import Logit, token_text

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..arrays import Array
-from ..dispatch import use_engine
+from ..core.arrays import Array
+from ..core.dispatch import use_engine
 from ..ops.loss import CrossEntropySaved, check_loss
 
 PIECE = 1 << 18

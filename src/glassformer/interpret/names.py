@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, namespace
-from ..errors import ConfigError, did_you_mean
+from ..core.arrays import Array, namespace
+from ..core.errors import ConfigError, did_you_mean
 from ..layers.stack import RematInputs
 from .tracing import Call, ShapeDtype
 from .transformer_lens import our_name

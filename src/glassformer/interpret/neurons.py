@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..errors import LengthError
+from ..core.arrays import Array, Tree
+from ..core.errors import LengthError
+from ..core.setting import check_count
 from ..models import Batch, EncoderDecoder, Model
-from ..setting import check_count
 from ..trained_or_pair import trained_or_pair
 from .batched import Progress
 from .labels import NUMBERS, Labels

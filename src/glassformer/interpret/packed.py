@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree, widen
-from ..quantized import Quantized
-from ..tree import flatten, map_named, tree_map
+from ..core.arrays import Array, Tree, widen
+from ..core.quantized import Quantized
+from ..core.tree import flatten, map_named, tree_map
 
 COPIED = 1 << 28
 """Bytes of parameters up to which a run has copies of its own."""

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import ConfigError, LengthError
+from ..core.arrays import Array
+from ..core.errors import ConfigError, LengthError
+from ..core.tree import flatten
 from ..models import EncoderDecoder
-from ..tree import flatten
 from .batched import batched_interventions
 from .changes import Change, take
 from .gradients import Logit, Loss, gradients

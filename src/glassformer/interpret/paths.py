@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..arrays import Array
-from ..errors import ConfigError
-from ..setting import check_known
-from ..tree import flatten
+from ..core.arrays import Array
+from ..core.errors import ConfigError
+from ..core.setting import check_known
+from ..core.tree import flatten
 from .batched import MEMORY, Progress, batched_interventions
 from .changes import Change, freeze, put, take, transform
 from .gradients import NORMS, Gradients, gradients

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, cast, namespace
-from ..errors import ConfigError, ShapeError
+from ..core.arrays import Array, cast, namespace
+from ..core.errors import ConfigError, ShapeError
 from .changes import Change
 from .where import Selection, axes_of, is_of_source
 

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree
-from ..errors import ConfigError, ShapeError, TokenError
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError, ShapeError, TokenError
+from ..core.setting import check_count
 from ..ops.linear import LinearSaved
-from ..setting import check_count
 from ..training import Adam, Optimizer
 from .batched import Progress
 from .run import Run

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..arrays import check_length
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
+from ..core.arrays import check_length
+from ..core.errors import ConfigError, GlassformerError, LengthError
+from ..core.setting import texts_of
 from ..data import Task
 from ..data.examples import stack
-from ..errors import ConfigError, GlassformerError, LengthError
 from ..generation.answer import example, input_ids
 from ..generation.texts import encode_prompts, generate
 from ..models import Batch
-from ..setting import texts_of
 from ..trained_model import TrainedModel
 from .gradients import Logit
 from .labels import Labels, id_of, token_labels

@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import ops
-from ..arrays import Array
-from ..errors import ConfigError
+from ..core.arrays import Array
+from ..core.errors import ConfigError
+from ..core.tree import flatten
 from ..ops.attention import default_scale
-from ..tree import flatten
 from .run import Run
 from .show import html_of
 from .stream import ATTENTIONS, chosen_stack, sublayers

@@ -20,14 +20,14 @@ from typing import Any, overload
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..errors import ConfigError
-from ..execution import Execution
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError
+from ..core.execution import Execution
+from ..core.setting import check_known
+from ..core.tree import flatten, named, rebuilt
 from ..models import Batch, Model
-from ..setting import check_known
 from ..trained_model import TrainedModel
 from ..trained_or_pair import trained_or_pair
-from ..tree import flatten, named, rebuilt
 from .block_checkpoints import RecomputedBlocks, unpack
 from .changes import ALL, Change, Intervention, Placed, listed
 from .labels import NUMBERS, Labels, id_of

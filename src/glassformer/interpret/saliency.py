@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import ConfigError, ShapeError
+from ..core.arrays import Array
+from ..core.errors import ConfigError, ShapeError
 from .batched import Progress
 from .changes import put
 from .gradients import Gradients, Target, gradients

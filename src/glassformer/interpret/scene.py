@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..arrays import Array
-from ..dispatch import use_engine
+from ..core.arrays import Array
+from ..core.dispatch import use_engine
 from .names import VECTORS
 from .run import Run
 from .stream import ATTENTIONS, points, stacks, sublayers

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import LengthError, ShapeError
-from ..setting import check_known
+from ..core.arrays import Array
+from ..core.errors import LengthError, ShapeError
+from ..core.setting import check_known
 from .run import Run
 from .show import Table, table_html
 from .trace import Trace, trace_of

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import ConfigError, LengthError
+from ..core.arrays import Array
+from ..core.errors import ConfigError, LengthError
+from ..core.setting import texts_of
 from ..generation import texts
 from ..generation.conversation import Conversation, reply, turns_of
 from ..generation.texts import Generation, Prompt, Stream, encode_prompts, one_prompt, prompts_of
-from ..setting import texts_of
 from ..trained_model import TrainedModel
 from .activations import activations
 from .changed_model import changed_model, from_start

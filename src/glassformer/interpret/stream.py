@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..errors import ConfigError, LengthError
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError, LengthError
+from ..core.setting import check_known
+from ..core.tree import flatten
 from ..layers import Stack
 from ..models import Encoder, EncoderDecoder
-from ..setting import check_known
-from ..tree import flatten
 from .names import check_name
 from .packed import unpacked
 from .run import Kept, Run

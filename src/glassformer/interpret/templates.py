@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partialmethod
 from typing import Any, NamedTuple
 
-from ..arrays import Array
+from ..core.arrays import Array
 from .arithmetic import parsed
 from .card import Source, source_of
 from .cards import Cards

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree
-from ..errors import ConfigError, LengthError, did_you_mean
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError, LengthError, did_you_mean
+from ..core.tree import flatten
 from ..models import Batch, Model
 from ..trained_or_pair import trained_or_pair
-from ..tree import flatten
 from .labels import CLS, NUMBERS, Labels
 from .run import Run, has_no_head, watch
 from .show import html_of

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..dispatch import Engine, use_engine
-from ..tree import flatten
+from ..core.dispatch import Engine, use_engine
+from ..core.tree import flatten
 
 BACK = ".run_block_backward"
 

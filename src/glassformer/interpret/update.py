@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, Tree
+from ..core.arrays import Array, Tree
+from ..core.tree import flatten, map_named
 from ..training.optimizer import Optimizer
-from ..tree import flatten, map_named
 from .gradients import gradients
 from .packed import unpacked
 from .run import Run, watch

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import ConfigError, LengthError
+from ..core.arrays import Array
+from ..core.errors import ConfigError, LengthError
 
 Selection = int | slice | Sequence[int] | Array | None
 

@@ -7,7 +7,7 @@
 `glassformer lab` lists the labs and starts, checks and grades them.
 """
 
-from ..arguments import public
+from ..core.arguments import public
 from .check import Verdict, check, check_backward, check_file
 from .desk import grade, hint, solution, start
 from .draw import Draw

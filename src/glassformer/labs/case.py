@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from ..core.arrays import Array
 from .answers import Finding, broken, differs, is_close, reference
 from .draw import Example
 from .lab import Exercise

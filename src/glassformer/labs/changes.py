@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from ..core.arrays import Array
 from .answers import Finding, is_close, shapes_of
 from .case import Case, Found, equal, is_right, limited
 from .draw import Example

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConfigError, DataError, did_you_mean
+from ..core.errors import ConfigError, DataError, did_you_mean
 from .answers import Finding, Found, broken, differs, reference
 from .case import Case, answered
 from .changes import by_repair, is_lost, of_lost

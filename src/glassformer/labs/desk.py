@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, DataError, GlassformerError, first_line
-from ..files import write_new
+from ..core.errors import ConfigError, DataError, GlassformerError, first_line
+from ..core.files import write_new
 from .check import judged
 from .diary import note, read_diary
 from .lab import get_lab, list_labs

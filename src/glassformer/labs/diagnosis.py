@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from ..core.arrays import Array
 from .answers import Finding, is_close, reference, scale_of
 from .case import Case, Found, equal, is_right
 from .changes import WEAK, by_change, by_line, by_mistake, by_repair, by_value, is_lost, of_lost

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..arrays import Array
-from ..errors import DataError, GlassformerError, first_line
-from ..setting import check_known
+from ..core.arrays import Array
+from ..core.errors import DataError, GlassformerError, first_line
+from ..core.setting import check_known
 from .draw import Maker, examples
 from .trees import results
 

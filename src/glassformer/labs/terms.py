@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from ..core.arrays import Array
 from .answers import Finding
 from .draw import Example
 from .lab import Exercise

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from ..core.arrays import Array
 
 
 def results(value: Any, names: Sequence[str]) -> dict[str, Array]:

@@ -16,7 +16,7 @@ forward and its backward are read side by side, one from the top and the other f
 with layer, linear, feed_forward and attention; then residual, block and stack; then embedding and head.
 """
 
-from ..sources import snapshot
+from ..core.sources import snapshot
 from .attention import Attention, AttentionRecord
 from .block import AttentionOnly, Block, FeedForwardOnly, NoResidual, register_block
 from .cache import BlockCache, Cache, KeyValues

@@ -14,9 +14,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..arrays import Array, Tree, check_mask, check_width, kept, namespace
-from ..dispatch import dispatched, located
-from ..errors import ConfigError
+from ..core.arrays import Array, Tree, check_mask, check_width, kept, namespace
+from ..core.dispatch import dispatched, located
+from ..core.errors import ConfigError
 from .cache import KeyValues
 from .layer import InputGrads, Layer
 from .linear import Linear

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from .. import ops, registry
-from ..arrays import Array, Tree
-from ..dispatch import dispatched, record_methods
-from ..errors import ConfigError, ShapeError
+from .. import ops
+from ..core import registry
+from ..core.arrays import Array, Tree
+from ..core.dispatch import dispatched, record_methods
+from ..core.errors import ConfigError, ShapeError
 from .attention import Attention
 from .cache import BlockCache
 from .feed_forward import FeedForward

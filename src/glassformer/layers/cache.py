@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..arrays import Array
-from ..dispatch import dispatched
-from ..errors import ShapeError
+from ..core.arrays import Array
+from ..core.dispatch import dispatched
+from ..core.errors import ShapeError
 
 FIRST_CAPACITY = 64
 

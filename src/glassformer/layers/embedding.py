@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import ops
-from ..arrays import Array, Tree, check_ids, check_length, half_type, namespace
-from ..dispatch import dispatched
-from ..errors import ShapeError
+from ..core.arrays import Array, Tree, check_ids, check_length, half_type, namespace
+from ..core.dispatch import dispatched
+from ..core.errors import ShapeError
 from ..ops.embedding import EmbeddingSaved
 from .layer import Frozen, Layer, Spec
 from .norm import Norm

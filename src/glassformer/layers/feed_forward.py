@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import ops
-from ..arrays import Array, Tree
+from ..core.arrays import Array, Tree
 from .layer import Layer
 from .linear import Linear
 

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from .. import ops
-from ..arrays import Array, Tree
+from ..core.arrays import Array, Tree
 from ..ops.linear import LinearSaved
 from .layer import Layer, Spec
 from .linear import Linear, linear_backward

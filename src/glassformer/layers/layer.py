@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree
-from ..dispatch import located
-from ..tree import tree_map
+from ..core.arrays import Array, Tree
+from ..core.dispatch import located
+from ..core.tree import tree_map
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from .. import ops
-from ..arrays import Array, Tree
+from ..core.arrays import Array, Tree
 from ..ops.linear import LinearSaved
 from .layer import Frozen, Layer, Spec
 

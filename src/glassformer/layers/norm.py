@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .. import ops, registry
-from ..arrays import Array, Tree
-from ..errors import ConfigError
+from .. import ops
+from ..core import registry
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError
 from ..ops.norm import LayerNormSaved
 from .layer import Layer, Spec
 

@@ -8,9 +8,9 @@ equal parameters here.
 from dataclasses import dataclass
 
 from .. import ops
-from ..arrays import Array, Tree
-from ..dispatch import recorded
-from ..errors import ConfigError
+from ..core.arrays import Array, Tree
+from ..core.dispatch import recorded
+from ..core.errors import ConfigError
 from .block import OUTPUT_KEYS, Block, child_key, sublayer_inputs
 from .cache import BlockCache
 from .layer import InputGrads

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .. import ops, registry
-from ..arrays import Array, Tree
+from .. import ops
 from ..config import RotaryScaling
-from ..dispatch import dispatched, record_methods
-from ..errors import ConfigError
+from ..core import registry
+from ..core.arrays import Array, Tree
+from ..core.dispatch import dispatched, record_methods
+from ..core.errors import ConfigError
 from .layer import Layer, Spec
 
 

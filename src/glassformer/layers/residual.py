@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import ops
-from ..arrays import Array, Tree
-from ..errors import ConfigError
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError
 from .layer import InputGrads, Layer, sum_of
 from .norm import Norm
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .. import ops
-from ..arrays import Array, Tree, real_type
-from ..dispatch import dispatched
-from ..errors import ConfigError
+from ..core.arrays import Array, Tree, real_type
+from ..core.dispatch import dispatched
+from ..core.errors import ConfigError
 from .block import Block
 from .cache import Cache
 from .layer import InputGrads, Layer
@@ -118,7 +118,7 @@ class Stack(Layer):
         if not isinstance(blocks, list):
             raise ConfigError(
                 "the parameters of the blocks are stacked, which these arrays cannot run as one loop",
-                hint="give the blocks as a list: `unstack_blocks` of glassformer.mesh.sharding makes one",
+                hint="give the blocks as a list, which `unstack_blocks` makes",
             )
         records = []
         for params, key in zip(blocks, keys, strict=True):

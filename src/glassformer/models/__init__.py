@@ -3,9 +3,9 @@
 from typing import Any
 
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, TransformerConfig
-from ..errors import ConfigError
-from ..execution import PLAIN, Execution, separated
-from ..sources import snapshot
+from ..core.errors import ConfigError
+from ..core.execution import PLAIN, Execution, separated
+from ..core.sources import snapshot
 from .decoder import Decoder
 from .encoder import Encoder
 from .encoder_decoder import EncoderDecoder

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
-from ..execution import PLAIN, Execution
-from ..setting import check_count, check_known
-from ..tree import named_leaves
+from ..core.execution import PLAIN, Execution
+from ..core.setting import check_count, check_known
+from ..core.tree import named_leaves
 from . import build
 
 ITEMSIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}

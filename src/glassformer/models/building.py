@@ -6,10 +6,11 @@ find here which layer it goes to.
 
 import math
 
-from .. import layers, registry
+from .. import layers
 from ..config import EncoderConfig, TransformerConfig
-from ..dispatch import record_methods
-from ..execution import PLAIN, Execution
+from ..core import registry
+from ..core.dispatch import record_methods
+from ..core.execution import PLAIN, Execution
 from ..layers.position import build_own_positions
 from ..ops import FULL, Pattern
 

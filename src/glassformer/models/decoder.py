@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import ops
-from ..arrays import Array, Tree, check_mask
 from ..config import DecoderConfig
-from ..execution import PLAIN, Execution
+from ..core.arrays import Array, Tree, check_mask
+from ..core.execution import PLAIN, Execution
 from ..layers import Cache, Stack
 from ..layers.layer import sum_of
 from .building import build_stack

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import ops
-from ..arrays import Array, Tree, check_length, check_mask, namespace
 from ..config import EncoderConfig
-from ..errors import ConfigError
-from ..execution import PLAIN, Execution
+from ..core.arrays import Array, Tree, check_length, check_mask, namespace
+from ..core.errors import ConfigError
+from ..core.execution import PLAIN, Execution
 from ..layers import Linear, RMSNorm, Spec, Stack, TokenHead
 from ..layers.layer import sum_of
 from ..ops.arrange import PrependSaved

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import ops
-from ..arrays import Array, Tree, check_mask
 from ..config import EncoderDecoderConfig
-from ..errors import ConfigError
-from ..execution import PLAIN, Execution
+from ..core.arrays import Array, Tree, check_mask
+from ..core.errors import ConfigError
+from ..core.execution import PLAIN, Execution
 from ..layers import Cache, InputEmbedding, Stack
 from ..layers.layer import sum_of
 from .building import build_embedding, build_stack

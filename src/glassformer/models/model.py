@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from .. import ops
-from ..arguments import FAILURES, REMEDIES, instead_of
-from ..arrays import Array, Tree, check_length
-from ..errors import ConfigError, ShapeError, some
-from ..execution import Execution
+from ..core.arguments import FAILURES, REMEDIES, instead_of
+from ..core.arrays import Array, Tree, check_length
+from ..core.errors import ConfigError, ShapeError, some
+from ..core.execution import Execution
+from ..core.tree import flatten
 from ..layers import Cache, InputEmbedding, Layer, Stack, TokenHead
 from ..layers.stack import ConsumableRecords
-from ..tree import flatten
 from .building import build_embedding, build_head
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -109,7 +109,7 @@ class Model(Layer):
         loss, grads = model.loss_and_grads(params, Batch(tokens, targets))
 
     `saved` is the record of the forward pass: `saved["blocks"][0]["attention"].weights`, and every other intermediate,
-    by the dotted names that `glassformer.tree.flatten(saved)` lists.
+    by the dotted names that `glassformer.core.tree.flatten(saved)` lists.
     """
 
     config: Any

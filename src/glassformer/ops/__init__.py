@@ -20,7 +20,7 @@ F width inside a feed-forward layer, V vocabulary. To read all files, begin with
 each a few lines of calculus; attention is made of these, and loss is softmax once more; the rest in any order.
 """
 
-from ..sources import snapshot
+from ..core.sources import snapshot
 from .activation import (
     ACTIVATIONS,
     activation_pair,
@@ -113,4 +113,4 @@ __all__ = [
 ]  # fmt: skip
 __dir__ = __all__.copy
 
-snapshot("glassformer.arrays", "glassformer.quantized", __name__)
+snapshot("glassformer.core.arrays", "glassformer.core.quantized", __name__)

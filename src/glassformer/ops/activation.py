@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import registry
-from ..arrays import Array, namespace
-from ..dispatch import dispatched, recorded
-from ..errors import ConfigError, ShapeError, did_you_mean
+from ..core import registry
+from ..core.arrays import Array, namespace
+from ..core.dispatch import dispatched, recorded
+from ..core.errors import ConfigError, ShapeError, did_you_mean
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, namespace, unbroadcast
-from ..dispatch import dispatched, recorded
+from ..core.arrays import Array, namespace, unbroadcast
+from ..core.dispatch import dispatched, recorded
 from .linear import sum_rows
 
 

@@ -14,9 +14,9 @@ keeping the weights. The backward pass undoes the three lines from the last to t
 import math
 from typing import NamedTuple
 
-from ..arrays import Array, check_broadcast, check_mask, namespace, unbroadcast
-from ..dispatch import dispatched
-from ..errors import ShapeError
+from ..core.arrays import Array, check_broadcast, check_mask, namespace, unbroadcast
+from ..core.dispatch import dispatched
+from ..core.errors import ShapeError
 from .dropout import check_rate, dropout, dropped
 from .mask import FULL, Pattern
 from .softmax import softmax, softmax_backward

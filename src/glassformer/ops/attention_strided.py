@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Array, namespace
+from ..core.arrays import Array, namespace
 from .mask import Pattern
 
 

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, check_broadcast, check_mask, namespace, unbroadcast
-from ..dispatch import dispatched
-from ..errors import ConfigError
+from ..core.arrays import Array, check_broadcast, check_mask, namespace, unbroadcast
+from ..core.dispatch import dispatched
+from ..core.errors import ConfigError
 from .attention import attention_scores, check_heads, default_scale, grouped, ungrouped
 from .attention_strided import beyond, by_position, by_remainder, can_split, keys_by_remainder, merged, neighborhood
 from .dropout import check_rate, dropped, keep_mask

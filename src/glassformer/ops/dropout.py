@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, namespace
-from ..dispatch import dispatched
-from ..errors import ConfigError
+from ..core.arrays import Array, namespace
+from ..core.dispatch import dispatched
+from ..core.errors import ConfigError
 
 MOST = 1 - 2**-33
 """From this rate on nothing would be kept: it is compared with 32 bits."""

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, check_ids, check_mask, namespace
-from ..dispatch import dispatched
-from ..quantized import check_learnable
+from ..core.arrays import Array, check_ids, check_mask, namespace
+from ..core.dispatch import dispatched
+from ..core.quantized import check_learnable
 
 
 class EmbeddingSaved(NamedTuple):

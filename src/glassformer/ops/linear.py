@@ -6,10 +6,10 @@ that a training step costs three times the forward pass: 6 additions and multipl
 
 from typing import NamedTuple
 
-from ..arrays import Array, check_width, namespace
-from ..dispatch import dispatched
-from ..errors import ShapeError
-from ..quantized import Quantized, check_learnable
+from ..core.arrays import Array, check_width, namespace
+from ..core.dispatch import dispatched
+from ..core.errors import ShapeError
+from ..core.quantized import Quantized, check_learnable
 
 
 class LinearSaved(NamedTuple):

@@ -12,9 +12,9 @@ again.
 
 from typing import NamedTuple
 
-from ..arrays import Array, check_broadcast, check_ids, namespace
-from ..dispatch import dispatched
-from ..errors import ConfigError, ShapeError
+from ..core.arrays import Array, check_broadcast, check_ids, namespace
+from ..core.dispatch import dispatched
+from ..core.errors import ConfigError, ShapeError
 from .softmax import log_softmax
 
 IGNORE = -100

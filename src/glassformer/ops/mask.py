@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Array, namespace
-from ..dispatch import recorded
-from ..errors import ConfigError, LengthError
+from ..core.arrays import Array, namespace
+from ..core.dispatch import recorded
+from ..core.errors import ConfigError, LengthError
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ difference what else is in the batch, or how long a sequence is.
 
 from typing import NamedTuple
 
-from ..arrays import Array, check_width, namespace
-from ..dispatch import dispatched
-from ..errors import ShapeError
+from ..core.arrays import Array, check_width, namespace
+from ..core.dispatch import dispatched
+from ..core.errors import ShapeError
 from .linear import sum_rows
 
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, check_ids, namespace
 from ..config import RotaryScaling
-from ..dispatch import dispatched, recorded
-from ..errors import ConfigError, ShapeError
+from ..core.arrays import Array, check_ids, namespace
+from ..core.dispatch import dispatched, recorded
+from ..core.errors import ConfigError, ShapeError
 from .embedding import scatter_add
 
 

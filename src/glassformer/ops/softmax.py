@@ -7,8 +7,8 @@ odds against every other by exp(t).
 
 from typing import NamedTuple
 
-from ..arrays import Array, check_mask, namespace
-from ..dispatch import dispatched
+from ..core.arrays import Array, check_mask, namespace
+from ..core.dispatch import dispatched
 
 
 @dispatched

@@ -9,8 +9,8 @@ Optimizers are not differentiated, so these have no backward.
 
 from typing import Any
 
-from ..arrays import Array, namespace
-from ..dispatch import dispatched
+from ..core.arrays import Array, namespace
+from ..core.dispatch import dispatched
 
 
 @dispatched

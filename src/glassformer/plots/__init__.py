@@ -9,7 +9,7 @@
 No window is opened and no global setting of matplotlib changes. Layers and heads are counted from 0.
 """
 
-from ..arguments import public
+from ..core.arguments import public
 from .attention_maps import attention_grid, attention_heads, full_against_causal
 from .heads import detector_maps, head_positions, head_specialization, patching_map, path_map
 from .inspection import inspect_model

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 
-from ..arrays import Array
-from ..errors import ShapeError
+from ..core.arrays import Array
+from ..core.errors import ShapeError
 from . import style
 from .labels import visible_all, weight_text
 from .style import colors, styled

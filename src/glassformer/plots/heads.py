@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from ..arrays import Array
+from ..core.arrays import Array
 from ..interpret import HeadScores, HeadStatistics, Patching, Paths
 from ..interpret.paths import Place
 from . import style

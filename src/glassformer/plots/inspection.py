@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from .. import interpret
-from ..arrays import Array, Tree
-from ..errors import ConfigError
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError
 from ..generation.sampling import check_finite
 from ..interpret import NUMBERS, Labels, Logit, Trace
 from ..interpret.trace import flat_batch

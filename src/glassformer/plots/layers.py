@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from ..arrays import Array
-from ..errors import LengthError, ShapeError
+from ..core.arrays import Array
+from ..core.errors import LengthError, ShapeError
 from ..interpret import MARKED_DISTANCES, LayerStatistics, Similarity
 from . import style
 from .style import colors, styled

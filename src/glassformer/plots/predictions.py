@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import PercentFormatter
 
-from ..arrays import Array
-from ..errors import ShapeError
+from ..core.arrays import Array
+from ..core.errors import ShapeError
 from ..interpret import Lens, LensCourse
 from .labels import visible, visible_all
 from .style import bare, color_bar, colors, heat_map, one_panel, styled, titled, token_ticks, weight_colors

@@ -19,11 +19,11 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from ..arrays import Array
-from ..errors import ConfigError
-from ..files import write_new
-from ..reporting import during
-from ..setting import check_known
+from ..core.arrays import Array
+from ..core.errors import ConfigError
+from ..core.files import write_new
+from ..core.reporting import during
+from ..core.setting import check_known
 from .labels import font_families
 
 DPI = 160

@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..arrays import Array
-from ..errors import ConfigError
+from ..core.arrays import Array
+from ..core.errors import ConfigError
 from ..runs.listing import Curves, curves_of
 from .style import are_far_apart, colors, log_scale, new_figure, styled, titled, weight_colors, whole_ticks
 

@@ -17,10 +17,10 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from .. import dispatch
-from ..cluster.collective import process, processes
-from ..errors import ConfigError
-from ..reporting import ShowCount, reported_to
+from ..core import dispatch
+from ..core.errors import ConfigError
+from ..core.reporting import ShowCount, reported_to
+from ..engines.cluster.collective import process, processes
 from . import is_notebook, log, plural
 from .console import SafeConsole
 from .screen import Screen, duration, meaning_of

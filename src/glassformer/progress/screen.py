@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..dispatch import Engine
+from ..core.dispatch import Engine
 from ..runs.folder import RECENT
 from .stopwatch import Stopwatch, compilation
 

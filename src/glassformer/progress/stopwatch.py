@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ..dispatch import Engine
+from ..core.dispatch import Engine
 
 if TYPE_CHECKING:
     from ..training.loop import StepRecord

@@ -3,7 +3,7 @@
 `prove_all()` returns one `Check` per op, layer and model, and one for adapters.
 """
 
-from ..arguments import public
+from ..core.arguments import public
 from .case import Check, LayerCase, ModelCase, OpCase
 from .check import prove, prove_all, prove_case, prove_layers, prove_ops
 from .layer_cases import layer_cases

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..arrays import Array, Tree, namespace
+from ..core.arrays import Array, Tree, namespace
+from ..core.tree import tree_map
 from ..layers import Layer
 from ..models import Batch, Encoder, Model
 from ..training.lora import EVERYTHING, Parametrization
-from ..tree import tree_map
 
 
 @dataclass(frozen=True, eq=False)

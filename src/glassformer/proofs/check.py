@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import dispatch
-from ..arrays import Array, Tree
-from ..tree import map_named, named_leaves
+from ..core import dispatch
+from ..core.arrays import Array, Tree
+from ..core.tree import map_named, named_leaves
 from .case import Case, Check, Checks, LayerCase, ModelCase, OpCase
 from .gradient import EPS, derivative, error_along, mismatches, relative_error, slope_along, worst
 from .layer_cases import layer_cases

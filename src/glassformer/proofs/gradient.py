@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..dispatch import use_engine
-from ..tree import rebuilt, tree_map
+from ..core.arrays import Array, Tree
+from ..core.dispatch import use_engine
+from ..core.tree import rebuilt, tree_map
 
 STEP = 1e-30
 """The complex step: its square vanishes beside any double."""

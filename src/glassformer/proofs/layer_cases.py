@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import layers, ops, registry
-from ..arrays import Array
+from .. import layers, ops
 from ..config import RotaryScaling
+from ..core import registry
+from ..core.arrays import Array
 from ..layers import Attention, Embedding, FeedForward, InputEmbedding, LayerNorm, Linear, RMSNorm, Stack, TokenHead
 from ..ops import CAUSAL, Pattern
 from .case import LayerCase, scattered

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops, registry
+from .. import ops
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, RotaryScaling, TransformerConfig
-from ..execution import Execution, separated
+from ..core import registry
+from ..core.execution import Execution, separated
+from ..core.tree import tree_map
 from ..models import PRESETS, Batch, build
 from ..ops import IGNORE
 from ..training.lora import Adapted, LoRA
-from ..tree import tree_map
 from .case import ModelCase, scattered
 
 SIZES: dict[str, Any] = {"vocab": 9, "width": 8, "heads": 4, "layers": 2, "context": 8, "feed_forward": 6}

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops, registry
-from ..arrays import Array
+from .. import ops
 from ..config import RotaryScaling
+from ..core import registry
+from ..core.arrays import Array
 from ..ops import CAUSAL, IGNORE, Pattern
 from .case import OpCase
 

@@ -13,12 +13,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import reporting
 from ..config import TransformerConfig
+from ..core import reporting
+from ..core.errors import CheckpointError, DataError
+from ..core.files import sha256_of, write_text
+from ..core.registry import OF_RECIPE, PARTS
 from ..data import TASKS, CustomFile, Task, files_of, import_file
-from ..errors import CheckpointError, DataError
-from ..files import sha256_of, write_text
-from ..registry import OF_RECIPE, PARTS
 from .folder import CONFIG
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .. import files
+from ..core import files
+from ..core.errors import CheckpointError, ConfigError, DataError, wrong_field
 from ..data.task import is_task
-from ..errors import CheckpointError, ConfigError, DataError, wrong_field
 
 CONFIG = "config.json"
 TOKENIZERS = "tokenizers.json"

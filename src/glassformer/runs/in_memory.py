@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Tree
-from ..errors import CheckpointError, ConfigError
-from ..execution import Execution
+from ..core.arrays import Tree
+from ..core.errors import CheckpointError, ConfigError
+from ..core.execution import Execution
+from ..core.tree import tree_map
 from ..models import Model
 from ..training.checkpoint import BEST
 from ..training.loop import StepRecord
 from ..training.lora import check_freeze
 from ..training.state import TrainingState, final_params
-from ..tree import tree_map
 from .planning import RunPlan, plan_new
 from .replay import Frame, frame_of
 from .run import TrainingRun

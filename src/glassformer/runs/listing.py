@@ -9,11 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..core.errors import ConfigError, GlassformerError, first_line
+from ..core.execution import PLAIN, joined
+from ..core.setting import described
 from ..data import TASKS
-from ..errors import ConfigError, GlassformerError, first_line
-from ..execution import PLAIN, joined
 from ..models.accounting import parameters_by_part
-from ..setting import described
 from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST, LATEST, checkpoint_path
 from ..training.loop import finite

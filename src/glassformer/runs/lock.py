@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import CheckpointError
-from ..files import check_plain, explained, remove_leftovers
+from ..core.errors import CheckpointError
+from ..core.files import check_plain, explained, remove_leftovers
 
 LOCK, HOLDER = "lock", "holder.json"
 _held: weakref.WeakValueDictionary[Path, FolderLock] = weakref.WeakValueDictionary()

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError, did_you_mean
+from ..core.tree import flatten
 from ..data import Task
-from ..errors import ConfigError, did_you_mean
 from ..interpret import detect_heads, trace
 from ..interpret.show import html_of
 from ..models import Batch, Model
 from ..training.gradients import global_norm
-from ..tree import flatten
 from .replay import Frame, Replay
 
 LONGEST = 48

@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..arrays import Tree
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig, config_from_dict
+from ..core.arrays import Tree
+from ..core.errors import ConfigError
+from ..core.execution import PLAIN, Execution, MeshShape, separated
+from ..core.setting import check_known
 from ..data import TASKS, Task, build_task
-from ..errors import ConfigError
-from ..execution import PLAIN, Execution, MeshShape, separated
 from ..models import PRESETS, build
-from ..setting import check_known
 from ..trained_model import TrainedModel
 from ..training.lora import EVERYTHING, HEAD, Adapted, LoRA, Parametrization, leaves_only
 from ..training.recipe import Recipe, changed_recipe

@@ -18,7 +18,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..arrays import Tree
+from ..core.arrays import Tree
+from ..core.files import sha256_of
+from ..core.setting import check_range, check_types
+from ..core.tree import named_leaves
 from ..data import TASKS, Lexicon
 from ..data.corpus import CARRIED, check_path, copied_once, is_token_file, sidecar, text_files
 from ..data.examples import Dataset
@@ -26,13 +29,10 @@ from ..data.pair_files import PAIR_SUFFIXES
 from ..data.tables import table_files
 from ..engines.cpu.cores import at_most, cores
 from ..engines.cpu.mkl import mkl
-from ..files import sha256_of
-from ..setting import check_range, check_types
 from ..text import tokenizer_from_dict
 from ..trained_model import TrainedModel
 from ..training.lora import LoRA
 from ..training.recipe import Recipe
-from ..tree import named_leaves
 from ..weights.places import split_adapter
 
 _ONLY_OF = {"numba": "cpu", "jax": "jax"}

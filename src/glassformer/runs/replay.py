@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Tree
+from ..core.arrays import Tree
+from ..core.errors import CheckpointError, ConfigError
+from ..core.tree import tree_map
 from ..data import Task
-from ..errors import CheckpointError, ConfigError
 from ..models import Model
 from ..trained_model import TrainedModel
 from ..training.checkpoint import LATEST, read_meta
@@ -25,7 +26,6 @@ from ..training.loop import StepRecord, apply_evaluation, number, suitable_threa
 from ..training.lora import Parametrization
 from ..training.state import TrainingState, final_params
 from ..training.trainer import Trainer
-from ..tree import tree_map
 from .folder import METRICS
 from .run import TrainingRun, open_run
 from .session import Recording, Session, make_trainer, open_recording

@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from .. import dispatch
-from ..arrays import Tree, widen
-from ..cluster.collective import first_before_others
 from ..config import EncoderConfig, TransformerConfig, config_from_dict
+from ..core import dispatch
+from ..core.arrays import Tree, widen
+from ..core.errors import CheckpointError, ConfigError, DataError, GlassformerError
+from ..core.execution import PLAIN, Execution, joined, separated
+from ..core.quantized import FORMS
+from ..core.registry import check_stored
+from ..core.tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..data import CustomFile, Task, build_task
-from ..errors import CheckpointError, ConfigError, DataError, GlassformerError
-from ..execution import PLAIN, Execution, joined, separated
-from ..mesh.rules import check_execution
+from ..engines.cluster.collective import first_before_others
+from ..engines.mesh.rules import check_execution
 from ..models import Model, build
-from ..quantized import FORMS
-from ..registry import check_stored
 from ..text import tokenizer_from_dict
 from ..trained_model import END, START, TrainedModel
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
@@ -31,7 +32,6 @@ from ..training.lora import EVERYTHING, HEAD, Adapted, LoRA, Parametrization, le
 from ..training.peft import Adapter, with_adapter
 from ..training.recipe import Recipe
 from ..training.state import COUNTERS, TrainingState, final_params, not_finite, refuse_to_save, start
-from ..tree import check_same, flatten, rebuilt, tree_map, unflatten
 from ..weights.places import following, is_run, locate, named_base, open_published, split_adapter
 from ..weights.sentence import with_classes
 from .custom_files import check_task, load_custom_file, load_custom_files, takes_lexicon

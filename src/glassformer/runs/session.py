@@ -20,14 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Tree
-from ..cluster.collective import agreed, meet, process, processes
-from ..cluster.watch import Watch
+from ..core.arrays import Tree
+from ..core.errors import CheckpointError, ConfigError, DataError, typed
+from ..core.files import explained
+from ..core.tree import flatten, tree_map
 from ..data import Task
 from ..data.array_task import BatchStream
 from ..data.examples import Examples
-from ..errors import CheckpointError, ConfigError, DataError, typed
-from ..files import explained
+from ..engines.cluster.collective import agreed, meet, process, processes
+from ..engines.cluster.watch import Watch
 from ..models import Encoder
 from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST, checkpoint_path, list_checkpoints
@@ -38,7 +39,6 @@ from ..training.loop import StepRecord, suitable_threads, training_steps
 from ..training.lora import EVERYTHING, Adapted, Parametrization
 from ..training.state import TrainingState, final_params, refuse_to_save
 from ..training.trainer import Trainer, drops
-from ..tree import flatten, tree_map
 from .planning import RunPlan
 from .run import TrainingRun
 

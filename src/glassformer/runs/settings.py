@@ -10,15 +10,15 @@ from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import registry
 from ..config import CONFIGS, TransformerConfig, choices
+from ..core import registry
+from ..core.errors import ConfigError, GlassformerError, did_you_mean, nearest, typed
+from ..core.execution import AMONG_MODEL_SETTINGS, PRECISIONS, Execution
+from ..core.setting import Setting, check_known, described, setting_names
 from ..data import TASKS, Task, build_task, import_file
-from ..errors import ConfigError, GlassformerError, did_you_mean, nearest, typed
-from ..execution import AMONG_MODEL_SETTINGS, PRECISIONS, Execution
 from ..generation.sampling import Sampling
 from ..generation.texts import TEMPERATURE
 from ..models import PRESETS
-from ..setting import Setting, check_known, described, setting_names
 from ..training.lora import LoRA
 from ..training.recipe import KEEP, Recipe
 

@@ -11,19 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..cluster.collective import agreed, check_shared, first_before_others, process
-from ..cluster.watch import Watch
+from ..core.errors import CheckpointError, ConfigError, DataError, typed
+from ..core.execution import MeshShape
+from ..core.files import PARTIAL, explained, flush_folder, new_folder
+from ..core.tree import flatten
 from ..data import Task
 from ..data.corpus import is_copy
-from ..errors import CheckpointError, ConfigError, DataError, typed
-from ..execution import MeshShape
-from ..files import PARTIAL, explained, flush_folder, new_folder
+from ..engines.cluster.collective import agreed, check_shared, first_before_others, process
+from ..engines.cluster.watch import Watch
 from ..training.checkpoint import LATEST, checkpoint_path, load_checkpoint, read_meta
 from ..training.loop import out_of_patience
 from ..training.lora import check_freeze
 from ..training.state import TrainingState, not_finite, refuse_to_go_on
 from ..training.trainer import Trainer
-from ..tree import flatten
 from .custom_files import custom_files_of, remember
 from .folder import CONFIG, METRICS
 from .lock import HOLDER, LOCK, FolderLock

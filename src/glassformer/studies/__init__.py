@@ -6,7 +6,7 @@ result = gf.studies.run_study("parts", quick=True)                   result.find
 gf.studies.Study(name=…, question=…, grid=…, measure=…)              one of your own: docs/guides/studies.md
 """
 
-from ..arguments import public
+from ..core.arguments import public
 from .catalog import studies
 from .measures import check_training, on_accelerator, trained, training
 from .own import study

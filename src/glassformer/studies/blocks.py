@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from ..core.tree import count
 from ..data.tasks.counting import LENGTH, TOKENS
 from ..models import Batch
 from ..progress import plural
-from ..tree import count
 from .measures import trained
 from .report import over_seeds
 from .study import Figures, Point, Rows, Study

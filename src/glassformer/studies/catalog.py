@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import DataError
+from ..core.setting import check_known
 from ..data.custom_task import failing
-from ..errors import DataError
-from ..setting import check_known
 from .study import Study
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import ops
 from ..config import DecoderConfig
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from ..models import Batch, build
 from ..models.accounting import costs
 from ..progress import plural

@@ -12,11 +12,11 @@ from functools import partial
 
 import numpy as np
 
-from .. import registry
-from ..arrays import Array, namespace
 from ..config import TransformerConfig
+from ..core import registry
+from ..core.arrays import Array, namespace
+from ..core.dispatch import recorded
 from ..data.examples import Examples, decoder_examples
-from ..dispatch import recorded
 from ..layers import Positions, register_positions
 
 SYMBOLS, PLUS, EQUALS, START = 10, 10, 11, 12  # ids 0 … 9 are letters or digits; START + n starts the count at n

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from ..core.arrays import Array
 from ..interpret import fourier
 from ..models import Batch
 from ..training import History

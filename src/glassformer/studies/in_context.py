@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from ..core.arrays import Array
+from ..core.errors import TrainingError
 from ..data import build_task
-from ..errors import TrainingError
 from ..ops import softmax
 from ..progress import plural
 from .measures import trained

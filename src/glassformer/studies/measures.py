@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import dispatch
-from ..arrays import Array
+from ..core import dispatch
+from ..core.arrays import Array
+from ..core.errors import CheckpointError, TrainingError
+from ..core.tree import count
 from ..data import Task, build_task
-from ..errors import CheckpointError, TrainingError
 from ..models import Model
 from ..runs.in_memory import memory_run
 from ..runs.planning import jax_execution, plan_new, plan_task
@@ -20,7 +21,6 @@ from ..runs.session import Session, start_session
 from ..runs.settings import split_settings
 from ..trained_model import TrainedModel
 from ..training import History
-from ..tree import count
 
 WORDS = ("loss", "accuracy", "steps_taken", "parameters", "tokens", "train_seconds")
 """What `training` measures."""

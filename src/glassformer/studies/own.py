@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
-from ..setting import check_known
+from ..core.errors import ConfigError
+from ..core.setting import check_known
 from .catalog import digest_of
 from .measures import WORDS, training
 from .running import run_points

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree
-from ..errors import TrainingError
+from ..core.arrays import Array, Tree
+from ..core.errors import TrainingError
+from ..core.tree import count
 from ..layers import Block, register_block
 from ..models import Batch
 from ..trained_model import TrainedModel
-from ..tree import count
 from .measures import session_of, trained
 from .report import over_seeds
 from .study import Figures, Point, Rows, Study

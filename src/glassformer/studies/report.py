@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .. import dispatch
+from ..core import dispatch
+from ..core.errors import DataError
+from ..core.files import explained, write_new
 from ..engines.cpu.cores import cores
-from ..errors import DataError
-from ..files import explained, write_new
 from ..progress import plural
 from ..runs.provenance import processor, products, system, versions
 from .catalog import find_study

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import dispatch
-from ..errors import ConfigError, GlassformerError, TrainingError
-from ..files import explained, write_new
+from ..core import dispatch
+from ..core.errors import ConfigError, GlassformerError, TrainingError
+from ..core.files import explained, write_new
+from ..core.reporting import report, reported_to
 from ..progress import log, plural
-from ..reporting import report, reported_to
 from ..training.interruption import heeding_termination
 from ..weights.registry import cache_folder
 from .catalog import find_study

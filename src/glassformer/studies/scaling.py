@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
-from ..files import explained, write_new
+from ..core.errors import DataError
+from ..core.files import explained, write_new
 from ..progress import plural
 from .measures import check_training, on_accelerator, training
 from .study import Figures, Point, Rows, Study

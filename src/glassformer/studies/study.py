@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import ConfigError, GlassformerError
-from ..setting import check_count, check_known
+from ..core.errors import ConfigError, GlassformerError
+from ..core.setting import check_count, check_known
 from .measures import check_training
 
 Point = dict[str, Any]

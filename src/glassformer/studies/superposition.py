@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree
+from ..core.arrays import Array, Tree
 from ..training.optimizers import Adam
 from .study import Figures, Rows, Study
 

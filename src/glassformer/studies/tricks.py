@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from ..core.arrays import Array
 from .measures import loss_curve, steps_to
 from .study import Figures, Rows, Study, summary
 from .tricks_parts import SpeedDecoder, register

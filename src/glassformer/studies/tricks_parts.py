@@ -14,9 +14,10 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from .. import ops, registry
-from ..arrays import Array, Tree, namespace
-from ..dispatch import located
+from .. import ops
+from ..core import registry
+from ..core.arrays import Array, Tree, namespace
+from ..core.dispatch import located
 from ..layers import Attention, Block, Cache, Embedding, Spec, Stack, TokenHead, register_block
 from ..layers.head import HeadGrads
 from ..models import Decoder

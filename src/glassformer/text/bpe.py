@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from .published import ROLES, PublishedTokenizer, check_characters
 from .symbols import check_specials
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ..arrays import Array
-from ..errors import ChatError
+from ..core.arrays import Array
+from ..core.errors import ChatError
 from .published import PublishedTokenizer
 
 Message = Mapping[str, Any]

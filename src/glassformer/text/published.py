@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import CheckpointError, ConfigError, TokenError
-from ..files import explained
+from ..core.arrays import Array
+from ..core.errors import CheckpointError, ConfigError, TokenError
+from ..core.files import explained
 from .symbols import Comparable, check_decodable, field, utf8
 
 TOKENIZER = "tokenizer.json"

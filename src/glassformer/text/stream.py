@@ -9,8 +9,8 @@ import copy
 from collections.abc import Sequence
 from typing import Self
 
-from ..arrays import Array
-from ..errors import ConfigError
+from ..core.arrays import Array
+from ..core.errors import ConfigError
 from .tokenizer import Tokenizer
 
 KEPT = 4  # A character has at most four bytes, so what is undecided lies within the last three ids.

@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..arrays import Array, check_ids
-from ..errors import ConfigError, DTypeError, TokenError, did_you_mean
+from ..core.arrays import Array, check_ids
+from ..core.errors import ConfigError, DTypeError, TokenError, did_you_mean
 
 
 class Comparable:

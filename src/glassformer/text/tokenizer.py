@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from .. import registry
-from ..arrays import Array
-from ..errors import ConfigError
-from ..setting import check_known
+from ..core import registry
+from ..core.arrays import Array
+from ..core.errors import ConfigError
+from ..core.setting import check_known
 from .bpe import BPETokenizer
 from .published import PublishedTokenizer
 from .symbols import ByteTokenizer, CharTokenizer, WordTokenizer

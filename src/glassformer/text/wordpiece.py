@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from .published import ROLES, PublishedTokenizer, check_characters
 from .symbols import check_specials
 

@@ -3,8 +3,8 @@
 Optimizers and what they are made of are pure functions over trees of NumPy or JAX arrays.
 """
 
-from ..arguments import public
-from ..sources import snapshot
+from ..core.arguments import public
+from ..core.sources import snapshot
 from .checkpoint import BEST, LATEST, Checkpoint, checkpoint_path, list_checkpoints, load_checkpoint, save_checkpoint
 from .curvature import ExampleGradients, NoiseScale, gradient_noise_scale, hvp, per_example_gradients
 from .evaluate import Evaluation

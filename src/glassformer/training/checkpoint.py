@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..arrays import Array
-from ..errors import CheckpointError, ConfigError, DTypeError
-from ..files import disk_hint, refusal, replacing
+from ..core.arrays import Array
+from ..core.errors import CheckpointError, ConfigError, DTypeError
+from ..core.files import disk_hint, refusal, replacing
 from ..weights.tensors import TYPES, write_tensors
 
 FORMAT = "glassformer-checkpoint"

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..dispatch import use_engine
-from ..errors import ConfigError, ShapeError
+from ..core.arrays import Array, Tree
+from ..core.dispatch import use_engine
+from ..core.errors import ConfigError, ShapeError
+from ..core.tree import flatten, tree_map
 from ..models import Batch, Model
 from ..trained_or_pair import trained_or_pair
-from ..tree import flatten, tree_map
 
 STEP = 1e-30
 """Its square vanishes beside any double."""

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree, namespace
+from ..core.arrays import Array, Tree, namespace
+from ..core.reporting import report
 from ..data.examples import Dataset, Windows, count_targets
 from ..models import Batch, Model
 from ..models.accounting import rows_at_once
 from ..ops import IGNORE
-from ..reporting import report
 
 Score: TypeAlias = Callable[[Tree, Batch], tuple[Any, Array]]
 """From parameters and a batch to its loss, and its likeliest classes or which of its answers are right, (B,)."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree
+from ..core.arrays import Array, Tree
+from ..core.reporting import report
 from ..data.examples import Dataset, stack
 from ..models import Encoder
-from ..reporting import report
 
 TOGETHER = 32
 """Texts that are read together, of about the same length."""

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree, cast, is_integer, namespace, widen
-from ..errors import ConfigError
-from ..tree import flatten, named_leaves, tree_map
+from ..core.arrays import Array, Tree, cast, is_integer, namespace, widen
+from ..core.errors import ConfigError
+from ..core.tree import flatten, named_leaves, tree_map
 
 
 def global_norm(tree: Tree) -> Array:

@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..blas import one_blas_thread
 from ..config import TransformerConfig
+from ..core.arrays import Array, Tree
+from ..core.blas import one_blas_thread
+from ..core.errors import TrainingError
 from ..data.examples import Dataset
-from ..errors import TrainingError
 from ..models import Batch
 from .evaluate import Evaluation
 from .recipe import Recipe

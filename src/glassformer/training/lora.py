@@ -24,15 +24,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..arrays import Array, Tree, cast
-from ..errors import ConfigError, did_you_mean
+from ..core.arrays import Array, Tree, cast
+from ..core.errors import ConfigError, did_you_mean
+from ..core.setting import check_range, check_types, from_settings
+from ..core.sources import SourceGuard
+from ..core.tree import flatten, named_leaves, rebuilt, tree_map, unflatten
 from ..layers import Embedding, Frozen, Linear, Spec
 from ..models import Model
 from ..models.building import BLOCKS
 from ..ops.linear import flat
-from ..setting import check_range, check_types, from_settings
-from ..sources import SourceGuard
-from ..tree import flatten, named_leaves, rebuilt, tree_map, unflatten
 from .optimizer import single
 
 HEAD = "classifier"

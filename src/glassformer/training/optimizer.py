@@ -15,9 +15,9 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from ..arrays import Array, Tree, cast, namespace, widen
-from ..errors import ShapeError
-from ..tree import flatten, library, named_leaves, rebuilt, unflatten, zeros_like
+from ..core.arrays import Array, Tree, cast, namespace, widen
+from ..core.errors import ShapeError
+from ..core.tree import flatten, library, named_leaves, rebuilt, unflatten, zeros_like
 
 Predicate: TypeAlias = Callable[[str, Array], bool]
 """A question about one parameter, by its dotted name and its array."""

@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .. import ops, registry
-from ..arrays import Array, Tree, cast, namespace, widen
-from ..errors import ConfigError
-from ..setting import check_known, check_range, from_settings
-from ..tree import library, tree_map
+from .. import ops
+from ..core import registry
+from ..core.arrays import Array, Tree, cast, namespace, widen
+from ..core.errors import ConfigError
+from ..core.setting import check_known, check_range, from_settings
+from ..core.tree import library, tree_map
 from .optimizer import Memory, Optimizer, Predicate, is_matrix
 
 PAST = "use a number of at least 0 and below 1: 0 forgets the past at once, 0.99 keeps about 100 steps of it"

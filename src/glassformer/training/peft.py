@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree, widen
 from ..config import EncoderConfig, TransformerConfig
-from ..errors import ConfigError, WeightsError, some
+from ..core.arrays import Array, Tree, widen
+from ..core.errors import ConfigError, WeightsError, some
+from ..core.tree import flatten, tree_map, unflatten
 from ..trained_model import TrainedModel
-from ..tree import flatten, tree_map, unflatten
 from ..weights.export import complete_folder, family_for, repaired
 from ..weights.family import Family, PublishedTensor, joined
 from ..weights.fields import read_json

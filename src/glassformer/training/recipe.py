@@ -10,10 +10,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from .. import ops, registry
-from ..arrays import Array, namespace
-from ..errors import ConfigError
-from ..setting import check_known, check_range, check_types, from_settings
+from .. import ops
+from ..core import registry
+from ..core.arrays import Array, namespace
+from ..core.errors import ConfigError
+from ..core.setting import check_known, check_range, check_types, from_settings
 from .optimizer import Optimizer
 from .optimizers import OPTIMIZERS, make_optimizer
 

@@ -7,10 +7,10 @@ very same bits as one that was never interrupted.
 from pathlib import Path
 from typing import NamedTuple
 
-from ..arrays import Tree
-from ..errors import CheckpointError, TrainingError
+from ..core.arrays import Tree
+from ..core.errors import CheckpointError, TrainingError
+from ..core.tree import flatten
 from ..models import Model
-from ..tree import flatten
 from .gradients import all_finite
 from .lora import trainable
 from .optimizers import EMA

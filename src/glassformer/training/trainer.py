@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree
+from ..core.arrays import Array, Tree
+from ..core.tree import flatten, rebuilt
 from ..data.examples import Dataset, count_targets
 from ..models import Batch, Model
-from ..tree import flatten, rebuilt
 from .evaluate import Evaluation, evaluate
 from .gradients import accumulate, all_finite, clip, global_norm
 from .lora import EVERYTHING, Parametrization, trainable

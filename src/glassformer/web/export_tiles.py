@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..core.tree import flatten
 from ..interpret.scene import scene
-from ..tree import flatten
 from .explorer import Explorer
 from .state import read_state
 

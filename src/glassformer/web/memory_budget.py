@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import LengthError
-from ..execution import Execution
+from ..core.errors import LengthError
+from ..core.execution import Execution
+from ..core.tree import count
 from ..interpret.run import BLOCK_CHECKPOINTS, EVERYTHING, Run
 from ..models import Batch
 from ..models.accounting import activation_bytes
-from ..tree import count
 
 KEPT = 2.0
 """Bytes of a watched run, in units of what the backward pass needs: a generous estimate."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..core.setting import check_known
 from ..runs.listing import list_runs
-from ..setting import check_known
 from ..weights.registry import REGISTRY, resolve
 
 RUNS = "runs"

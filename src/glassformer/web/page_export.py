@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, GlassformerError
-from ..files import plain_json
+from ..core.errors import ConfigError, GlassformerError
+from ..core.files import plain_json
+from ..core.setting import check_known
 from ..interpret.reading import example_text
 from ..loading import read_model
-from ..setting import check_known
 from ..trained_model import TrainedModel
 from .explorer import Explorer
 from .export_tiles import LEVELS, SIDES, in_single, tiles_of

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from ..core.arrays import Array
+from ..core.dispatch import use_engine
+from ..core.errors import ConfigError, GlassformerError
+from ..core.tree import flatten
 from ..data import Task
-from ..dispatch import use_engine
-from ..errors import ConfigError, GlassformerError
 from ..interpret import Trace, detect_heads, trace
 from ..interpret.reading import labels_of
 from ..models import Batch
@@ -26,7 +27,6 @@ from ..runs.replay import Frame, Replay, replay
 from ..runs.run import open_run
 from ..runs.session import FOLDER
 from ..trained_model import TrainedModel
-from ..tree import flatten
 from ..weights.places import is_run, locate
 from .jobs import Job
 from .offers import Offer

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..arrays import Array, Tree
-from ..dispatch import use_engine
-from ..errors import ConfigError
+from ..core.arrays import Array, Tree
+from ..core.dispatch import use_engine
+from ..core.errors import ConfigError
+from ..core.quantized import Quantized
+from ..core.setting import check_known
+from ..core.tree import count, flatten, tree_map
 from ..interpret import Gradients, Logit, Run, Update, gradients, products, update, watch
 from ..interpret.changes import Change
 from ..interpret.packed import as_stored, read_only, unpacked
 from ..interpret.reading import labels_of
 from ..interpret.run import BLOCK_CHECKPOINTS, EVERYTHING
 from ..models import Batch
-from ..quantized import Quantized
-from ..setting import check_known
 from ..trained_model import TrainedModel
 from ..training.optimizers import OPTIMIZERS
-from ..tree import count, flatten, tree_map
 from .memory_budget import check_free, give_back, kept_of, tidied
 from .state import PageState, Stepped
 

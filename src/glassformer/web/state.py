@@ -9,7 +9,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from ..errors import ConfigError, did_you_mean
+from ..core.errors import ConfigError, did_you_mean
 
 Word = Literal[
     "put", "zero", "scale", "add", "take", "steer", "mean", "freeze", "stop", "put_gradient", "scale_gradient"

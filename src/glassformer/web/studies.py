@@ -6,8 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..errors import GlassformerError
-from ..files import write_new
+from ..core.errors import GlassformerError
+from ..core.files import write_new
 from ..progress import plural
 from ..studies import StudyResult, read_study
 from ..studies.report import FILE, FORMS, figure_path

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array
+from ..core.arrays import Array
 from ..interpret import Run
 from ..interpret.cards import Cards
 from ..interpret.run import has_no_head

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, Tree
-from ..errors import GlassformerError
+from ..core.arrays import Array, Tree
+from ..core.errors import GlassformerError
 from ..generation.reader import Reader, checked, reader_of
 from ..interpret.changed_model import changed_model
 from ..interpret.changes import Change

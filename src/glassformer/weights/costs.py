@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import TransformerConfig, config_from_dict
-from ..errors import ConfigError, did_you_mean
-from ..execution import PLAIN
+from ..core.errors import ConfigError, did_you_mean
+from ..core.execution import PLAIN
 from ..models import PRESETS, preset
 from ..models.accounting import Costs, costs
 

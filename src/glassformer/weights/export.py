@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree
 from ..config import EncoderDecoderConfig, TransformerConfig
-from ..errors import ConfigError, WeightsError
-from ..files import PARTIAL, explained, flush, flush_folder
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError, WeightsError
+from ..core.files import PARTIAL, explained, flush, flush_folder
+from ..core.tree import flatten, rebuilt
 from ..models import build
 from ..text import ByteTokenizer, CharTokenizer, PublishedTokenizer
 from ..text.published import BYTE_LETTERS, ROLES
 from ..trained_model import Pooling, TrainedModel
-from ..tree import flatten, rebuilt
 from .families import FAMILIES
 from .family import Family, PublishedTensor, differences, joined
 from .folder import CONFIG, GENERATION

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig, config_from_dict
-from ..errors import ConfigError, WeightsError, did_you_mean, some
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError, WeightsError, did_you_mean, some
+from ..core.tree import flatten, rebuilt
 from ..models import build
-from ..tree import flatten, rebuilt
 from .fields import Fields, Table, effective, read_table, write_table
 from .tensors import Tensors
 

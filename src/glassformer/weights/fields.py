@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import TransformerConfig
-from ..errors import WeightsError
-from ..files import explained, open_plain
+from ..core.errors import WeightsError
+from ..core.files import explained, open_plain
 
 MOST_BYTES = 1 << 22
 """More than any index or config of a supported model needs."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
-from ..errors import TokenError, WeightsError
+from ..core.errors import TokenError, WeightsError
 from ..text import PublishedTokenizer
 from ..text.published import TOKENIZER
 from ..trained_model import TrainedModel

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Tree
 from ..config import TransformerConfig
-from ..errors import WeightsError, did_you_mean, first_line, some
+from ..core.arrays import Array, Tree
+from ..core.errors import WeightsError, did_you_mean, first_line, some
+from ..core.tree import flatten, rebuilt
 from ..models import build
-from ..tree import flatten, rebuilt
 from .state_dict import read_state_dict
 from .tensors import FLOATS, PICKLES, Tensors, read_header
 

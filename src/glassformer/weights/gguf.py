@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
 from ..config import DecoderConfig, RotaryScaling, TransformerConfig
-from ..errors import ConfigError, WeightsError
-from ..files import explained, replacing
+from ..core.arrays import Array
+from ..core.errors import ConfigError, WeightsError
+from ..core.files import explained, replacing
+from ..core.quantized import BLOCK, write_rows
+from ..core.setting import check_known
+from ..core.tree import tree_map
 from ..ops import rotary_angles
-from ..quantized import BLOCK, write_rows
-from ..setting import check_known
 from ..text import PublishedTokenizer
 from ..trained_model import TrainedModel
-from ..tree import tree_map
 from .export import KEEP, family_for, has_family, published_arrays, with_config
 from .family import Family, block_names, read_params
 from .fields import Fields, naming

@@ -11,8 +11,8 @@ bits of the numbers q. `quantized` reads the blocks of 32 that are also multipli
 
 import numpy as np
 
-from ..arrays import Array
-from ..quantized import FORMS, read_rows
+from ..core.arrays import Array
+from ..core.quantized import FORMS, read_rows
 
 BLOCKS = {
     "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "Q2_K": (256, 84),

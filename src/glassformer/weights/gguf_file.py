@@ -20,9 +20,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import WeightsError
-from ..files import explained
+from ..core.arrays import Array
+from ..core.errors import WeightsError
+from ..core.files import explained
 from .fields import naming
 from .gguf_blocks import BLOCKS
 from .tensors import FLOATS, TensorEntry

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import ConfigError, WeightsError
+from ..core.arrays import Array
+from ..core.errors import ConfigError, WeightsError
 from ..text import CharTokenizer, PublishedTokenizer, Tokenizer
 from ..text.bpe import WORDS
 from ..text.published import flat_steps

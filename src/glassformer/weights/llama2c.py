@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..config import DecoderConfig
-from ..errors import ConfigError, WeightsError
-from ..files import explained
+from ..core.errors import ConfigError, WeightsError
+from ..core.files import explained
+from ..core.tree import flatten, map_named
 from ..models import build
 from ..text import PublishedTokenizer
 from ..trained_model import TrainedModel
-from ..tree import flatten, map_named
 from .gguf import ARCHITECTURES
 from .gguf_tokenizer import BYTE, CONTROL, KEY, NORMAL, SPACE, UNKNOWN, read_tokenizer
 from .tensors import TensorEntry, Tensors

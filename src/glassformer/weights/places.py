@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import reporting
-from ..errors import CheckpointError, ConfigError, WeightsError, first_line
+from ..core import reporting
+from ..core.errors import CheckpointError, ConfigError, WeightsError, first_line
 from ..trained_model import TrainedModel
 
 HUB = "hf:"

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import WeightsError
-from ..files import explained, flush, flush_folder, sha256_of
-from ..setting import check_known
+from ..core.errors import WeightsError
+from ..core.files import explained, flush, flush_folder, sha256_of
+from ..core.setting import check_known
 
 CACHE = "GLASSFORMER_CACHE"
 
@@ -128,7 +128,7 @@ def pull(
     >>> import glassformer as gf
     >>> gf.pull("smollm")
     Traceback (most recent call last):
-    glassformer.errors.ConfigError: there is no model to pull called 'smollm'
+    glassformer.core.errors.ConfigError: there is no model to pull called 'smollm'
     ...
     """
     check_known("there is no model to pull called", name, REGISTRY)

@@ -16,19 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
 from ..config import TransformerConfig, config_from_dict
+from ..core.arrays import Array
+from ..core.errors import ConfigError, GlassformerError, WeightsError, wrong_field
+from ..core.files import explained, replacing, sha256_of, write_text
+from ..core.quantized import Quantized
+from ..core.registry import check_stored
+from ..core.setting import is_of
+from ..core.tree import check_same, flatten, rebuilt
 from ..data.task import is_task
-from ..errors import ConfigError, GlassformerError, WeightsError, wrong_field
-from ..files import explained, replacing, sha256_of, write_text
 from ..models import build
-from ..quantized import Quantized
-from ..registry import check_stored
-from ..setting import is_of
 from ..text import PublishedTokenizer, tokenizer_from_dict
 from ..text.published import CONFIG, TOKENIZER
 from ..trained_model import Pooling, TrainedModel
-from ..tree import check_same, flatten, rebuilt
 from .fields import read_json
 from .tensors import SINGLE, open_tensors, write_tensors
 

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..arrays import Array
 from ..config import EncoderConfig, TransformerConfig
+from ..core.arrays import Array
+from ..core.dispatch import current
+from ..core.errors import ConfigError, LengthError, WeightsError
+from ..core.files import explained
+from ..core.reporting import report
+from ..core.setting import texts_of
+from ..core.sources import check_once
+from ..core.tree import tree_map
 from ..data.examples import stack
-from ..dispatch import current
-from ..errors import ConfigError, LengthError, WeightsError
-from ..files import explained
 from ..models import Batch, build
 from ..models.accounting import length_batches
-from ..reporting import report
-from ..setting import texts_of
-from ..sources import check_once
 from ..text import PublishedTokenizer
 from ..trained_model import Pooling, TrainedModel
-from ..tree import tree_map
 from .fields import inside, parse_json, read_json
 
 MODULES = "modules.json"

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array
-from ..errors import WeightsError, first_line
+from ..core.arrays import Array
+from ..core.errors import WeightsError, first_line
 from .tensors import MOST_AXES
 
 LARGEST_PICKLE = 1 << 25

@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..arrays import Array
-from ..errors import WeightsError
-from ..files import explained
-from ..quantized import Quantized
+from ..core.arrays import Array
+from ..core.errors import WeightsError
+from ..core.files import explained
+from ..core.quantized import Quantized
 from .fields import MOST_BYTES, inside, parse_json, read_json
 from .gguf_blocks import BLOCKS, dequantize
 

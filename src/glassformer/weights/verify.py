@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
 from ..config import EncoderConfig, EncoderDecoderConfig
-from ..errors import ConfigError
+from ..core.arrays import Array
+from ..core.errors import ConfigError
 from ..text import PublishedTokenizer
 from ..trained_model import TrainedModel
 from .export import export_folder, family_for, with_config

@@ -17,12 +17,12 @@ import numpy as np
 
 from engines.cpu.kernel_cases import KERNELS, KEY, PAIRS, SINGLES, case_of
 from glassformer import ops
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
+from glassformer.core.quantized import quantize
+from glassformer.core.tree import flatten
 from glassformer.generation.storage import stored
 from glassformer.models import build
 from glassformer.ops import CAUSAL, Pattern
-from glassformer.quantized import quantize
-from glassformer.tree import flatten
 
 SHAPE = (2, 2, 4, 6)
 HUGE = 1 << 40

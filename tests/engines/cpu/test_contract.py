@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from compare import assert_same
 from engines.cpu.kernel_cases import KERNELS, PAIRS, PATTERNS, SINGLES, case_of, normal
 from glassformer import ops
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
+from glassformer.core.tree import flatten, tree_map
 from glassformer.engines import cpu
 from glassformer.proofs.case import OpCase
-from glassformer.tree import flatten, tree_map
 from proof_cases import LAYER_CASES, MODEL_CASES, OP_CASES
 
 LIMITS = {np.dtype("float32"): 1e-5, np.dtype("float64"): 1e-12}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from glassformer import blas
+from glassformer.core import blas
 from glassformer.engines.cpu.cores import at_most, cores, each
 
 
@@ -116,7 +116,7 @@ def test_the_number_of_cores_is_that_of_the_process_unless_set():
 
 FORK = """
 import os
-from glassformer import blas
+from glassformer.core import blas
 from glassformer.engines.cpu.cores import at_most, each
 with at_most(2):
     each([os.getpid, os.getpid])  # now there are threads, which a child does not inherit

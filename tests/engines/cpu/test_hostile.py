@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from glassformer.core.errors import ShapeError
+from glassformer.core.quantized import Quantized, quantize
 from glassformer.engines.cpu.update import adam_on_all, add_to_all, add_weighted
-from glassformer.errors import ShapeError
-from glassformer.quantized import Quantized, quantize
 
 TESTS = Path(__file__).resolve().parents[2]
 

@@ -7,10 +7,10 @@ import pytest
 
 from engines.cpu.kernel_cases import KERNELS, PAIRS, case_of, normal
 from glassformer import ops
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
+from glassformer.core.tree import flatten, like
 from glassformer.ops import CAUSAL
 from glassformer.proofs.case import OpCase
-from glassformer.tree import flatten, like
 
 every_pair = pytest.mark.parametrize("name", PAIRS)
 SHAPE = (2, 2, 4, 6)

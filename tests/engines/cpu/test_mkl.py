@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from glassformer.core.errors import ConfigError
 from glassformer.engines.cpu import mkl, products
-from glassformer.errors import ConfigError
 from glassformer.runs.provenance import products as named
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from engines.cpu.kernel_cases import KERNELS
 from glassformer import ops
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
+from glassformer.core.quantized import BLOCK, FORMS, quantize
 from glassformer.engines.cpu import cores
 from glassformer.engines.cpu.linear import MOST_ROWS, MOST_ROWS_OF, described, multiply, multiply_few, workspace
 from glassformer.engines.cpu.quantized_rows import CODES, F32, unpack
 from glassformer.engines.cpu.thread_pool import WORTHWHILE, on_all_cores
-from glassformer.quantized import BLOCK, FORMS, quantize
 
 LIMIT = 1e-5
 """How far a product may be from the op's, by the largest number of the result."""
@@ -103,7 +103,7 @@ def test_other_processors_get_the_same_products(rng, tmp_path):
     program = """
 import numpy as np
 from glassformer.engines.cpu.linear import multiply_few
-from glassformer.quantized import FORMS, quantize
+from glassformer.core.quantized import FORMS, quantize
 given = np.load("given.npz")
 np.savez("found.npz", **{form: multiply_few(given["x"], quantize(given["table"], form).T) for form in FORMS})
 """

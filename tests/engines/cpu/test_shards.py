@@ -9,10 +9,11 @@ import pytest
 from compare import assert_same
 from glassformer import ops
 from glassformer.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
-from glassformer.dispatch import current, use_engine
+from glassformer.core.dispatch import current, use_engine
+from glassformer.core.errors import ConfigError
+from glassformer.core.tree import flatten, tree_map
 from glassformer.engines.cpu.cores import at_most
 from glassformer.engines.cpu.trainer import loss_and_grads, suitable_shards
-from glassformer.errors import ConfigError
 from glassformer.models import Batch, build
 from glassformer.ops import IGNORE
 from glassformer.runs.folder import CONFIG
@@ -20,7 +21,6 @@ from glassformer.runs.run import open_run
 from glassformer.runs.start import resume_session
 from glassformer.training.recipe import Recipe
 from glassformer.training.trainer import Trainer
-from glassformer.tree import flatten, tree_map
 from proof_cases import MODEL_CASES
 from runs import assert_same_bits, assert_same_run, edit_config, tiny_session
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from compare import error
 from draws import draws
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
+from glassformer.core.quantized import FORMS as QUANTIZED
+from glassformer.core.quantized import quantize
+from glassformer.core.tree import tree_map
 from glassformer.engines.cpu.stack import MOST_SEQUENCES, _plans
 from glassformer.generation.storage import stored
 from glassformer.layers import FeedForward, Linear
 from glassformer.models import build
-from glassformer.quantized import FORMS as QUANTIZED
-from glassformer.quantized import quantize
-from glassformer.tree import tree_map
 
 LENGTH = 20
 LIMIT = 1e-5

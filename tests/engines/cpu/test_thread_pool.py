@@ -123,8 +123,8 @@ def test_threads_tasks_forks_and_pools_write_what_one_does():
 
 
 def test_one_cache_is_not_read_by_two_threads_at_once(monkeypatch):
+    from glassformer.core.errors import ConfigError
     from glassformer.engines.cpu import stack
-    from glassformer.errors import ConfigError
     from glassformer.generation.storage import stored
     from glassformer.models import build
 

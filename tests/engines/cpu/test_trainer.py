@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from glassformer.dispatch import current, use_engine
+from glassformer.core.dispatch import current, use_engine
+from glassformer.core.errors import ShapeError
+from glassformer.core.tree import flatten, tree_map
 from glassformer.engines.cpu.cores import at_most
 from glassformer.engines.cpu.trainer import InPlaceTrainer, in_place
-from glassformer.errors import ShapeError
 from glassformer.models import Batch, build
 from glassformer.runs.planning import RunPlan
 from glassformer.runs.session import start_session
@@ -19,7 +20,6 @@ from glassformer.training.optimizer import Optimizer
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
 from glassformer.training.trainer import Trainer
-from glassformer.tree import flatten, tree_map
 from runs import assert_same_bits, tiny_session
 
 CASES = {

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from glassformer.config import config_from_dict
+from glassformer.core.tree import flatten, tree_map
 from glassformer.data.examples import Windows
 from glassformer.models import build
 from glassformer.training import Adapted, LoRA
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
-from glassformer.tree import flatten, tree_map
 
 DECODER = {
     "architecture": "decoder", "vocab": 8, "width": 8, "heads": 2, "layers": 2, "context": 8, "feed_forward": 12,
@@ -36,10 +36,10 @@ def parts(tree):
 
 
 def main(folder: Path) -> None:
+    from glassformer.core.execution import Execution
     from glassformer.engines.jax.sharded_checkpoint import load_sharded_state, save_sharded_state
     from glassformer.engines.jax.trainer import JaxTrainer
-    from glassformer.execution import Execution
-    from glassformer.mesh.shape import MeshShape
+    from glassformer.engines.mesh.shape import MeshShape
 
     model, recipe = build(config_from_dict(DECODER)), Recipe(**RECIPE)
     base = model.init(1)

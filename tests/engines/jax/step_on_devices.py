@@ -12,19 +12,19 @@ import jax
 import numpy as np
 
 from glassformer.config import DecoderConfig, EncoderDecoderConfig
+from glassformer.core.execution import Execution
+from glassformer.core.sources import checked
+from glassformer.core.tree import flatten
 from glassformer.data.examples import Windows
 from glassformer.engines.jax.placement import DRAWING
 from glassformer.engines.jax.trainer import JaxTrainer
-from glassformer.execution import Execution
+from glassformer.engines.mesh.shape import MeshShape
 from glassformer.layers.layer import Spec
-from glassformer.mesh.shape import MeshShape
 from glassformer.models import build
-from glassformer.sources import checked
 from glassformer.training import optimizer
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
-from glassformer.tree import flatten
 
 FEW = {"attention_bias": False, "feed_forward_bias": False}  # of fewer arrays: each takes its time to compile
 MODEL = DecoderConfig(vocab=64, width=32, heads=4, layers=3, context=16, feed_forward=48, norm="rms", **FEW)

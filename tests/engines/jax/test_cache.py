@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from compare import assert_close
+from glassformer.core.tree import like
 from glassformer.engines.jax.programs import FixedCache, State
 from glassformer.ops import CAUSAL, FULL, Pattern
-from glassformer.tree import like
 from sequences import model_of
 
 PLACES = 8

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from glassformer import ops
+from glassformer.core.execution import Execution
+from glassformer.core.tree import flatten, tree_map
 from glassformer.engines.jax import attention as attention_jax
-from glassformer.execution import Execution
-from glassformer.mesh.sharding import stack_blocks, unstack_blocks
+from glassformer.engines.mesh.sharding import stack_blocks, unstack_blocks
 from glassformer.models import Batch, build
 from glassformer.ops.mask import Pattern
-from glassformer.tree import flatten, tree_map
 from one_gpu import assert_near, half, quickly, struct
 from oracles import require
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glassformer.dispatch import use_engine
+from glassformer.core.dispatch import use_engine
 from glassformer.engines.jax import cached_attention, decoding, programs
 from glassformer.engines.jax.reader import JaxReader
 from glassformer.generation import Sampling

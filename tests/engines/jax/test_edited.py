@@ -5,13 +5,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from glassformer import sources
-from glassformer.dispatch import current, use_engine
+from glassformer.core import sources
+from glassformer.core.dispatch import current, use_engine
+from glassformer.core.tree import flatten, tree_map
 from glassformer.layers import KeyValues, Layer
 from glassformer.models import Batch, build
 from glassformer.training import Recipe
 from glassformer.training.optimizers import Adam
-from glassformer.tree import flatten, tree_map
 
 
 def test_jax_writes_with_an_edited_cache(monkeypatch, jax):

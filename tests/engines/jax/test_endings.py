@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from glassformer.cli import train as command_line
-from glassformer.cluster import collective
+from glassformer.core.errors import CheckpointError, ConfigError, DataError
+from glassformer.core.execution import Execution
+from glassformer.engines.cluster import collective
 from glassformer.engines.jax.trainer import JaxTrainer
-from glassformer.errors import CheckpointError, ConfigError, DataError
-from glassformer.execution import Execution
-from glassformer.mesh.shape import MeshShape
+from glassformer.engines.mesh.shape import MeshShape
 from glassformer.runs import run, session, start
 from glassformer.runs.start import new_session, resume_session
 from glassformer.training import load_checkpoint

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from glassformer import ops
+from glassformer.core.tree import flatten
 from glassformer.engines import find
 from glassformer.engines.jax.stack import spreading
 from glassformer.layers.cache import KeyValues
@@ -20,7 +21,6 @@ from glassformer.layers.position import RotaryPositions
 from glassformer.models import build
 from glassformer.ops import activation, position
 from glassformer.ops.embedding import scatter_add
-from glassformer.tree import flatten
 from one_gpu import assert_near, quickly
 
 PATTERN = ops.Pattern(causal=True)

@@ -12,10 +12,11 @@ from devices import answer
 from devices import start as start_script
 from engines.jax.adapt_on_devices import DECODER, EVERYWHERE, RECIPE, TEXT, scattered
 from glassformer.config import config_from_dict
-from glassformer.dispatch import set_engine, use_engine
+from glassformer.core.dispatch import set_engine, use_engine
+from glassformer.core.errors import ConfigError
+from glassformer.core.execution import Execution
+from glassformer.core.tree import count, flatten, tree_map
 from glassformer.engines.jax.trainer import JaxTrainer
-from glassformer.errors import ConfigError
-from glassformer.execution import Execution
 from glassformer.models import build
 from glassformer.runs.run import read_base
 from glassformer.runs.start import new_session, resume_session
@@ -24,7 +25,6 @@ from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
 from glassformer.training.trainer import Trainer
-from glassformer.tree import count, flatten, tree_map
 from runs import PROSE, assert_same_bits, assert_same_run, command, tiny_session, untimed
 
 pytestmark = pytest.mark.usefixtures("unseen_figures")

@@ -9,15 +9,15 @@ import pytest
 from devices import answer, start
 from engines.jax.train_on_devices import HALFWAY, MEASURED, OTHER, RUNS, STEPS
 from glassformer.config import config_from_dict
-from glassformer.dispatch import use_engine
-from glassformer.mesh.rules import axes_for
+from glassformer.core.dispatch import use_engine
+from glassformer.core.tree import flatten
+from glassformer.engines.mesh.rules import axes_for
 from glassformer.models import build
 from glassformer.training.evaluate import evaluate
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start as first_state
 from glassformer.training.trainer import Trainer
-from glassformer.tree import flatten
 
 HERE = Path(__file__).parent
 

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from compare import assert_close
-from glassformer import registry
 from glassformer.config import POSITION_NAMES
-from glassformer.dispatch import use_engine
+from glassformer.core import registry
+from glassformer.core.dispatch import use_engine
+from glassformer.core.errors import ConfigError, GlassformerError
+from glassformer.core.tree import tree_map
 from glassformer.engines.jax import programs as compiled
 from glassformer.engines.jax import reader as reader_module
 from glassformer.engines.jax.reader import JaxReader
-from glassformer.errors import ConfigError, GlassformerError
 from glassformer.generation import Sampling, beam_search, generate_steps
 from glassformer.generation import sampling as host_sampling
 from glassformer.generation.reader import WriteOrder
@@ -21,7 +22,6 @@ from glassformer.layers import FeedForward
 from glassformer.ops import ACTIVATIONS, register_activation
 from glassformer.text import CharTokenizer
 from glassformer.trained_model import TrainedModel
-from glassformer.tree import tree_map
 from sequences import model_of, prompts_of, written
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")  # what nobody lets the engine jax write

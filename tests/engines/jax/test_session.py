@@ -9,10 +9,10 @@ import sys
 import numpy as np
 import pytest
 
-from glassformer.dispatch import engine, set_engine
+from glassformer.core.dispatch import engine, set_engine
+from glassformer.core.errors import ConfigError
+from glassformer.core.execution import Execution, MeshShape
 from glassformer.engines.jax.trainer import JaxTrainer
-from glassformer.errors import ConfigError
-from glassformer.execution import Execution, MeshShape
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session, resume_session
 from glassformer.training import load_checkpoint

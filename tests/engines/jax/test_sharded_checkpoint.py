@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glassformer.cluster import collective
+from glassformer.core.errors import CheckpointError, ConfigError
+from glassformer.core.tree import tree_map
+from glassformer.engines.cluster import collective
 from glassformer.engines.jax import sharded_checkpoint
 from glassformer.engines.jax.sharded_checkpoint import (
     from_safetensors,
@@ -21,10 +23,8 @@ from glassformer.engines.jax.sharded_checkpoint import (
     save_sharded,
     sharded_path,
 )
-from glassformer.errors import CheckpointError, ConfigError
 from glassformer.training import load_checkpoint, save_checkpoint
 from glassformer.training.state import TrainingState
-from glassformer.tree import tree_map
 from runs import assert_same_bits, tiny_session
 from xla import xla_flags
 
@@ -302,7 +302,7 @@ def test_a_limit_on_the_size_of_files_is_told(tmp_path):
     code = """
 import resource, sys
 import numpy as np
-from glassformer.errors import CheckpointError
+from glassformer.core.errors import CheckpointError
 from glassformer.engines.jax.sharded_checkpoint import save_sharded
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:

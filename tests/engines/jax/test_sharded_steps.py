@@ -8,9 +8,9 @@ import pytest
 
 from devices import answer, start
 from engines.jax.step_on_devices import BATCH, BEGUN, COMPILED, MODEL
-from glassformer.mesh.plan import plan
+from glassformer.core.tree import flatten
+from glassformer.engines.mesh.plan import plan
 from glassformer.models import build
-from glassformer.tree import flatten
 
 HERE = Path(__file__).parent
 SPREAD = {name: execution for name, execution in COMPILED.items() if execution.mesh.size > 1}

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from glassformer.dispatch import use_engine
-from glassformer.errors import ConfigError
+from glassformer.core.dispatch import use_engine
+from glassformer.core.errors import ConfigError
+from glassformer.core.tree import flatten, tree_map
+from glassformer.engines.mesh.sharding import stack_blocks
 from glassformer.layers.stack import RematInputs
-from glassformer.mesh.sharding import stack_blocks
 from glassformer.models import build
 from glassformer.proofs.gradient import relative_error
-from glassformer.tree import flatten, tree_map
 from proof_cases import MODEL_CASES
 from runs import assert_same_bits
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from glassformer.config import config_from_dict
+from glassformer.core.dispatch import use_engine
+from glassformer.core.errors import ConfigError, TrainingError
+from glassformer.core.execution import Execution, separated
+from glassformer.core.tree import flatten, tree_map
 from glassformer.data.examples import Examples, Windows
-from glassformer.dispatch import use_engine
 from glassformer.engines.jax.trainer import JaxTrainer, LossScaling
-from glassformer.errors import ConfigError, TrainingError
-from glassformer.execution import Execution, separated
 from glassformer.models import Batch, build
 from glassformer.ops import IGNORE
 from glassformer.training.evaluate import evaluate
@@ -21,7 +22,6 @@ from glassformer.training.loop import REFUSALS, training_steps
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import final_params, start
 from glassformer.training.trainer import Trainer
-from glassformer.tree import flatten, tree_map
 from runs import are_same, assert_same_bits
 
 SIZES = {"vocab": 8, "width": 8, "heads": 2, "layers": 2, "context": 8, "feed_forward": 12}

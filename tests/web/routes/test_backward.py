@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from browser import TASKS, state
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
+from glassformer.core.tree import flatten
 from glassformer.interpret import Loss, gradient_flow, gradient_times_input, gradients, update
 from glassformer.interpret.saliency import Integrated
 from glassformer.training.optimizers import OPTIMIZERS
-from glassformer.tree import flatten
 from glassformer.web.router import ask
 from glassformer.web.routes import backward
 from glassformer.web.state import read_state

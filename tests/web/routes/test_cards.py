@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from browser import TASKS, state, tiny_explorer
-from glassformer.errors import GlassformerError
+from glassformer.core.errors import GlassformerError
 from glassformer.web import run_session
 from glassformer.web.router import ask
 from glassformer.web.state import read_state

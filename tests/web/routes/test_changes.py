@@ -5,7 +5,7 @@ import pytest
 
 from browser import TASKS, state
 from glassformer import ops
-from glassformer.errors import ConfigError, LengthError
+from glassformer.core.errors import ConfigError, LengthError
 from glassformer.interpret import without_positions
 from glassformer.interpret.reading import labels_of
 from glassformer.web.router import ask

@@ -3,7 +3,7 @@
 import pytest
 
 from browser import TEXTS, state, tiny_model
-from glassformer.errors import ConfigError, LengthError
+from glassformer.core.errors import ConfigError, LengthError
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
 from glassformer.web.router import ask, load_routes

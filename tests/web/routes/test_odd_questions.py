@@ -3,7 +3,7 @@
 import pytest
 
 from browser import state, tiny_explorer
-from glassformer.errors import GlassformerError
+from glassformer.core.errors import GlassformerError
 from glassformer.web.router import ROUTES, ask, load_routes
 
 ODD = ([], {}, [[]], {"a": []}, "", "²", "#²", "#①", True, -1, 2**40, 1e300, None, "nowhere")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from browser import TASKS, state
-from glassformer.errors import ConfigError
-from glassformer.tree import flatten
+from glassformer.core.errors import ConfigError
+from glassformer.core.tree import flatten
 from glassformer.web.router import ask
 from glassformer.web.state import read_state
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from browser import state
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.web.router import ask
 from glassformer.web.state import read_state
 

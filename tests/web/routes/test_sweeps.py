@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from browser import state
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.interpret import Logit, take, zero
 from glassformer.web.router import ask
 from glassformer.web.routes import sweeps

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from browser import ended
-from glassformer.errors import ConfigError
+from glassformer.core.errors import ConfigError
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session
 from glassformer.web.explorer import Explorer

@@ -7,7 +7,7 @@ import pytest
 
 from browser import TEXTS, ended, state, tiny_explorer
 from glassformer.config import DecoderConfig, EncoderConfig
-from glassformer.errors import ChatError, ConfigError, LengthError, TokenError
+from glassformer.core.errors import ChatError, ConfigError, LengthError, TokenError
 from glassformer.generation.sampling import Sampling
 from glassformer.generation.writer import generate_steps
 from glassformer.interpret import add, mean, put, scale, zero

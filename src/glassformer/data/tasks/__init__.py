@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, get_args
 
-from ...errors import ConfigError
-from ...setting import check_count, check_known
+from ...core.errors import ConfigError
+from ...core.setting import check_count, check_known
 from ..question_tasks import Within
 from ..task import Task
 from . import arithmetic, classify, counting, dates, files, regression, strings

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from ...errors import ConfigError, DataError
-from ...setting import check_known
+from ...core.errors import ConfigError, DataError
+from ...core.setting import check_known
 from ...text.symbols import CharTokenizer, WordTokenizer
 from ..question_tasks import Count, Lexicon, Seed, Splits, Within, question_task
 from ..task import Task, recipe

@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ...arrays import Array
-from ...errors import DataError
+from ...core.arrays import Array
+from ...core.errors import DataError
 from ...models.model import Batch
 from ...text.tokenizer import Family, Tokenizer, fit_tokenizer
 from .. import preview

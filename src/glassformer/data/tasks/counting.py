@@ -5,7 +5,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from ...text.symbols import CharTokenizer, WordTokenizer
 from ..question_tasks import Count, Lexicon, Seed, Splits, Within, draw_splits, question_task, reading
 from ..task import Task, recipe, until

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import ConfigError, DataError, did_you_mean
+from ...core.errors import ConfigError, DataError, did_you_mean
 from ...text.symbols import CharTokenizer
 from ..question_tasks import Count, Lexicon, Seed, Splits, question_task
 from ..task import Task, recipe

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays import Array
-from ...errors import ConfigError, DataError
+from ...core.arrays import Array
+from ...core.errors import ConfigError, DataError
 from ...models.model import Batch
 from ...text import PublishedTokenizer
 from ...text.chat import encode_chat

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import numpy as np
 
-from ...arrays import Array
-from ...errors import DataError
+from ...core.arrays import Array
+from ...core.errors import DataError
 from ...models.model import Batch
 from ...ops.loss import IGNORE
 from ...text.symbols import WordTokenizer

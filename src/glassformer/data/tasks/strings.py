@@ -11,8 +11,8 @@ from typing import Annotated
 
 import numpy as np
 
-from ...errors import DataError
-from ...setting import check_count
+from ...core.errors import DataError
+from ...core.setting import check_count
 from ...text.symbols import CharTokenizer
 from ..question_tasks import Count, Lexicon, Seed, Splits, Within, draw_splits, hash_fraction, question_task, reading
 from ..task import Task, recipe

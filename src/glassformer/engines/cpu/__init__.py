@@ -17,7 +17,7 @@ import sys
 from functools import cache
 from importlib import import_module
 
-from ...dispatch import Kernel, kernels_of, later
+from ...core.dispatch import Kernel, kernels_of, later
 from .. import Reference
 
 HOMES = (

@@ -9,8 +9,8 @@ from numba import from_dtype, types
 from numba.extending import overload
 
 from ... import ops
-from ...arrays import Array
-from ...dispatch import replaces
+from ...core.arrays import Array
+from ...core.dispatch import replaces
 from ...ops.activation import GatedSaved
 from .compile import address_of, compiled, exp, inlined, is_plain, maximum, minimum
 

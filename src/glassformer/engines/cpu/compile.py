@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 from numpy import ndarray
 
-from ...arrays import Array
+from ...core.arrays import Array
 from .kernel_cache import KernelCache
 
 REAL: frozenset[np.dtype] = frozenset({np.dtype(np.float32), np.dtype(np.float64)})

@@ -10,7 +10,7 @@ from contextvars import ContextVar, copy_context
 from functools import cache
 from typing import TypeVar
 
-from ...blas import limits, one_blas_thread
+from ...core.blas import limits, one_blas_thread
 
 Result = TypeVar("Result")
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...arrays import Array
-from ...dispatch import replaces
+from ...core.arrays import Array
+from ...core.dispatch import replaces
 from ...ops.dropout import MOST
 from .compile import compiled, inlined, is_array, is_plain, rows
 

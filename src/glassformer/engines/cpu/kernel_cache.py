@@ -28,11 +28,11 @@ from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
 
-from ...files import replacing
-from ...reporting import log_once
+from ...core.files import replacing
+from ...core.reporting import log_once
 
 HERE = Path(__file__).parent
-ELSEWHERE = (HERE.parents[1] / "quantized.py",)  # whose constants stand in kernels
+ELSEWHERE = (HERE.parents[1] / "core" / "quantized.py",)  # whose constants stand in kernels
 ENDING = ".kernel"
 _CHECKSUM = 32  # bytes
 PATIENCE = 300.0  # seconds to wait for another process that compiles: one that takes longer was stopped

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import ops
-from ...arrays import Array
-from ...dispatch import replaces
+from ...core.arrays import Array
+from ...core.dispatch import replaces
+from ...core.quantized import BLOCK, GROUP, Quantized
 from ...ops.linear import LinearSaved
-from ...quantized import BLOCK, GROUP, Quantized
 from .compile import REAL, compiled, inlined, is_plain, rows
 from .cores import cores, each
 from .parts import ADD_ROWS, CODE, FOUR_AT_ONCE, MULTIPLY, ROOM, ROWS, are_unpacked, bytes_of_four, count_parts

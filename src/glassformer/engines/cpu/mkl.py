@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import ConfigError
-from ...reporting import log_once
+from ...core.errors import ConfigError
+from ...core.reporting import log_once
 
 VARIABLE = "GLASSFORMER_BLAS"
 _SEQUENTIAL, _SAME_BITS = 1, 2  # MKL_THREADING_SEQUENTIAL and MKL_CBWR_AUTO of mkl_service.h and mkl_types.h

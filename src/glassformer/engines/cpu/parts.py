@@ -15,7 +15,7 @@ import platform
 import numpy as np
 from numba import carray
 
-from ...quantized import BLOCK, GROUP
+from ...core.quantized import BLOCK, GROUP
 from . import vectorized_rows as simd
 from .compile import bits_to_float, compiled, exp, inlined
 from .quantized_rows import F16, F32, PLANES, Q4_0, Q4_1, Q8_0, four_4bit, four_8bit, size_of, unpack_four

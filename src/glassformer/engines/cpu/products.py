@@ -18,7 +18,7 @@ from numba import types
 from numba.extending import intrinsic
 from threadpoolctl import ThreadpoolController
 
-from ...arrays import Array
+from ...core.arrays import Array
 from .cores import cores, each
 from .mkl import address_of, mkl
 

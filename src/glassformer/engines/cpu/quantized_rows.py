@@ -15,7 +15,7 @@ with a sign there, and the sums start with what is too much:
 
 import numpy as np
 
-from ...quantized import BLOCK, FORMS, GROUP
+from ...core.quantized import BLOCK, FORMS, GROUP
 from . import vectorized_rows as simd
 from .compile import bits_to_float, compiled, inlined
 

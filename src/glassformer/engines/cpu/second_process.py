@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ...blas import threads
-from ...dispatch import set_engine
+from ...core.blas import threads
+from ...core.dispatch import set_engine
 from .cores import cores
 
 _COMMAND = f"from {__name__} import work; work()"

@@ -15,11 +15,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numba import carray
 
-from ...arrays import Array, Tree
-from ...dispatch import replaces
-from ...errors import ConfigError, ShapeError
+from ...core.arrays import Array, Tree
+from ...core.dispatch import replaces
+from ...core.errors import ConfigError, ShapeError
+from ...core.tree import flatten
 from ...layers import Cache, FeedForward, KeyValues, RMSNorm, Stack
-from ...tree import flatten
 from .. import is_known
 from .activation import LOOPS, activation_address
 from .compile import call, compiled, is_array

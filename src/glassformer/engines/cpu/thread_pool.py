@@ -28,7 +28,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from ...arrays import Array
+from ...core.arrays import Array
 from .compile import address_of, call, compiled, inlined, instruction
 from .cores import cores
 from .parts import LENGTH, do_part

@@ -16,13 +16,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ... import ops
-from ...arrays import Array, Tree, cast, widen
 from ...config import TransformerConfig
+from ...core.arrays import Array, Tree, cast, widen
+from ...core.dispatch import current, replaces
+from ...core.sources import check_once
+from ...core.tree import flatten, tree_map
 from ...data.examples import count_targets
-from ...dispatch import current, replaces
 from ...models import Batch, Model
 from ...models.accounting import flops_per_token
-from ...sources import check_once
 from ...training.gradients import target_shares
 from ...training.interruption import uninterrupted
 from ...training.lora import trainable
@@ -30,7 +31,6 @@ from ...training.optimizer import Optimizer, check_gradients, memories_of
 from ...training.optimizers import Adam, AdamW
 from ...training.state import TrainingState
 from ...training.trainer import Figures, Keep, Taken, Trainer
-from ...tree import flatten, tree_map
 from .cores import cores, each
 from .update import adam_on_all, add_to_all, add_weighted
 

@@ -13,8 +13,8 @@ import numpy as np
 from numba import carray
 
 from ... import ops
-from ...arrays import Array
-from ...dispatch import replaces
+from ...core.arrays import Array
+from ...core.dispatch import replaces
 from .compile import are_arrays, compiled, inlined, is_plain
 from .cores import cores, each
 from .vectorized_rows import floats_pointer, integers_pointer

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dispatch import Engine, Kernel, Kernels, kernels_of, later
+from ...core.dispatch import Engine, Kernel, Kernels, kernels_of, later
 
 
 class Jax(Engine):

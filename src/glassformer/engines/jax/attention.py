@@ -19,13 +19,13 @@ import jax
 import numpy as np
 
 from ... import ops
-from ...arrays import Array, LazyArray, cast, check_broadcast, check_mask, is_half, namespace
-from ...dispatch import replaces
+from ...core.arrays import Array, LazyArray, cast, check_broadcast, check_mask, is_half, namespace
+from ...core.dispatch import replaces
+from ...core.reporting import log_once
 from ...ops.attention import AttentionSaved, check_heads, default_scale, grouped, ungrouped
 from ...ops.attention_tiled import TiledSaved
 from ...ops.dropout import check_rate
 from ...ops.mask import FULL, Pattern
-from ...reporting import log_once
 from .elementary import matmul_wide
 from .fused import runs_kernels
 

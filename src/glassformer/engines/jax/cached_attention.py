@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from ...arrays import Array, Tree
-from ...dispatch import replaces
+from ...core.arrays import Array, Tree
+from ...core.dispatch import replaces
 from ...layers import Attention
 from .fused import launched, load, on_one_gpu, pallas_and_triton, store
 from .programs import FixedKeyValues

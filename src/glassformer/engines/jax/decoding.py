@@ -23,8 +23,8 @@ import numpy as np
 from jax import numpy as jnp
 
 from ... import ops
-from ...arrays import Array, Tree
-from ...dispatch import replaces
+from ...core.arrays import Array, Tree
+from ...core.dispatch import replaces
 from ...layers import Attention, Block, Cache, LayerNorm, Stack
 from .. import is_known
 from .cached_attention import attend, can_attend, heads_of, seen_so_far

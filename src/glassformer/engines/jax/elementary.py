@@ -16,8 +16,9 @@ from jax.lax import logistic as jax_logistic
 from jax.scipy.special import erfc
 
 from ... import ops
-from ...arrays import Array, cast, check_ids, check_width, is_half, namespace, widen
-from ...dispatch import replaces
+from ...core.arrays import Array, cast, check_ids, check_width, is_half, namespace, widen
+from ...core.dispatch import replaces
+from ...core.quantized import Quantized, check_learnable
 from ...layers.cache import KeyValues
 from ...layers.embedding import InputEmbedding
 from ...layers.position import RotaryPositions
@@ -25,7 +26,6 @@ from ...ops import activation, position
 from ...ops.embedding import EmbeddingSaved
 from ...ops.embedding import scatter_add as written_scatter_add
 from ...ops.linear import LinearSaved, check_matrix, flat
-from ...quantized import Quantized, check_learnable
 
 
 def called_back(function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:

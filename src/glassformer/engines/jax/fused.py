@@ -15,12 +15,12 @@ import numpy as np
 from jax import numpy as jnp
 
 from ... import ops
-from ...arrays import Array, LazyArray, cast, check_ids, is_half
-from ...dispatch import replaces
+from ...core.arrays import Array, LazyArray, cast, check_ids, is_half
+from ...core.dispatch import replaces
+from ...core.reporting import log_once
 from ...ops.linear import flat
 from ...ops.loss import IGNORE, CrossEntropySaved
 from ...ops.norm import LayerNormSaved, RMSNormSaved
-from ...reporting import log_once
 from .stack import is_spread
 
 _FIRST = 8  # of the compute capabilities: Ampere's

@@ -7,16 +7,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...arrays import Array, Tree, cast, half_type
-from ...execution import MeshShape
+from ...core.arrays import Array, Tree, cast, half_type
+from ...core.execution import MeshShape
+from ...core.sources import SourceGuard
+from ...core.tree import flatten, rebuilt, tree_map
 from ...layers import Layer
-from ...mesh.rules import RULES, Rules
-from ...mesh.shape import build_mesh
-from ...mesh.sharding import names_in_list, param_shardings, place, sharding, stack_blocks, working_shardings
 from ...models import Batch
 from ...ops import IGNORE
-from ...sources import SourceGuard
-from ...tree import flatten, rebuilt, tree_map
+from ..mesh.rules import RULES, Rules
+from ..mesh.shape import build_mesh
+from ..mesh.sharding import names_in_list, param_shardings, place, sharding, stack_blocks, working_shardings
 
 DRAWING = SourceGuard("Placement.drawn", Layer)
 

@@ -27,15 +27,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import dynamic_update_slice_in_dim
 
-from ...arrays import Array, Tree, cast, half_type, namespace, widen
-from ...dispatch import replaces, use_engine
+from ...core.arrays import Array, Tree, cast, half_type, namespace, widen
+from ...core.dispatch import replaces, use_engine
+from ...core.sources import version
 from ...generation.sampling import Sampling, choose, only_known
 from ...generation.writer import Sequences
 from ...layers.cache import BlockCache, Cache, KeyValues
 from ...models import EncoderDecoder
 from ...models.model import WritingModel
 from ...ops import Pattern
-from ...sources import version
 
 BURST = 128  # tokens of each sequence that `write` writes at most before the host sees them
 

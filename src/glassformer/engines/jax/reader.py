@@ -11,18 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...arrays import Array, Tree, is_integer
+from ...core.arrays import Array, Tree, is_integer
+from ...core.errors import ConfigError
+from ...core.quantized import Quantized
+from ...core.setting import check_known
+from ...core.sources import SourceGuard
+from ...core.tree import tree_map
 from ...data.examples import stack
-from ...errors import ConfigError
 from ...generation.reader import CHUNK, CachedReader, Reader, Rows, WriteOrder
 from ...generation.sampling import check_finite
 from ...generation.storage import STORAGES
 from ...layers import Cache
 from ...models import Decoder, EncoderDecoder, Model
-from ...quantized import Quantized
-from ...setting import check_known
-from ...sources import SourceGuard
-from ...tree import tree_map
 from . import programs as compiled
 from .programs import AT_ONCE, BURST, Orders, Remembered, State, chosen, drawing_of
 

@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays import Tree
-from ...cluster.collective import agreed, check_shared, meet, process, processes
-from ...errors import CheckpointError, ConfigError, first_line
-from ...files import disk_hint, flush, flush_folder, refusal, write_text
-from ...mesh.sharding import stack_blocks, unstack_blocks
+from ...core.arrays import Tree
+from ...core.errors import CheckpointError, ConfigError, first_line
+from ...core.files import disk_hint, flush, flush_folder, refusal, write_text
+from ...core.tree import flatten, rebuilt, unflatten
 from ...training.checkpoint import LATEST, checkpoint_path, load_checkpoint, save_checkpoint
 from ...training.state import COUNTERS, TrainingState
-from ...tree import flatten, rebuilt, unflatten
+from ..cluster.collective import agreed, check_shared, meet, process, processes
+from ..mesh.sharding import stack_blocks, unstack_blocks
 
 SHARDED = "sharded"
 MANIFEST = "whole.json"

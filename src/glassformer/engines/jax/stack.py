@@ -16,12 +16,12 @@ from typing import Any
 import jax
 from jax.lax import optimization_barrier
 
-from ...arrays import Array, Tree
-from ...dispatch import replaces
+from ...core.arrays import Array, Tree
+from ...core.dispatch import replaces
+from ...core.tree import Named, NamedList
 from ...layers.layer import Frozen, InputGrads
 from ...layers.stack import RematInputs, Stack
 from ...training.lora import AdaptedWeights
-from ...tree import Named, NamedList
 
 _register = jax.tree_util.register_pytree_node
 _register(Named, lambda own: ((dict(own),), None), lambda _, parts: parts[0])

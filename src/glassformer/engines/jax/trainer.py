@@ -16,15 +16,13 @@ import jax
 import numpy as np
 
 from ... import ops
-from ...arrays import Array, Tree, namespace
-from ...cluster.collective import any_of
+from ...core.arrays import Array, Tree, namespace
+from ...core.execution import Execution
+from ...core.sources import SourceGuard
+from ...core.tree import flatten, named_leaves, rebuilt, tree_map
 from ...data.examples import Dataset
-from ...execution import Execution
-from ...mesh.rules import check_execution, parse_rules
-from ...mesh.sharding import fetch, unstack_blocks
 from ...models import Batch, Model, build
 from ...models.accounting import rows_at_once
-from ...sources import SourceGuard
 from ...training.evaluate import Evaluation, evaluate, score
 from ...training.gradients import all_finite, clip, global_norm, target_shares
 from ...training.lora import EVERYTHING, trainable
@@ -33,7 +31,9 @@ from ...training.optimizers import EMA, Adam
 from ...training.recipe import Recipe
 from ...training.state import TREES, TrainingState
 from ...training.trainer import Trainer, drops
-from ...tree import flatten, named_leaves, rebuilt, tree_map
+from ..cluster.collective import any_of
+from ..mesh.rules import check_execution, parse_rules
+from ..mesh.sharding import fetch, unstack_blocks
 from .placement import DRAWING, Placement
 from .programs import Program
 from .sharded_checkpoint import list_sharded, load_sharded_state, save_sharded_state

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from ...errors import LengthError
+from ...core.errors import LengthError
+from ...core.setting import check_known
 from ...interpret import Run, head_scores, score_scale
 from ...interpret.labels import CLS
 from ...interpret.statistics import attention_statistics
 from ...interpret.stream import attentions
-from ...setting import check_known
 from ..explorer import RunSession
 from ..router import route
 from .runs import tokens_of

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from ...errors import ConfigError, GlassformerError
+from ...core.errors import ConfigError, GlassformerError
 from ...interpret import gradient_flow, gradient_times_input, integrated_gradients
 from ...interpret.names import LOGITS, VECTORS
 from ...interpret.stream import points, stacks

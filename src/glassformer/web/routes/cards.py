@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from ...interpret.cards import Cards
 from ...interpret.run import EVERYTHING
 from ...interpret.templates import Templates

@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError, LengthError
+from ...core.errors import ConfigError, LengthError
+from ...core.setting import check_known
 from ...interpret.run import EVERYTHING
-from ...setting import check_known
 from ..explorer import Explorer
 from ..memory_budget import tidied
 from ..router import route

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ...errors import ConfigError, LengthError
+from ...core.errors import ConfigError, LengthError
 from ...interpret import Lens, Logit, attribute, lens
 from ...interpret.lens import chosen_points
 from ...interpret.reading import logit_of

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from ..explorer import Explorer, RunSession
 from ..jobs import Job, Work
 from ..page_export import export_page, page_state

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from ...interpret import Logit, Loss, ablate_heads, bytes_at_once, patch_stream
 from ...interpret.batched import bytes_of
 from ...interpret.names import VECTORS

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays import Array
-from ...errors import ConfigError, LengthError
+from ...core.arrays import Array
+from ...core.errors import ConfigError, LengthError
 from ..explorer import RunSession
 from ..router import route
 

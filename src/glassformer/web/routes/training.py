@@ -4,14 +4,14 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from ...errors import CheckpointError, ConfigError, did_you_mean
-from ...registry import SUMMARIES
+from ...core.errors import CheckpointError, ConfigError, did_you_mean
+from ...core.registry import SUMMARIES
+from ...core.tree import flatten
 from ...runs.in_memory import Trial, new_trial
 from ...runs.replay import spaced_steps
 from ...runs.settings import default_task
 from ...trained_model import TrainedModel
 from ...training.optimizers import OPTIMIZERS
-from ...tree import flatten
 from ..explorer import Explorer
 from ..jobs import Job, StoppedError, Work
 from ..offers import Offer, parted

@@ -8,9 +8,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...arrays import Array, check_ids, check_length
 from ...config import EncoderConfig
-from ...errors import ConfigError
+from ...core.arrays import Array, check_ids, check_length
+from ...core.errors import ConfigError
 from ...generation.answer import predict_masks
 from ...generation.conversation import Conversation
 from ...generation.sampling import Sampling, SamplingStage, choose, likeliest, only_known, stages

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from .... import ops
-from ....arrays import Array, cast, unbroadcast
-from ....dispatch import replaces
+from ....core.arrays import Array, cast, unbroadcast
+from ....core.dispatch import replaces
 from ....ops.attention import AttentionSaved, default_scale, grouped
 from ....ops.dropout import MOST, dropped
 from ....ops.mask import FULL, Pattern

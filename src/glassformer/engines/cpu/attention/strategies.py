@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ....arrays import Array
-from ....errors import ShapeError
+from ....core.arrays import Array
+from ....core.errors import ShapeError
 from ....ops.mask import Pattern
 from ..compile import REAL, compiled, exp, maximum
 from ..cores import cores

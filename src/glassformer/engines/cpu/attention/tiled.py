@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .... import ops
-from ....arrays import Array, check_broadcast, check_mask
-from ....dispatch import replaces
-from ....errors import GlassformerError
+from ....core.arrays import Array, check_broadcast, check_mask
+from ....core.dispatch import replaces
+from ....core.errors import GlassformerError
 from ....ops.attention import check_heads, default_scale
 from ....ops.attention_strided import beyond, can_split, neighborhood
 from ....ops.attention_tiled import TiledSaved

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ....arrays import Array
+from ....core.arrays import Array
 from ....ops.attention_strided import Others
 from ....ops.attention_tiled import TiledSaved
 from ....ops.mask import Pattern

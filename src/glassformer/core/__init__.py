@@ -1,0 +1,1 @@
+"""The ground: arrays, trees, errors, files, settings, and the dispatcher of engines."""

@@ -1,0 +1,65 @@
+"""Half precision: computed in float32, answered in the types that were given."""
+
+import numpy as np
+import pytest
+
+from glassformer import ops
+from glassformer.core.dispatch import use_engine
+from glassformer.ops.norm import LayerNormSaved
+
+
+@pytest.fixture(autouse=True)
+def _as_written():
+    with use_engine("numpy"):
+        yield
+
+
+@pytest.fixture
+def x(rng):
+    return rng.standard_normal((4, 3000)).astype(np.float16)
+
+
+def test_sums_of_half_precision_keep_their_digits():
+    ones = np.ones((1, 3000), np.float16)
+    y, _ = ops.linear(ones, ones.T)
+    assert y.dtype == np.float16
+    assert float(y[0, 0]) == 3000  # in 16 bits the sum would stop at 2048
+
+
+def test_a_record_holds_what_was_given_and_wide_statistics(x):
+    gamma = np.ones(3000, np.float32)
+    y, saved = ops.layer_norm(x, gamma)
+    assert y.dtype == np.float16
+    assert saved.x is x
+    assert saved.gamma is gamma
+    assert saved.mean.dtype == saved.rstd.dtype == np.float32
+
+
+def test_a_result_that_is_its_own_record_is_rounded_once(x):
+    y, saved = ops.softmax(x)
+    assert saved is y
+    assert y.dtype == np.float16
+
+
+def test_every_gradient_has_the_type_of_its_array(x):
+    gamma, beta = np.ones(3000, np.float32), np.zeros(3000, np.float16)
+    y, saved = ops.layer_norm(x, gamma, beta)
+    dx, dgamma, dbeta = ops.layer_norm_backward(np.ones_like(y), saved)
+    assert (dx.dtype, dgamma.dtype, dbeta.dtype) == (np.float16, np.float32, np.float16)
+
+
+def test_a_loss_stays_wide(x):
+    loss, saved = ops.cross_entropy(x, np.zeros(4, int))
+    assert loss.dtype == saved.log_p.dtype == np.float32
+
+
+def test_full_precision_is_left_alone(rng):
+    x = rng.standard_normal((2, 4))
+    _, saved = ops.layer_norm(x, np.ones(4))
+    assert isinstance(saved, LayerNormSaved)
+    assert saved.mean.dtype == np.float64
+
+
+def test_the_result_is_that_of_float32_rounded(x):
+    wide, _ = ops.gelu(x.astype(np.float32))
+    np.testing.assert_array_equal(ops.gelu(x)[0], wide.astype(np.float16))
