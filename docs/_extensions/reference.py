@@ -13,7 +13,7 @@ from pathlib import Path
 
 import glassformer
 
-NAMESPACES = ("glassformer", *(f"glassformer.{name}" for name in (*glassformer._MODULES, "text")))
+NAMESPACES = ("glassformer", *(f"glassformer.{name}" for name in (*glassformer._MODULES.values(), "text")))
 LISTING = re.compile(r"^<!-- names of ([\w.]+)(?:: ([\w\s]+))? -->$", flags=re.MULTILINE)
 ROW = re.compile(r"(\*{0,2}\w+(?:, \w+)*) {2,}(\S.*)")
 

@@ -305,7 +305,7 @@ def test_ops_and_layers_use_packages_only_by_their_names():
         ("ops/update.py", ["adam_update", "sum_of_squares"], ["attention", "Stack.read_blocks"]),
         ("ops/embedding.py", ["embedding", "embedding_backward"], ["softmax", "attention"]),
         ("ops/mask.py", ["attention", "attention_tiled_backward"], ["softmax", "gelu"]),
-        ("arrays.py", ["softmax", "adam_update", "Stack.read_blocks"], []),
+        ("core/arrays.py", ["softmax", "adam_update", "Stack.read_blocks"], []),
     ],
 )
 def test_an_edit_stops_the_kernels_that_depend_on_it_and_no_others(monkeypatch, file, steps_back, stays):

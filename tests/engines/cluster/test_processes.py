@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cluster.training_worker import task
+from engines.cluster.training_worker import task
 from devices import Forks
 from glassformer.core.dispatch import use_engine
 from glassformer.engines.jax.sharded_checkpoint import list_sharded, remove_sharded, sharded_path

@@ -16,7 +16,7 @@ from glassformer.engines.mesh.rules import parse_rules
 from glassformer.models import PRESETS, build, preset
 from glassformer.models.accounting import activation_bytes
 from glassformer.training.optimizers import OPTIMIZERS
-from mesh.plan_on_devices import MODELS, STEPS
+from engines.mesh.plan_on_devices import MODELS, STEPS
 
 HERE = Path(__file__).parent
 SMALL = DecoderConfig(vocab=64, width=32, heads=4, layers=3, context=16)

@@ -8,7 +8,7 @@ import pytest
 from devices import answer, start
 from glassformer.engines.mesh.rules import axes_for
 from glassformer.engines.mesh.shape import MeshShape
-from mesh.place_arrays import MESHES, MODELS, REMEMBERED
+from engines.mesh.place_arrays import MESHES, MODELS, REMEMBERED
 from process_groups import free_port
 from runs import assert_same_bits
 
