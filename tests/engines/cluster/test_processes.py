@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engines.cluster.training_worker import task
 from devices import Forks
+from engines.cluster.training_worker import task
 from glassformer.core.dispatch import use_engine
 from glassformer.engines.jax.sharded_checkpoint import list_sharded, remove_sharded, sharded_path
 from glassformer.training.loop import training_steps

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from devices import answer, start
+from engines.mesh.plan_on_devices import MODELS, STEPS
 from glassformer.config import DecoderConfig, EncoderConfig
 from glassformer.core.errors import ConfigError
 from glassformer.core.execution import Execution, MeshShape
@@ -16,7 +17,6 @@ from glassformer.engines.mesh.rules import parse_rules
 from glassformer.models import PRESETS, build, preset
 from glassformer.models.accounting import activation_bytes
 from glassformer.training.optimizers import OPTIMIZERS
-from engines.mesh.plan_on_devices import MODELS, STEPS
 
 HERE = Path(__file__).parent
 SMALL = DecoderConfig(vocab=64, width=32, heads=4, layers=3, context=16)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from devices import answer, start
+from engines.mesh.place_arrays import MESHES, MODELS, REMEMBERED
 from glassformer.engines.mesh.rules import axes_for
 from glassformer.engines.mesh.shape import MeshShape
-from engines.mesh.place_arrays import MESHES, MODELS, REMEMBERED
 from process_groups import free_port
 from runs import assert_same_bits
 
