@@ -69,7 +69,10 @@ if row in job["sizes"]:
     act = made.advance
 elif row in job["writing"]:
     writers = contenders("writers")
-    from glassformer.weights.registry import resolve
+    try:
+        from glassformer.weights.catalog import resolve
+    except ImportError:  # a checkout in which the catalog had another name
+        from glassformer.weights.registry import resolve
     own = job["writing"][row]
     weights, new, preset = own.pop("weights"), own.pop("new"), own.pop("preset", None)
     if preset:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from glassformer.weights.registry import resolve
+from glassformer.weights.catalog import resolve
 from peers.machine import best_engine, core_count, takes_part
 from peers.process import Process, Talk, call, compete
 from peers.report import SECONDS, TOKENS, Bar, Check, Figure, Report, compared

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from glassformer.core.errors import WeightsError
-from glassformer.weights import registry
+from glassformer.weights import catalog
 from oracles import refuse
 
 KEPT = Path(__file__).resolve().parent.parent / ".pytest_cache" / "glassformer"
@@ -14,14 +14,14 @@ DATA = Path(os.environ.get("GLASSFORMER_DATA", Path(__file__).resolve().parents[
 
 def choose_cache() -> None:
     """Let tests, and processes that they start, find models in the user's cache if it has all, else in `KEPT`."""
-    if any(registry.resolve(name) is None for name in registry.REGISTRY):
-        os.environ.setdefault(registry.CACHE, str(KEPT))
+    if any(catalog.resolve(name) is None for name in catalog.CATALOG):
+        os.environ.setdefault(catalog.CACHE, str(KEPT))
 
 
 def pulled(name: str) -> Path:
     """Where the model is; the test is skipped, or fails if all are required, when it cannot be had."""
     try:
-        return registry.pull(name)
+        return catalog.pull(name)
     except WeightsError as error:
         refuse(f"{name} cannot be pulled: {error.fact}")
 

@@ -30,7 +30,7 @@ from glassformer.proofs import check, layer_cases, lora_cases, model_cases, op_c
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session
 from glassformer.studies import studies
-from glassformer.weights import registry
+from glassformer.weights import catalog
 from oracles import require
 from pages import draw_nothing
 from published_models import pulled
@@ -169,9 +169,9 @@ def needs(line: str, desk: Path, monkeypatch) -> None:
     if "--from smollm2" in line:
         file = desk / "small.gguf"
         assert file.exists() or command("export", desk / "runs" / "text", file).code == 0
-        monkeypatch.setattr(registry, "resolve", lambda name: file)
+        monkeypatch.setattr(catalog, "resolve", lambda name: file)
         return
-    for name in registry.REGISTRY:
+    for name in catalog.CATALOG:
         if re.search(rf"\b{name}\b", line) and "params" not in line:
             pulled(name)
     for made, by in MADE_BY.items():

@@ -13,7 +13,7 @@ import glassformer
 from glassformer.cli.app import load_command
 from glassformer.core.registry import SUMMARIES
 from glassformer.data import TASKS, build_task
-from glassformer.weights.registry import REGISTRY
+from glassformer.weights.catalog import CATALOG
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "glassformer"
@@ -61,7 +61,7 @@ def test_the_commands_of_the_readme_build_on_each_other():
         if words[0] == "cp":
             assert (ROOT / words[1]).is_file()
             made.add(words[2])
-        needed = {word for word in words if word.startswith("runs/") or word in ("notes.txt", *REGISTRY)}
+        needed = {word for word in words if word.startswith("runs/") or word in ("notes.txt", *CATALOG)}
         if words[1] == "pull":
             made |= needed
         assert needed <= made, f"{line}: nothing has made {needed - made}"

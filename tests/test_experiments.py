@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import notebooks
-from glassformer.weights import registry
+from glassformer.weights import catalog
 from published_models import pulled
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -46,7 +46,7 @@ def test_lines_are_counted_truly():
 @pytest.mark.timeout(900)  # about a minute alone
 def test_every_cell_shows_what_the_notebook_holds(monkeypatch, tmp_path, coarse_figures):
     places = {"smollm2": pulled("smollm2")}
-    monkeypatch.setattr(registry, "resolve", places.get)
+    monkeypatch.setattr(catalog, "resolve", places.get)
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.chdir(tmp_path)
     namespace: dict = {}

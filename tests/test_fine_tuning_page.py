@@ -8,7 +8,7 @@ import pytest
 
 import glassformer as gf
 from fine_tuning import published, sentence_encoder
-from glassformer.weights import registry
+from glassformer.weights import catalog
 from runs import PROSE, command
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "guides" / "fine_tuning.md").read_text(encoding="utf-8")
@@ -23,7 +23,7 @@ def small(tmp_path_factory):
 
 @pytest.mark.usefixtures("numpy_engine", "unseen_figures")
 def test_what_the_page_prints_runs(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "resolve", small.get)
+    monkeypatch.setattr(catalog, "resolve", small.get)
     monkeypatch.chdir(tmp_path)
     rows = "".join(f"the quick brown fox {i},{'ab'[i % 2]}\n" for i in range(40))
     Path("labels.csv").write_text("text,label\n" + rows)
@@ -49,7 +49,7 @@ def test_what_the_page_prints_runs(small, tmp_path, monkeypatch):
      ("classify --from minilm --lora", 4)],
 )  # fmt: skip
 def test_its_table_of_defaults_is_true(topic, column, small, monkeypatch):
-    monkeypatch.setattr(registry, "resolve", small.get)
+    monkeypatch.setattr(catalog, "resolve", small.get)
     listed = command("settings", *topic.split())
     assert listed.code == 0, listed.err
     shown = {name: default for _, name, default, *_ in (line.split("\t") for line in listed.out.splitlines())}

@@ -16,7 +16,7 @@ from glassformer.core.tree import flatten
 from glassformer.generation.texts import encode_prompts
 from glassformer.loading import load, load_config, load_tokenizer, locate, read_model
 from glassformer.text import PublishedTokenizer
-from glassformer.weights import registry
+from glassformer.weights import catalog
 from glassformer.weights.places import hub_folder
 from oracles import require
 from tokenizer_files import PUBLISHED
@@ -123,7 +123,7 @@ def test_other_files_are_refused(tmp_path):
 
 
 def test_a_pulled_model_is_known_by_its_name(folders, monkeypatch):
-    monkeypatch.setattr(registry, "resolve", lambda name: folders["gpt2"] if name == "smollm2" else None)
+    monkeypatch.setattr(catalog, "resolve", lambda name: folders["gpt2"] if name == "smollm2" else None)
     assert locate("smollm2") == folders["gpt2"]
     with pytest.raises(WeightsError, match="minilm has not been fetched yet") as caught:
         locate("minilm")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import glassformer as gf
-from glassformer.weights import registry
+from glassformer.weights import catalog
 from own_parts import forgotten
 from published_models import pulled
 
@@ -28,7 +28,7 @@ def cells():
 def desk(monkeypatch, tmp_path):
     """A new folder, and the published models that the notebook fetches, fetched before; its task is forgotten."""
     places = {name: pulled(name) for name in ("smollm2", "minilm")}
-    monkeypatch.setattr(registry, "resolve", lambda name: places.get(name))
+    monkeypatch.setattr(catalog, "resolve", lambda name: places.get(name))
     monkeypatch.chdir(tmp_path)
     with forgotten():
         yield tmp_path

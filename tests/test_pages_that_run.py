@@ -12,7 +12,7 @@ import glassformer as gf
 from glassformer import ops
 from glassformer.proofs import Check, OpCase
 from glassformer.proofs import prove_case as prove_case_as_written
-from glassformer.weights import registry
+from glassformer.weights import catalog
 from published_models import pulled
 from test_docs import site_extension
 
@@ -50,7 +50,7 @@ def run_glued(text: str) -> dict[str, object]:
     with pytest.MonkeyPatch.context() as patch:
         if places:
             patch.setattr(gf, "pull", places.__getitem__)
-            patch.setattr(registry, "resolve", places.get)
+            patch.setattr(catalog, "resolve", places.get)
         patch.setitem(sys.modules, "myst_nb", glue)
         assert run_cells(text, {}) > 4
     return values

@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from .training.curvature import gradient_noise_scale, hvp, per_example_gradients
     from .training.optimizers import register_optimizer
     from .training.recipe import register_loss, register_schedule
+    from .weights.catalog import pull
     from .weights.costs import params
-    from .weights.foreign import Foreign
-    from .weights.registry import pull
+    from .weights.family import Foreign
 
 __version__ = "0.2.0"
 
@@ -83,8 +83,8 @@ _HOMES = {
     "runs.settings": ("settings",),
     "trained_model": ("TrainedModel",),
     "weights.costs": ("params",),
-    "weights.foreign": ("Foreign",),
-    "weights.registry": ("pull",),
+    "weights.family": ("Foreign",),
+    "weights.catalog": ("pull",),
     "studies.own": ("study",),
     "text": ("register_tokenizer",),
     "training.curvature": ("gradient_noise_scale", "hvp", "per_example_gradients"),

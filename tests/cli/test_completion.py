@@ -12,7 +12,7 @@ from glassformer.bugs import museum
 from glassformer.cli import completion
 from glassformer.cli.app import app, load_all
 from glassformer.studies import studies
-from glassformer.weights import registry
+from glassformer.weights import catalog
 from runs import command
 
 
@@ -22,9 +22,9 @@ def desk(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for variable in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "ZDOTDIR"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv(registry.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv(catalog.CACHE, str(tmp_path / "cache"))
     monkeypatch.setenv("SHELL", "/bin/bash")
-    place = registry.REGISTRY["minilm"].place
+    place = catalog.CATALOG["minilm"].place
     place.parent.mkdir(parents=True)
     place.write_text("x") if place.suffix else place.mkdir(exist_ok=True)
     (tmp_path / "home").mkdir()
@@ -95,7 +95,7 @@ def test_studies_exhibits_and_models_come_with_their_titles(cached):
     for words, titles in {
         ("study", ""): {name: study.question for name, study in studies().items()},
         ("bugs", ""): {name: exhibit.title for name, exhibit in museum().items()},
-        ("pull", ""): {name: entry.title for name, entry in registry.REGISTRY.items()},
+        ("pull", ""): {name: entry.title for name, entry in catalog.CATALOG.items()},
     }.items():
         found = ShellComplete(app, {}, "glassformer", "X").get_completions([words[0]], words[1])
         assert {item.value: item.help for item in found} == titles
@@ -119,7 +119,7 @@ def test_the_cache_is_collected_anew_when_the_package_changes(cached, monkeypatc
     completion.skeleton("look", load_all)
     monkeypatch.setattr(completion, "_collect", lambda load: pytest.fail("it is there"))
     completion.skeleton("look", load_all)
-    file = registry.cache_folder() / "completion.json"
+    file = catalog.cache_folder() / "completion.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "key": "old"}))
     monkeypatch.setattr(completion, "_collect", lambda load: {"commands": {"look": {"params": [], "help": ""}}})
     assert completion.skeleton("look", load_all).params == []

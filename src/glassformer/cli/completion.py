@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from ..core.errors import CheckpointError, ConfigError
 from ..core.files import explained
 from ..core.registry import SUMMARIES
-from ..weights.registry import REGISTRY, cache_folder, resolve
+from ..weights.catalog import CATALOG, cache_folder, resolve
 
 LoadAll = Callable[[], dict[str, click.Command]]
 """Imports all commands."""
@@ -156,7 +156,7 @@ def _complete(
     place: str | None, known: dict[str, Any], ctx: click.Context, parameter: click.Parameter, typed: str
 ) -> list[CompletionItem]:
     """Return what a parameter may be, by its name; paths where nothing else is known."""
-    titles = {name: entry.title for name, entry in REGISTRY.items()}
+    titles = {name: entry.title for name, entry in CATALOG.items()}
     runs = dict.fromkeys(_runs(typed), "")
     models = {name: title for name, title in titles.items() if resolve(name) is not None} | runs
     presets, topics = dict.fromkeys(known["presets"], ""), dict.fromkeys(known["topics"], "")

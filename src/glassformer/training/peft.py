@@ -24,7 +24,7 @@ from ..core.errors import ConfigError, WeightsError, some
 from ..core.tree import flatten, tree_map, unflatten
 from ..trained_model import TrainedModel
 from ..weights.export import complete_folder, family_for, repaired
-from ..weights.family import Family, PublishedTensor, joined
+from ..weights.family import Family, Foreign, joined
 from ..weights.fields import read_json
 from ..weights.places import ADAPTER, hub_name
 from ..weights.sentence import without_head
@@ -66,7 +66,7 @@ def _total(pairs: Tree, params: Tree) -> float:
     return float(sum(np.abs(np.asarray(weights[name])).sum(dtype=np.float64) for name in pairs_of(pairs)))
 
 
-def _modules(model: TrainedModel) -> tuple[Family, TransformerConfig, dict[str, tuple[str, PublishedTensor]]]:
+def _modules(model: TrainedModel) -> tuple[Family, TransformerConfig, dict[str, tuple[str, Foreign]]]:
     """Return the family of a model, its config there, and the published module of each linear map by our name."""
     config = model.config
     if isinstance(config, EncoderConfig) and config.head == "classes":  # which stands beside the published model
@@ -94,7 +94,7 @@ def export_adapter(model: TrainedModel, path: str | Path) -> list[Path]:
         fact = f"a new {' and '.join(adapter.parts)} was trained beside the adapters, which PEFT has no place for"
         raise ConfigError(fact, hint="keep the run folder, or write the whole model: gf.save(model, folder)")
     family, config, modules = _modules(model)
-    groups: dict[str, list[tuple[PublishedTensor, Array, Array]]] = {}
+    groups: dict[str, list[tuple[Foreign, Array, Array]]] = {}
     for ours, (a, b) in pairs_of(adapter.pairs).items():
         if ours not in modules:
             hint = "train without this target, or export the whole model"
@@ -111,7 +111,7 @@ def export_adapter(model: TrainedModel, path: str | Path) -> list[Path]:
     return [Path(path) / ADAPTER, Path(path) / WEIGHTS]
 
 
-def _fused(parts: list[tuple[PublishedTensor, Array, Array]]) -> tuple[Array, Array]:
+def _fused(parts: list[tuple[Foreign, Array, Array]]) -> tuple[Array, Array]:
     """Return the one adapter of a module, (I, rank) and (rank, O), from those of its parts."""
     first, a, b = parts[0]
     if first.part is None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..core.setting import check_known
 from ..runs.listing import list_runs
-from ..weights.registry import REGISTRY, resolve
+from ..weights.catalog import CATALOG, resolve
 
 RUNS = "runs"
 
@@ -30,7 +30,7 @@ def find_offers(given: Iterable[str] = (), folder: str | Path = RUNS) -> dict[st
         if run.error is None and run.step:
             said = f"{run.task}, {run.step:,} steps"
             offers.append(Offer(run.folder.as_posix(), f"{run.folder.name}: {said}", "run", str(run.folder)))
-    for entry in REGISTRY.values():
+    for entry in CATALOG.values():
         if resolve(entry.name) is not None:
             offers.append(Offer(entry.name, entry.title, "published", entry.name))
     found: dict[str, Offer] = {}

@@ -40,7 +40,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..core.blas import one_thread_if_busy
 from ..core.errors import ConfigError, GlassformerError
 from ..core.files import plain_json
-from ..weights.registry import cache_folder
+from ..weights.catalog import cache_folder
 from .derivations import html_of, pages
 from .explorer import Explorer
 from .page_export import PAGE, bundle, styles

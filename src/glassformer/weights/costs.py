@@ -38,10 +38,10 @@ def read_config(model: Any) -> TransformerConfig:
     path, model = Path(model), str(model)
     if model in PRESETS and not path.exists():
         return preset(model)
+    from .catalog import CATALOG
     from .places import HUB
-    from .registry import REGISTRY
 
-    known = model in REGISTRY or model.startswith(HUB)
+    known = model in CATALOG or model.startswith(HUB)
     if known or path.is_dir() or (path.is_file() and path.suffix not in (".json", "")):
         # A higher room, which is loaded only for what is in files.
         found: TransformerConfig = import_module("glassformer.loading").load_config(model)

@@ -21,7 +21,7 @@ from ..text import ByteTokenizer, CharTokenizer, PublishedTokenizer
 from ..text.published import BYTE_LETTERS, ROLES
 from ..trained_model import Pooling, TrainedModel
 from .families import FAMILIES
-from .family import Family, PublishedTensor, differences, joined
+from .family import Family, Foreign, differences, joined
 from .folder import CONFIG, GENERATION
 from .sentence import MODULES
 from .tensors import SINGLE, write_tensors
@@ -188,7 +188,7 @@ def _remedy(config: TransformerConfig, lacking: Mapping[str, Any], families: Map
 def published_arrays(family: Family, loaded: TrainedModel) -> dict[str, Array]:
     """Return all tensors under their published names, each in one piece."""
     leaves = flatten(loaded.params)
-    groups: dict[str, list[tuple[PublishedTensor, Array]]] = {}
+    groups: dict[str, list[tuple[Foreign, Array]]] = {}
     for ours, tensor in family.names(loaded.config).items():
         groups.setdefault(tensor.name, []).append((tensor, np.asarray(leaves[ours])))
     arrays = {name: joined(parts) for name, parts in groups.items()}

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..config import DecoderConfig
 from .families_encoder import BERT, DISTILBERT, ROBERTA, T5
-from .family import FIELDS, Family, PublishedTensor, block_names
+from .family import FIELDS, Family, Foreign, block_names
 from .fields import Fields, Table
 
 
@@ -41,7 +41,7 @@ GPT2 = Family(
         "embedding.positions": "wpe",
         **block_names("h.*", "ln_1 attn.c_attn attn.c_attn attn.c_attn attn.c_proj", "ln_2 mlp.c_fc mlp.c_proj"),
         "final_norm": "ln_f",
-        "head.w": PublishedTensor("lm_head.weight", transposed=True),
+        "head.w": Foreign("lm_head.weight", transposed=True),
     },
     transposed=False,
     fields={
@@ -96,31 +96,26 @@ GPT_NEOX = Family(
     ),
 )
 
-_SCALING = {
-    "factor": "factor",
-    "low_factor": "low_freq_factor",
-    "high_factor": "high_freq_factor",
-    "original_context": "original_max_position_embeddings",
-}
+_SCALING = {"factor": "factor", "low_factor": "low_freq_factor", "high_factor": "high_freq_factor"}
+_TRAINED_ON = "original_max_position_embeddings"
 
 
 def read_llama(fields: Fields, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings with those of the rotations."""
-    scaling, rope = fields.rotations(*_SCALING.values(), allowed=("default", "llama3"))
+    scaling, rope = fields.rotations(*_SCALING.values(), _TRAINED_ON, allowed=("default", "llama3"))
     rope.only("partial_rotary_factor", 1.0, None)
     settings = {**settings, "rotary_base": rope.number("rope_theta", fields.values.get("rope_theta", 10000.0))}
     if scaling == "default":
         return settings
-    found = {ours: rope.number(_SCALING[ours]) for ours in ("factor", "low_factor", "high_factor")}
-    original = rope.size("original_max_position_embeddings", settings["context"])
-    return {**settings, "rotary_scaling": {**found, "original_context": original}}
+    stretch = {ours: rope.number(theirs) for ours, theirs in _SCALING.items()}
+    return {**settings, "rotary_scaling": {**stretch, "original_context": rope.size(_TRAINED_ON, settings["context"])}}
 
 
 def write_llama(config: DecoderConfig, fields: dict[str, Any]) -> dict[str, Any]:
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": config.rotary_base}
     if config.rotary_scaling is not None:
-        scaling = {theirs: getattr(config.rotary_scaling, ours) for ours, theirs in _SCALING.items()}
-        rope |= {"rope_type": "llama3", **scaling}
+        stretch = {theirs: getattr(config.rotary_scaling, ours) for ours, theirs in _SCALING.items()}
+        rope |= {"rope_type": "llama3", **stretch, _TRAINED_ON: config.rotary_scaling.original_context}
     return {**fields, "rope_parameters": rope}
 
 

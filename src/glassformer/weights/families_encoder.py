@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..config import EncoderConfig, EncoderDecoderConfig
-from .family import FIELDS, Family, Names, PublishedTensor, block_names
+from .family import FIELDS, Family, Foreign, Names, block_names
 from .fields import ACTIVATIONS, PUBLISHED_ACTIVATION, Fields
 
 PADDING = SKIPPED = 1
@@ -52,7 +52,7 @@ BERT = Family(
         "head.transform.linear": "cls.predictions.transform.dense",
         "head.transform.norm": "cls.predictions.transform.LayerNorm",
         "head": "cls.predictions.decoder",
-        "head.b": PublishedTensor("cls.predictions.decoder.bias", twin="cls.predictions.bias"),
+        "head.b": Foreign("cls.predictions.decoder.bias", twin="cls.predictions.bias"),
     },
     fields={
         **FIELDS,
@@ -112,11 +112,11 @@ ROBERTA = replace(
     prefix="roberta.",
     table={
         **BERT.table,
-        "embedding.positions.table": PublishedTensor("embeddings.position_embeddings.weight", skipped=SKIPPED),
+        "embedding.positions.table": Foreign("embeddings.position_embeddings.weight", skipped=SKIPPED),
         "head.transform.linear": "lm_head.dense",
         "head.transform.norm": "lm_head.layer_norm",
         "head": "lm_head.decoder",
-        "head.b": PublishedTensor("lm_head.decoder.bias", twin="lm_head.bias"),
+        "head.b": Foreign("lm_head.decoder.bias", twin="lm_head.bias"),
     },
     only=(*BERT.only, ("pad_token_id", PADDING)),
     written={"pad_token_id": PADDING},

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from itertools import accumulate
+from math import prod
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -19,47 +22,80 @@ TABLE, HEAD = "embedding.tokens.table", "head.w"
 
 
 @dataclass(frozen=True)
-class PublishedTensor:
-    """How one of our parameters is published.
+class Foreign:
+    """An array of another program: its name, and how it becomes ours.
 
-    name         its name in the files
-    transposed   stored as (outputs, inputs), where ours are (inputs, outputs)
-    part         (i, n): it is the i-th of n equal parts of a fused matrix, side by side along our last axis
-    heads        where the parts of each head stand together, how many heads there are; 1: as a whole
-    order        which of the published channels of a head our channels are; empty: the same
-    skipped      rows at the top of the stored table that the model never looks up
-    twin         a second name of the same values, which serves where the first is missing; "": none
+    name        a * stands for the number of a block
+    axes        how its axes are called, an arrow, and the same words in our order: "heads width channels -> width heads
+                channels"; "a b -> b a" is a transpose. Neighbors are joined until the shape is ours. "": as it is
+    part        (i, n): the i-th of n equal pieces along its last axis; (0, 3) is the first third, such as a query
+    change      what else is to be done to it, before all that: any function of an array
+    transposed  stored as (outputs, inputs), where ours are (inputs, outputs): it is transposed before a part is taken
+    heads       where the parts of each head stand together, how many heads there are; 1: as a whole
+    order       which of the stored channels of a head our channels are; empty: the same
+    skipped     rows at the top of the stored table that the model never looks up
+    twin        a second name of the same values, which serves where the first is missing; "": none
     """
 
     name: str
-    transposed: bool = False
+    axes: str = ""
     part: tuple[int, int] | None = None
+    change: Callable[[Array], Array] | None = None
+    transposed: bool = False
     heads: int = 1
     order: tuple[int, ...] = ()
     skipped: int = 0
     twin: str = ""
 
     def published_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape in the file of a parameter of ours."""
+        """Return the shape in the file of a parameter of ours, for an array without `axes` and `change`."""
         if self.part is not None:
             shape = (*shape[:-1], shape[-1] * self.part[1])
         if self.transposed:
             shape = shape[::-1]
         return (shape[0] + self.skipped, *shape[1:])
 
-    def read(self, stored: Array) -> Array:
-        """Return our parameter as a view of what the file holds, but for parts of several heads, which are gathered."""
-        stored = stored[self.skipped :]
-        stored = stored.T if self.transposed else stored
-        if self.part is None:
-            return stored
+    def read(self, stored: Array, shape: tuple[int, ...] | None = None) -> Array:
+        """Return our array, of `shape` if it fits: a view of theirs, but for parts of several heads."""
+        array = np.asarray(stored if self.change is None else self.change(np.asarray(stored)))
+        array = array[self.skipped :] if self.skipped else array
+        array = array.T if self.transposed else array
+        array = array if self.part is None else self._piece(array, *self.part)
+        if self.axes:
+            array = array.transpose(self._order(array))
+        if shape is None:
+            return array
+        # Neighboring axes are joined where their products are the sizes of ours: (D, H, C) is (D, H·C).
+        ends, wanted = (set(accumulate(sizes, mul)) | {1} for sizes in (array.shape, shape))
+        return array.reshape(shape) if array.size == prod(shape) and wanted <= ends else array
+
+    def _piece(self, array: Array, index: int, count: int) -> Array:
+        """Return one of several equal parts."""
+        if not 0 <= index < count or array.ndim == 0 or array.shape[-1] % count:
+            fact = f"{self.name} of shape {array.shape} has no part {index} of {count}"
+            raise WeightsError(fact, hint="parts are counted from 0, along the last axis")
         if self.heads == 1:
-            return np.split(stored, self.part[1], axis=-1)[self.part[0]]
-        own = stored.reshape(*stored.shape[:-1], self.heads, self.part[1], -1)[..., self.part[0], :]
-        return (own[..., self.order] if self.order else own).reshape(*stored.shape[:-1], -1)
+            return np.split(array, count, axis=-1)[index]
+        part = array.reshape(*array.shape[:-1], self.heads, count, -1)[..., index, :]
+        return (part[..., self.order] if self.order else part).reshape(*array.shape[:-1], -1)
+
+    def _order(self, array: Array) -> list[int]:
+        """Return which of their axes comes first, second, …"""
+        before, arrow, after = (side.split() for side in self.axes.replace("->", " -> ").partition(" -> "))
+        if not arrow or sorted(before) != sorted(after) or len(set(before)) != len(before):
+            raise WeightsError(
+                f"the axes of {self.name} are {self.axes!r}",
+                hint='name each axis once on both sides: "heads width channels -> width heads channels"',
+            )
+        if len(before) != array.ndim:
+            raise WeightsError(
+                f"{self.name} has shape {array.shape}, but {len(before)} axes are named: {self.axes!r}",
+                hint="name as many as it has",
+            )
+        return [before.index(word) for word in after]
 
 
-def joined(parts: list[tuple[PublishedTensor, Array]]) -> Array:
+def joined(parts: list[tuple[Foreign, Array]]) -> Array:
     """Return what the file holds from all parts of a fused matrix, or from one that is whole: the inverse of `read`."""
     in_order = sorted(parts, key=lambda part: part[0].part or (0, 1))
     tensor, whole = in_order[0]
@@ -82,7 +118,7 @@ def turning_first(channels: int, turning: int | None) -> tuple[int, ...]:
     return (*range(half), *range(turning, middle), *range(half, turning), *range(middle, channels))
 
 
-Names = dict[str, str | PublishedTensor]
+Names = dict[str, str | Foreign]
 """Our layers to published ones, with * for the number of a block; or one of our parameters to its tensor.
 
 Layers that have one published name are the equal parts of a fused matrix, in their order.
@@ -199,7 +235,7 @@ class Family:
         head = config.head if isinstance(config, EncoderConfig) else "tokens"
         return next((name for name, known in self.classes.items() if known == head), "")
 
-    def names(self, config: TransformerConfig) -> dict[str, PublishedTensor]:
+    def names(self, config: TransformerConfig) -> dict[str, Foreign]:
         """Return where each parameter of a config is published."""
         table = self.table if config.gated else {**self.table, **self.ungated}
         bare = isinstance(config, EncoderConfig) and config.head == "none"
@@ -214,18 +250,31 @@ class Family:
         return names
 
 
-def published(table: Names, ours: str, *, transposed: bool = True) -> PublishedTensor:
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+def general_name(ours: str) -> str:
+    """Return the name of a parameter with * for the number of its block."""
+    return _NUMBER.sub("*", ours, count=1)
+
+
+def numbered_name(theirs: str, ours: str) -> str:
+    """Return a published name with the number of the block of a parameter for *."""
+    number = _NUMBER.search(ours)
+    return theirs if number is None else theirs.replace("*", number[0])
+
+
+def published(table: Names, ours: str, *, transposed: bool = True) -> Foreign:
     """Return how a parameter is published by a table of names."""
-    general = re.sub(r"\.\d+\.", ".*.", ours)
+    general = general_name(ours)
     entry = table.get(general)
-    if isinstance(entry, PublishedTensor):
+    if isinstance(entry, Foreign):
         return entry
     part, leaf = general.rsplit(".", 1)
-    number = re.search(r"\.(\d+)\.", ours)
-    name = f"{table[part]}.{_SUFFIXES[leaf]}".replace("*", number[1] if number else "*")
+    name = numbered_name(f"{table[part]}.{_SUFFIXES[leaf]}", ours)
     same = [other for other in table if table[other] == table[part]]
     fused = (same.index(part), len(same)) if len(same) > 1 else None
-    return PublishedTensor(name, transposed=transposed and leaf == "w", part=fused)
+    return Foreign(name, transposed=transposed and leaf == "w", part=fused)
 
 
 def read_params(
@@ -255,7 +304,7 @@ def read_params(
             blocks = tensors.read_blocks(places[ours], tensor.part)
             leaves[ours] = blocks.T if tensor.transposed else blocks
         else:
-            leaves[ours] = tensor.read(tensors.read(places[ours], dtype))
+            leaves[ours] = tensor.read(tensors.read(places[ours], dtype), specs[ours].shape)
     shapes = family.kept(config)
     extras = {name: tensors.read(found[name], dtype) for name in shapes.keys() & found.keys()}
     extras = {name: array for name, array in extras.items() if array.shape == shapes[name]}
@@ -294,9 +343,7 @@ def _with_stored_head(
     return config if same else config.replace(tied_head=False)
 
 
-def _check_names(
-    family: Family, names: dict[str, PublishedTensor], places: dict[str, str], found: dict[str, str]
-) -> None:
+def _check_names(family: Family, names: dict[str, Foreign], places: dict[str, str], found: dict[str, str]) -> None:
     missing = sorted({names[ours].name for ours, place in places.items() if not place})
     used = {*places.values(), *(found.get(family.bare(t.twin)) for t in names.values())}
     ignored = re.compile("|".join(f"(?:{pattern})" for pattern in family.ignored) or "(?!)")

@@ -5,8 +5,8 @@ what does not fit is named.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,54 +17,9 @@ from ..core.arrays import Array, Tree
 from ..core.errors import WeightsError, did_you_mean, first_line, some
 from ..core.tree import flatten, rebuilt
 from ..models import build
+from .family import Foreign, general_name, numbered_name
 from .state_dict import read_state_dict
 from .tensors import FLOATS, PICKLES, Tensors, read_header
-
-
-@dataclass(frozen=True)
-class Foreign:
-    """An array of another program: its name, and how it becomes ours.
-
-    name    a * stands for the number of a block
-    axes    how its axes are called, an arrow, and the same words in our order: "heads width channels -> width heads
-            channels"; "a b -> b a" is a transpose. Neighbors are joined until the shape is ours. "": as it is
-    part    (i, n): the i-th of n equal pieces along its last axis; (0, 3) is the first third, such as a query
-    change  what else is to be done to it, before all that: any function of an array
-    """
-
-    name: str
-    axes: str = ""
-    part: tuple[int, int] | None = None
-    change: Callable[[Array], Array] | None = None
-
-    def read(self, array: Array, shape: tuple[int, ...]) -> Array:
-        """Return our array from theirs."""
-        array = np.asarray(array) if self.change is None else np.asarray(self.change(np.asarray(array)))
-        if self.part is not None:
-            index, count = self.part
-            if not 0 <= index < count or array.ndim == 0 or array.shape[-1] % count:
-                fact = f"{self.name} of shape {array.shape} has no part {index} of {count}"
-                raise WeightsError(fact, hint="parts are counted from 0, along the last axis")
-            array = np.split(array, count, axis=-1)[index]
-        if self.axes:
-            array = array.transpose(self._order(array))
-        return array.reshape(shape) if _joins(array.shape, shape) else array
-
-    def _order(self, array: Array) -> list[int]:
-        """Return which of their axes comes first, second, …"""
-        before, arrow, after = (side.split() for side in self.axes.replace("->", " -> ").partition(" -> "))
-        if not arrow or sorted(before) != sorted(after) or len(set(before)) != len(before):
-            raise WeightsError(
-                f"the axes of {self.name} are {self.axes!r}",
-                hint='name each axis once on both sides: "heads width channels -> width heads channels"',
-            )
-        if len(before) != array.ndim:
-            raise WeightsError(
-                f"{self.name} has shape {array.shape}, but {len(before)} axes are named: {self.axes!r}",
-                hint="name as many as it has",
-            )
-        return [before.index(word) for word in after]
-
 
 Table = Mapping[str, str | Foreign]
 
@@ -83,7 +38,7 @@ def params_from(
     ignored   patterns of names that hold nothing the model needs, such as masks: "blocks.*.attn.mask"
     """
     specs = flatten(build(config).specs())
-    chosen = {ours: entry for ours in specs if (entry := _entry(table, ours)) is not None}
+    chosen = {ours: entry for ours in specs if (entry := _entry(table, arrays, ours)) is not None}
     _check_names(specs, chosen, arrays, table, ignored)
     leaves = {}
     for ours, foreign in chosen.items():
@@ -125,15 +80,14 @@ def read_arrays(path: str | Path) -> dict[str, Array]:
     return {name: tensors.read(name) for name, stored in tensors.stored.items() if stored.dtype in FLOATS}
 
 
-def _entry(table: Table, ours: str) -> Foreign | None:
+def _entry(table: Table, arrays: Mapping[str, Any], ours: str) -> Foreign | None:
     """Return where one of our parameters comes from, None where the table does not say."""
-    number = re.search(r"\.(\d+)\.", ours)
-    general = ours if number is None else ours.replace(number[0], ".*.", 1)
-    found = table.get(ours, table.get(general))
-    if found is None:
+    entry = table.get(ours, table.get(general_name(ours)))
+    foreign = Foreign(entry) if isinstance(entry, str) else entry
+    if foreign is None:
         return None
-    foreign = Foreign(found) if isinstance(found, str) else found
-    return foreign if number is None else replace(foreign, name=foreign.name.replace("*", number[1]))
+    name, twin = (numbered_name(name, ours) for name in (foreign.name, foreign.twin))
+    return replace(foreign, name=twin if name not in arrays and twin in arrays else name)
 
 
 def _check_names(
@@ -143,7 +97,7 @@ def _check_names(
     table: Table,
     ignored: Sequence[str],
 ) -> None:
-    known = {*specs, *(re.sub(r"\.\d+\.", ".*.", ours, count=1) for ours in specs)}
+    known = {*specs, *map(general_name, specs)}
     used = {foreign.name for foreign in chosen.values()}
     patterns = [re.compile(".*".join(map(re.escape, pattern.split("*")))) for pattern in ignored]
     left = sorted(n for n in arrays if n not in used and not any(pattern.fullmatch(n) for pattern in patterns))
@@ -163,15 +117,3 @@ def _check_names(
     if left:
         hint = "add them to the table, or name them in ignored if nothing needs them"
         raise WeightsError(f"{some(left)} would be left over", hint=hint)
-
-
-def _joins(have: Sequence[int], want: Sequence[int]) -> bool:
-    """Tell whether neighboring axes of one shape, taken together, are the axes of another: (D, H, C) is (D, H·C)."""
-    rest = list(have)
-    for size in want:
-        product = 1
-        while rest and product < size:
-            product *= rest.pop(0)
-        if product != size:
-            return False
-    return all(size == 1 for size in rest)

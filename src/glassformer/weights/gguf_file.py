@@ -24,8 +24,7 @@ from ..core.arrays import Array
 from ..core.errors import WeightsError
 from ..core.files import explained
 from .fields import naming
-from .gguf_blocks import BLOCKS
-from .tensors import FLOATS, TensorEntry
+from .tensors import BLOCKS, FLOATS, TensorEntry
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

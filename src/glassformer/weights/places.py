@@ -32,7 +32,7 @@ def locate(path: str | Path) -> Path:
     A model with an adapter has no place of its own: for it, this is MODEL+FOLDER, which `split_adapter` splits.
     """
     from ..models import PRESETS
-    from .registry import REGISTRY, resolve
+    from .catalog import CATALOG, resolve
 
     # A path of Windows would have turned the slash of a name around.
     name = path.as_posix() if isinstance(path, PurePath) else path
@@ -49,7 +49,7 @@ def locate(path: str | Path) -> Path:
         if not (place.is_dir() or place.is_file()):
             raise WeightsError(f"{path} is a pipe or a device", hint="pass a folder or a file of weights")
         return place.parent if place.suffix == ".safetensors" else place
-    if name in REGISTRY:
+    if name in CATALOG:
         if (found := resolve(name)) is not None:
             return found
         hint = f"fetch it with `glassformer pull {name}` (in Python: gf.pull({name!r}))"
@@ -92,12 +92,12 @@ def adapted_name(model: str | Path, folder: str | Path) -> str:
 
 def _base_of(folder: Path) -> str:
     """Return the base model that the folder of an adapter names: a path, a pulled model, or one of the hub."""
+    from .catalog import CATALOG
     from .fields import read_json
-    from .registry import REGISTRY
 
     name = read_json(folder / ADAPTER).get("base_model_name_or_path")
-    known = {entry.hub: entry.name for entry in REGISTRY.values() if entry.is_complete}
-    if isinstance(name, str) and (os.path.exists(name) or name in REGISTRY or name in known):
+    known = {entry.hub: entry.name for entry in CATALOG.values() if entry.is_complete}
+    if isinstance(name, str) and (os.path.exists(name) or name in CATALOG or name in known):
         return known.get(name, name)
     if isinstance(name, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return HUB + name
@@ -143,9 +143,9 @@ def named_base(name: str, folder: Path) -> str:
 
 def hub_name(source: str) -> str:
     """Return what a model is called on the hub, where it is known to be there; else what it is called here."""
-    from .registry import REGISTRY
+    from .catalog import CATALOG
 
-    return REGISTRY[source].hub if source in REGISTRY else source.removeprefix(HUB)
+    return CATALOG[source].hub if source in CATALOG else source.removeprefix(HUB)
 
 
 def hub_folder(name: str, *, is_cached: bool = False) -> Path:

@@ -16,7 +16,7 @@ import pytest
 from glassformer.engines.cpu import kernel_cache
 from glassformer.engines.cpu.compile import compiled
 from glassformer.engines.cpu.kernel_cache import ELSEWHERE, ENDING, HERE, KernelCache, Turn, mark
-from glassformer.weights.registry import CACHE
+from glassformer.weights.catalog import CACHE
 
 
 @pytest.fixture

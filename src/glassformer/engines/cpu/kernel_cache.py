@@ -54,7 +54,7 @@ def folders(home: Path) -> Iterator[Path]:
         yield Path(numba.config.CACHE_DIR) / name / home.relative_to(HERE)
         return
     yield home / "__pycache__" / name
-    from ...weights.registry import cache_folder  # not needed at most starts
+    from ...weights.catalog import cache_folder  # not needed at most starts
 
     with suppress(RuntimeError):  # a user without a home
         yield cache_folder() / name / home.relative_to(HERE)

