@@ -66,7 +66,7 @@ def test_lost_or_damaged_tokenizers_are_named(damage, tmp_path, monkeypatch):
     tiny_session("dates", tmp_path / "run", steps=2)
     path = tmp_path / "run" / "tokenizers.json"
     path.unlink() if damage is None else path.write_text(damage)
-    with pytest.raises(CheckpointError, match=r"tokenizers\.json is damaged"):
+    with pytest.raises(CheckpointError, match=r"tokenizers\.json (is damaged|cannot be read)"):
         open_run(tmp_path / "run")
 
 

@@ -10,7 +10,6 @@ corpus.bin.json    the tokenizer, the type, the number of ids and their SHA-256,
 import codecs
 import hashlib
 import io
-import json
 import os
 import re
 import shutil
@@ -18,7 +17,6 @@ import sys
 import sysconfig
 import tempfile
 import tokenize
-import zlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -27,8 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.arrays import Array
+from ..core.documents import check_document, crc32, damaged, read_json, write_document
 from ..core.errors import DataError, GlassformerError
-from ..core.files import explained, flush, replacing, sha256_of, write_text
+from ..core.files import explained, flush, replacing, sha256_of
 from ..core.reporting import report
 from ..text.symbols import CharTokenizer
 from ..text.tokenizer import Tokenizer, tokenizer_from_dict
@@ -237,6 +236,7 @@ def _refusal(path: Path, offset: int, what: str) -> DataError:
 
 
 FORMAT = "glassformer tokens 1"
+AGAIN = "write the token file again"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UP_TO_LAST_WORD = re.compile(r".*\S(?=\s)", re.DOTALL)
 _DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
@@ -283,7 +283,7 @@ def write_tokens(
             sidecar(path).unlink(missing_ok=True)
         about: dict[str, Any] = {"format": FORMAT, "dtype": dtype, "count": count, "sha256": sha.hexdigest()}
         about["tokenizer"] = tokenizer.to_dict()
-        write_text(sidecar(path), json.dumps({**about, "checksum": _checksum(about)}, indent=1) + "\n")
+        write_document(sidecar(path), about, field="checksum", checksum=crc32(about))
     return open_tokens(path, check=False)
 
 
@@ -349,23 +349,15 @@ def sidecar(path: Path) -> Path:
 
 def _read_sidecar(path: Path) -> dict[str, Any]:
     file = sidecar(path)
-    try:
-        about = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{path} has no description {file.name} beside it", hint="write the token file again") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{file} cannot be read: {error}", hint="write the token file again") from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise DataError(f"{file} is not the description of a token file", hint="write the token file again")
-    if about.pop("checksum", None) != _checksum(about):
-        raise DataError(f"{file} does not match its own checksum", hint="write the token file again")
+    if not file.is_file():
+        raise DataError(f"{path} has no description {file.name} beside it", hint=AGAIN)
+    about = read_json(file, DataError, AGAIN)
+    if about.get("format") != FORMAT:
+        raise DataError(f"{file} is not the description of a token file", hint=AGAIN)
+    if not check_document(file, about, DataError, field="checksum", checksum=crc32, remedy=AGAIN):
+        raise damaged(file, "it has no checksum", AGAIN, DataError)
     try:
         about["tokenizer"] = tokenizer_from_dict(about.get("tokenizer"))
     except GlassformerError as error:
-        raise DataError(f"{file} holds no usable tokenizer: {error.fact}", hint="write the token file again") from error
+        raise DataError(f"{file} holds no usable tokenizer: {error.fact}", hint=AGAIN) from error
     return about
-
-
-def _checksum(about: dict[str, Any]) -> int:
-    """Return the CRC-32 of a description, as it reads once it was written."""
-    return zlib.crc32(json.dumps(json.loads(json.dumps(about)), sort_keys=True).encode())

@@ -6,7 +6,6 @@ A run folder stores the path and the SHA-256 of such a file."""
 
 import contextlib
 import functools
-import hashlib
 import inspect
 import sys
 import traceback
@@ -17,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from ..core import registry
+from ..core.documents import digest
 from ..core.errors import ConfigError, DataError, GlassformerError
 from ..core.setting import check_known
 from ..text import CharTokenizer, Tokenizer
@@ -64,7 +64,7 @@ def import_file(path: str | Path) -> CustomFile:
         content = place.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}", hint="pass a Python file") from error
-    sha256 = hashlib.sha256(content).hexdigest()
+    sha256 = digest(content)
     if not _stands(place) or _read[place][0] != sha256:
         with registry.reading(place) as made, failing(f"{path} cannot be imported", place):
             _run(content, place)
@@ -110,7 +110,7 @@ def _line(error: Exception, place: Path) -> str:
 
 def _run(content: bytes, place: Path) -> None:
     """Run exactly the bytes whose hash was taken."""
-    name = f"{place.stem}_{hashlib.sha256(str(place).encode()).hexdigest()[:8]}"
+    name = f"{place.stem}_{digest(str(place).encode())[:8]}"
     module = ModuleType(name)
     module.__file__ = str(place)
     sys.modules[name] = module  # where dataclasses look for the names in annotations

@@ -1,14 +1,12 @@
 """The text files of a run folder: config.json with its checksum, large tokenizers beside it, and the metrics."""
 
-import contextlib
-import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..core import files
-from ..core.errors import CheckpointError, ConfigError, DataError, wrong_field
+from ..core.documents import RESTORE, check_document, digest, explaining_damage, read_json, write_document
+from ..core.errors import CheckpointError, ConfigError
 from ..data.task import is_task
 
 CONFIG = "config.json"
@@ -18,6 +16,7 @@ FORMAT = 2
 """Of config.json; in the format 1, the checksum left out the path of the data."""
 LARGE = 100_000
 """Tokenizers that take more characters are kept in a file of their own."""
+UNCHANGED = "check the path and the disk; the checkpoints are unchanged"
 RECENT = 20
 """Steps over which the training loss is averaged where one number stands for it."""
 _NUMBERS = ("loss", "lr", "grad_norm", "tokens", "seconds", "val_loss", "accuracy", "train_accuracy")
@@ -25,13 +24,14 @@ _NUMBERS = ("loss", "lr", "grad_norm", "tokens", "seconds", "val_loss", "accurac
 
 def write_config(folder: Path, content: dict[str, Any]) -> None:
     """Write what a run is, with its checksum; large tokenizers come first: a folder that has one file has both."""
-    stated = {"sha256": checksum(content)}
+    whole = checksum(content)
     tokenizers = {name: content[name] for name in ("tokenizer", "target_tokenizer")}
     text = json.dumps(tokenizers, ensure_ascii=False)
     if len(text) > LARGE:
         write(folder / TOKENIZERS, text + "\n")
-        content = {**content, **{name: None if stored is None else TOKENIZERS for name, stored in tokenizers.items()}}
-    write(folder / CONFIG, json.dumps({**content, **stated}, indent=2, ensure_ascii=False) + "\n")
+        content = {**content, **{name: stored and TOKENIZERS for name, stored in tokenizers.items()}}
+    with files.explained(folder / CONFIG, hint=UNCHANGED):
+        write_document(folder / CONFIG, content, checksum=whole)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -42,24 +42,16 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder} is not a run folder: it {f'has no {CONFIG}' if folder.exists() else 'does not exist'}",
             hint="pass a folder that `glassformer train` wrote; `glassformer runs` lists them",
         )
-    with naming_damage(path):
-        content = dict(json.loads(path.read_text(encoding="utf-8")))
+    content = read_json(path)
+    with explaining_damage(path):
         if content["tokenizer"] == TOKENIZERS:
-            with naming_damage(folder / TOKENIZERS), files.open_plain(folder / TOKENIZERS) as file:
-                content |= json.load(file)
-        stated, task = content.pop("sha256", None), content["task"]
-        if not is_task(task):
+            content |= read_json(folder / TOKENIZERS)
+        if not is_task(content["task"]):
             raise ConfigError("its task is none")
         if content["format"] not in (1, FORMAT):
             raise ConfigError(f"its format is {content['format']!r:.20}, and this version reads 1 and {FORMAT}")
-        matches = stated in (None, checksum(content))
-    if not matches:
-        raise CheckpointError(
-            f"{path} is damaged, or was edited: its checksum does not match its content",
-            hint="restore it from a copy; to use an edited one, remove its line sha256",
-        )
-    if stated is None and content.get("own"):
-        raise CheckpointError(f"{path} names Python files to run, but has no checksum", hint="restore it from a copy")
+    if not check_document(path, content, checksum=checksum) and content.get("own"):
+        raise CheckpointError(f"{path} names Python files to run, but has no checksum", hint=RESTORE)
     return content
 
 
@@ -69,11 +61,10 @@ def checksum(content: dict[str, Any]) -> str:
     The paths of custom files are left out: they may be moved, and have hashes of their own. In the format 1, the path
     of the data is left out as well.
     """
-    content = json.loads(json.dumps(content))
+    task = content["task"]
     if content["format"] == 1:
-        content["task"]["options"].pop("data", None)
-    content["own"] = [file["sha256"] for file in content.get("own", ())]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        task = {**task, "options": {name: value for name, value in task["options"].items() if name != "data"}}
+    return digest({**content, "task": task, "own": [file["sha256"] for file in content.get("own", ())]})
 
 
 def read_metrics(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -101,20 +92,9 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
 
 def write(path: Path, text: str, *, append: bool = False) -> None:
     """Replace a text file of a run in one step, or append to it."""
-    with files.explained(path, hint="check the path and the disk; the checkpoints are unchanged"):
+    with files.explained(path, hint=UNCHANGED):
         if not append:
             files.write_text(path, text)
             return
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
-
-
-@contextlib.contextmanager
-def naming_damage(path: Path) -> Iterator[None]:
-    """Turn what unreadable content raises into an error that names the file."""
-    try:
-        yield
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
-        if isinstance(error, CheckpointError | DataError):
-            raise
-        raise CheckpointError(f"{path} is damaged: {wrong_field(error)}", hint="restore it from a copy") from error

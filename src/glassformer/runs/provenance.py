@@ -5,20 +5,20 @@ that it began with: fewer cores take turns, and of more, some are idle.
 """
 
 import contextlib
-import hashlib
 import inspect
-import json
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from ..core.arrays import Tree
+from ..core.documents import digest, read_json
 from ..core.files import sha256_of
 from ..core.setting import check_range, check_types
 from ..core.tree import named_leaves
@@ -87,10 +87,7 @@ class Provenance:
     @classmethod
     def now(cls, engine: str, train: Dataset, recipe: Recipe, preset: str | None = None) -> Self:
         """Describe this moment, process and machine, and what training reads."""
-        digest = hashlib.sha256()
-        for array in train.batch(0, recipe.batch, recipe.seed):
-            if array is not None:
-                digest.update(np.ascontiguousarray(array).tobytes())
+        first = train.batch(0, recipe.batch, recipe.seed)
         return cls(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             engine=engine,
@@ -101,7 +98,7 @@ class Provenance:
             platform=system(),
             processor=processor(engine),
             examples=len(train),
-            first=digest.hexdigest(),
+            first=digest(*(np.asarray(array) for array in first if array is not None)),
             preset=preset,
         )
 
@@ -174,10 +171,9 @@ def data_provenance(task_name: str, data: str | None) -> DataProvenance | None:
     path = Path(source)
     if source in CARRIED:
         content = CARRIED[source]().encode()
-        return DataProvenance(source, hashlib.sha256(content).hexdigest(), 1, len(content))
+        return DataProvenance(source, digest(content), 1, len(content))
     if is_token_file(path):
-        about = json.loads(sidecar(path).read_text(encoding="utf-8"))
-        return DataProvenance(source, about["sha256"], 1, path.stat().st_size)
+        return DataProvenance(source, read_json(sidecar(path))["sha256"], 1, path.stat().st_size)
     if task_name == "classify":
         files = table_files(path)
     else:
@@ -185,8 +181,7 @@ def data_provenance(task_name: str, data: str | None) -> DataProvenance | None:
     if files == [path]:
         return DataProvenance(source, sha256_of(path), 1, path.stat().st_size)
     lines = "".join(f"{sha256_of(file)}  {file.relative_to(path).as_posix()}\n" for file in files)
-    sha256 = hashlib.sha256(lines.encode()).hexdigest()
-    return DataProvenance(source, sha256, len(files), sum(file.stat().st_size for file in files))
+    return DataProvenance(source, digest(lines.encode()), len(files), sum(file.stat().st_size for file in files))
 
 
 @contextlib.contextmanager
@@ -277,8 +272,5 @@ def stable_data(data: str | None) -> str | None:
 
 def fingerprint(params: Tree) -> str:
     """Return the SHA-256 of the names, types, shapes and values of all parameters."""
-    digest = hashlib.sha256()
-    for name, array in named_leaves(params):
-        digest.update(json.dumps([name, str(array.dtype), list(array.shape)]).encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    values = (([name, str(array.dtype), list(array.shape)], np.asarray(array)) for name, array in named_leaves(params))
+    return digest(*chain.from_iterable(values))

@@ -15,6 +15,7 @@ import numpy as np
 from ..config import EncoderConfig, TransformerConfig, config_from_dict
 from ..core import dispatch
 from ..core.arrays import Tree, widen
+from ..core.documents import as_read, damaged, explaining_damage
 from ..core.errors import CheckpointError, ConfigError, DataError, GlassformerError
 from ..core.execution import PLAIN, Execution, joined, separated
 from ..core.quantized import FORMS
@@ -35,7 +36,7 @@ from ..training.state import COUNTERS, TrainingState, final_params, not_finite, 
 from ..weights.places import following, is_run, locate, named_base, open_published, split_adapter
 from ..weights.sentence import with_classes
 from .custom_files import check_task, load_custom_file, load_custom_files, takes_lexicon
-from .folder import CONFIG, FORMAT, METRICS, naming_damage, read_config, read_metrics, write, write_config
+from .folder import CONFIG, FORMAT, METRICS, read_config, read_metrics, write, write_config
 from .lock import FolderLock
 from .provenance import Base, Provenance, data_provenance, fingerprint
 from .settings import check_options
@@ -280,7 +281,7 @@ def open_run(folder: str | Path) -> TrainingRun:
     """Read a run folder; Python files that it was trained with run only if the user trusts them: see `custom_files`."""
     folder = Path(folder)
     content = read_config(folder)
-    with naming_damage(folder / CONFIG):
+    with explaining_damage(folder / CONFIG):
         own = load_custom_files(content, folder)
         chosen = {**content["recipe"], **content["model"]}
         check_stored(chosen, folder, CheckpointError, content["tokenizer"], content["target_tokenizer"])
@@ -334,8 +335,7 @@ def model_of_run(run: TrainingRun, checkpoint: str = BEST, *, params: Tree | Non
         reader = tokenizer_from_dict(run.tokenizer)
         writer = None if run.target_tokenizer is None else tokenizer_from_dict(run.target_tokenizer)
     except GlassformerError as error:
-        fact = f"the tokenizer in {run.folder / CONFIG} is damaged: {error.fact}"
-        raise CheckpointError(fact, hint="restore it from a copy") from error
+        raise damaged(f"the tokenizer in {run.folder / CONFIG}", error.fact) from error
     if run.base is not None:
         start, ends, family = run.base.start_id, run.base.end_ids, run.base.family
     else:
@@ -372,9 +372,8 @@ def model_of_run(run: TrainingRun, checkpoint: str = BEST, *, params: Tree | Non
 
 def tokenizers_of(task: Task) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return both tokenizers as JSON gives them back."""
-    written = [None if known is None else known.to_dict() for known in (task.tokenizer, task.target_tokenizer)]
-    read = json.loads(json.dumps(written))
-    return read[0], read[1]
+    target = task.target_tokenizer
+    return as_read(task.tokenizer.to_dict()), None if target is None else as_read(target.to_dict())
 
 
 def _part(arrays: dict[str, Any], part: str) -> dict[str, Any]:

@@ -4,13 +4,13 @@ A run continues from its latest checkpoint, with the data, engine, versions, pla
 differs is refused. With `anyway`, it is reported and kept in the run's record.
 """
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..core.documents import as_read
 from ..core.errors import CheckpointError, ConfigError, DataError, typed
 from ..core.execution import MeshShape
 from ..core.files import PARTIAL, explained, flush_folder, new_folder
@@ -122,7 +122,7 @@ def _followed(own: TrainingRun) -> TrainingRun:
     """Return the run that the first process created; refuse another run than its."""
     check_shared(own.folder / CONFIG)
     run = open_run(own.folder)
-    have, want = (flatten(json.loads(json.dumps(each.to_dict()))) for each in (own, run))
+    have, want = (flatten(as_read(each.to_dict())) for each in (own, run))
     may_differ = {"recipe.shards", "task.options.data"}  # each machine has its own cores, and its own paths
     for name in [*want, *have]:
         apart = name.startswith(("base.", "record.")) and name != "record.data.sha256"

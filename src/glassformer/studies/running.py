@@ -6,7 +6,6 @@ FOLDER/figures/              for light and for dark pages
 """
 
 import contextlib
-import hashlib
 import json
 import math
 import time
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import dispatch
+from ..core.documents import as_read, digest
 from ..core.errors import ConfigError, GlassformerError, TrainingError
 from ..core.files import explained, write_new
 from ..core.reporting import report, reported_to
@@ -49,8 +49,7 @@ class Run(NamedTuple):
 
     def path(self, folder: Path) -> Path:
         """Return where it is kept."""
-        text = json.dumps(self._asdict(), sort_keys=True)
-        return folder / ROWS / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+        return folder / ROWS / f"{digest(self._asdict())[:24]}.json"
 
     def read(self, folder: Path | None) -> Kept | None:
         """Return its results and its machine, if they are kept; a damaged file is reported, and runs again."""
@@ -60,7 +59,7 @@ class Run(NamedTuple):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             results = content["results"]
-            if content["run"] == self._asdict() and content["digest"] == _digest(results):
+            if content["run"] == self._asdict() and content["digest"] == digest(results)[:16]:
                 return Kept(dict(results), dict(content.get("machine", {})))
             reason = "its content is not what was written"
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -71,17 +70,13 @@ class Run(NamedTuple):
 
     def write(self, folder: Path, kept: Kept) -> None:
         """Keep its results and the machine that they were made on."""
-        content = {"run": self._asdict(), **kept._asdict(), "digest": _digest(kept.results)}
+        content = {"run": self._asdict(), **kept._asdict(), "digest": digest(kept.results)[:16]}
         write_new(self.path(folder), json.dumps(content, indent=1).encode())
 
     def row(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return its row; numbers that JSON has no word for are NaN."""
         found = {name: math.nan if value is None else value for name, value in results.items()}
         return {**self.point, "seed": self.seed, **found}
-
-
-def _digest(results: Any) -> str:
-    return hashlib.sha256(json.dumps(results, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def run_study(
@@ -179,7 +174,7 @@ def _measured(study: Study, run: Run) -> dict[str, Any]:
     try:
         # Steps are not runs, and a training that diverges is no mistake.
         with reported_to(lambda done, total, what: None), np.errstate(over="ignore", invalid="ignore"):
-            found: Any = study.measure(json.loads(json.dumps(run.point)), run.seed)
+            found: Any = study.measure(as_read(run.point), run.seed)
     except (TrainingError, FloatingPointError):
         found = {"diverged": True}
     except GlassformerError as error:

@@ -4,7 +4,6 @@ A point is a flat dict of plain values that says everything its result depends o
 """
 
 import itertools
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.documents import as_read
 from ..core.errors import ConfigError, GlassformerError
 from ..core.setting import check_count, check_known
 from .measures import check_training
@@ -225,5 +225,5 @@ def plain(value: Any, name: str) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if value is None or isinstance(value, str | bool | int | float):
-        return json.loads(json.dumps(value))
+        return as_read(value)
     raise ConfigError(f"{name} is {value!r:.80}", hint="use numbers, texts, True, False, None, or lists of them")

@@ -7,7 +7,6 @@ and checked when loading, so damage that comes later, on the disk or in a copy, 
 always the same bytes: whether two runs came to the same end, a hash of their files tells.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -19,7 +18,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from ..core.arrays import Array
-from ..core.errors import CheckpointError, ConfigError, DTypeError
+from ..core.documents import RESTORE, damaged, digest
+from ..core.errors import CheckpointError, ConfigError, DTypeError, GlassformerError
 from ..core.files import disk_hint, refusal, replacing
 from ..weights.tensors import TYPES, write_tensors
 
@@ -126,10 +126,7 @@ def _plain(name: str, array: Array) -> np.ndarray:
 def _digest(arrays: Mapping[str, np.ndarray], meta: str) -> str:
     """Return the SHA-256 of everything a checkpoint says."""
     shapes = [(name, array.dtype.name, array.shape) for name, array in arrays.items()]
-    digest = hashlib.sha256(json.dumps([meta, shapes]).encode())
-    for array in arrays.values():
-        digest.update(array.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    return digest([meta, shapes], *arrays.values())
 
 
 def _check_header(path: Path, header: Mapping[str, str]) -> None:
@@ -158,11 +155,11 @@ def _missing(path: Path) -> CheckpointError:
     return CheckpointError(f"there is no run folder {path.parent}", hint="check the path")
 
 
-def _damaged(path: Path, reason: str) -> CheckpointError:
+def _damaged(path: Path, reason: str) -> GlassformerError:
     others = [name for name in list_checkpoints(path.parent) if name + _ENDING != path.name]
-    remedy = "restore it from a copy"
+    remedy = RESTORE
     if others == [BEST]:  # which has no state of the optimizer
         remedy += f"; {BEST} beside it can be used as a model, and trained anew from: --from {path.parent}"
     elif others:
         remedy += f", or use another one in this folder: {', '.join(others)}"
-    return CheckpointError(f"the checkpoint {path} is damaged: {reason}", hint=remedy)
+    return damaged(f"the checkpoint {path}", reason, remedy)

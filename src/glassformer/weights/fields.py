@@ -3,20 +3,19 @@
 Each field that is wrong is named.
 """
 
-import json
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..config import TransformerConfig
+from ..core import documents
 from ..core.errors import WeightsError
-from ..core.files import explained, open_plain
 
 MOST_BYTES = 1 << 22
 """More than any index or config of a supported model needs."""
+AGAIN = "get the file again"
 MOST_LAYERS = 2048
 LARGEST = (1 << 31) - 1
 
@@ -42,23 +41,13 @@ _NEEDED: Any = object()
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file."""
-    with explained(path, WeightsError, "check the path", "read"), open_plain(path) as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise WeightsError(f"{path} is larger than {MOST_BYTES:,} bytes", hint="no model needs that: check what it is")
-    return parse_json(content, str(path))
+    """Return the JSON object in a file of another program."""
+    return documents.read_json(path, WeightsError, AGAIN, most=MOST_BYTES)
 
 
 def parse_json(content: bytes, what: str) -> dict[str, Any]:
-    """Return the JSON object that `content` is; refuse anything else, and keys that stand there twice."""
-    try:
-        value = json.loads(content.decode("utf-8"), object_pairs_hook=_without_doubles)
-    except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{what} is damaged: {error}", hint="get the file again") from None
-    if not isinstance(value, dict):
-        raise WeightsError(f"{what} is damaged: it holds no JSON object", hint="get the file again")
-    return value
+    """Return the JSON object that a part of such a file is."""
+    return documents.parse_json(content, what, WeightsError, AGAIN)
 
 
 @contextmanager
@@ -75,14 +64,6 @@ def inside(folder: Path, name: Any, source: Path) -> Path:
     if not isinstance(name, str) or Path(name).name != name or name in ("", ".", "..") or set(name) & {"\0", "\\"}:
         raise WeightsError(f"{source} points outside its folder: {name!r:.80}", hint="do not use this model")
     return folder / name
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"the key {twice[:80]!r} stands there twice")
-    return found
 
 
 class Fields:

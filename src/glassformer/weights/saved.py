@@ -8,7 +8,6 @@ metrics.jsonl        one line for every step of its training, where that is know
 glassformer.json holds the SHA-256 of every file and of itself, so that damage is noticed; older ones hold none.
 """
 
-import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +17,8 @@ import numpy as np
 
 from ..config import TransformerConfig, config_from_dict
 from ..core.arrays import Array
-from ..core.errors import ConfigError, GlassformerError, WeightsError, wrong_field
+from ..core.documents import RESTORE, check_document, damaged, explaining_damage, write_document
+from ..core.errors import ConfigError, GlassformerError, WeightsError
 from ..core.files import explained, replacing, sha256_of, write_text
 from ..core.quantized import Quantized
 from ..core.registry import check_stored
@@ -43,6 +43,7 @@ _AS_IT_IS: dict[str, Any] = {
     "labels": tuple[str, ...],
 }
 """Fields of a model that stand in its description as they are, with their types."""
+_AGAIN = "save the model again"
 _TOKENIZERS = ("tokenizer", "target_tokenizer")
 _IN_FILE = {"kind": "file"}
 _EXTRAS = "extras:"
@@ -74,8 +75,7 @@ def save_folder(loaded: TrainedModel, path: str | Path) -> Path:
             loaded.tokenizer.save(folder)
             names += [TOKENIZER, CONFIG]
         about["files"] = {name: sha256_of(folder / name) for name in names}
-        text = json.dumps({**about, "sha256": _checksum(about)}, indent=2, ensure_ascii=False)
-        write_text(folder / DESCRIPTION, text + "\n")
+        write_document(folder / DESCRIPTION, about)
     return folder
 
 
@@ -85,17 +85,17 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
     hashes = content.get("files")
     for name, sha256 in hashes.items() if isinstance(hashes, dict) else ():
         path = folder / Path(str(name)).name
-        with explained(path, WeightsError, "restore it from a copy", "read"):
+        with explained(path, WeightsError, RESTORE, "read"):
             found = sha256_of(path)
         if found != sha256:
-            hint = f"restore it from a copy; to use an edited one, remove its line in {DESCRIPTION}, and sha256"
-            raise WeightsError(f"{path} is damaged: its checksum is not the one in {DESCRIPTION}", hint=hint)
+            hint = f"{RESTORE}; to use an edited one, remove its line in {DESCRIPTION}, and sha256"
+            raise damaged(path, f"its checksum is not the one in {DESCRIPTION}", hint, WeightsError)
     tensors = open_tensors(folder)
     config = read_saved_config(folder)
     specs = build(config).specs()
     names = [name for name in tensors.stored if not name.startswith(_EXTRAS)]
     check_same({name: tensors.stored[name] for name in names}, specs)
-    try:
+    with explaining_damage(f"{folder / DESCRIPTION} or {METRICS}", WeightsError, _AGAIN):
         lines = (folder / METRICS).read_text(encoding="utf-8").splitlines() if (folder / METRICS).is_file() else []
         settings: dict[str, Any] = {name: tuple(v) if isinstance(v := content[name], list) else v for name in _AS_IT_IS}
         wrong = [name for name, hint in _AS_IT_IS.items() if not is_of(settings[name], hint)]
@@ -116,9 +116,6 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
             metrics=[json.loads(line) for line in lines],
             **settings,
         )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        fact = f"{folder / DESCRIPTION} or {METRICS} is damaged: {wrong_field(error)}"
-        raise WeightsError(fact, hint="save the model again") from error
 
 
 def read_saved_config(folder: Path) -> TransformerConfig:
@@ -126,7 +123,7 @@ def read_saved_config(folder: Path) -> TransformerConfig:
     content = _content(folder)
     settings = content.get("model")
     if not isinstance(settings, dict):
-        raise WeightsError(f"{folder / DESCRIPTION} is damaged: it describes no model", hint="save the model again")
+        raise damaged(folder / DESCRIPTION, "it describes no model", _AGAIN, WeightsError)
     check_stored(settings, folder, WeightsError, content.get("tokenizer"), content.get("target_tokenizer"))
     return config_from_dict(settings)
 
@@ -138,18 +135,8 @@ def _content(folder: Path) -> dict[str, Any]:
             f"{folder / DESCRIPTION} has the format {content.get('format')!r}, and this version reads {FORMAT}",
             hint="use the version of Glassformer that wrote it, or a later one",
         )
-    stated = content.pop("sha256", None)
-    if stated not in (None, _checksum(content)):
-        raise WeightsError(
-            f"{folder / DESCRIPTION} is damaged, or was edited: its checksum does not match its content",
-            hint="restore it from a copy; to use an edited one, remove its line sha256",
-        )
+    check_document(folder / DESCRIPTION, content, WeightsError)
     return content
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    """Return the SHA-256 of what a description says, as it reads once it was written."""
-    return hashlib.sha256(json.dumps(json.loads(json.dumps(content)), sort_keys=True).encode()).hexdigest()
 
 
 def _stored(tokenizer: Any, name: str) -> Any:
