@@ -27,8 +27,8 @@ from glassformer.engines.mesh.plan import plan
 from glassformer.engines.mesh.shape import MeshShape
 from glassformer.models import preset
 from glassformer.models.accounting import costs
-from glassformer.text.bpe import BPETokenizer
 from glassformer.text.chat import render_chat
+from glassformer.text.learned import BPETokenizer
 from glassformer.text.symbols import ByteTokenizer, CharTokenizer
 from glassformer.weights.tensors import read_header
 

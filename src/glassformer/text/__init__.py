@@ -1,11 +1,10 @@
 """Text to ids and back: characters, bytes, words, BPE, WordPiece, and tokenizers that others published."""
 
-from .bpe import BPETokenizer
+from .learned import BPETokenizer, WordPieceTokenizer
 from .published import PublishedTokenizer
 from .stream import StreamDecoder
 from .symbols import ByteTokenizer, CharTokenizer, WordTokenizer
 from .tokenizer import TOKENIZERS, Tokenizer, pieces_of, printable, register_tokenizer, tokenizer_from_dict
-from .wordpiece import WordPieceTokenizer
 
 __all__ = [
     "Tokenizer", "CharTokenizer", "ByteTokenizer", "WordTokenizer", "BPETokenizer",

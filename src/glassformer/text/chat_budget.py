@@ -1,4 +1,4 @@
-"""What a chat template may spend: steps, bytes, and the length of any text it makes.
+"""The budget of a chat template: steps, bytes, and the length of any text it makes.
 
 A template is a program that comes with published weights. Every loop, call and operation of it pays for what it does
 before it does it, so that none can run for long or fill the memory, whatever it was written for.
@@ -29,7 +29,7 @@ _MANY: tuple[type[Any], ...] = (list, tuple, set, frozenset, type({}.keys()), ty
 
 
 class Budget:
-    """What one rendering has spent."""
+    """The steps and bytes that one rendering has spent."""
 
     def __init__(self) -> None:
         self.steps = 0

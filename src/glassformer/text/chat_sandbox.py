@@ -61,7 +61,7 @@ _UNBOUND_SPEC = re.compile(r"\{|\d{4}|c$")
 
 
 class RefusedError(ValueError):
-    """What a template says with `raise_exception`."""
+    """The refusal that a template raises with `raise_exception`."""
 
 
 class PlainNamespace(Namespace):
@@ -150,7 +150,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().getitem(obj, argument)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Tell whether a template may see an attribute; of texts, the methods that are bounded; of numbers, none."""
+        """Return whether a template may see an attribute; of texts, the methods that are bounded; of numbers, none."""
         allowed = attr in _METHODS if isinstance(obj, str) else not isinstance(obj, int | float | complex | bytes)
         return allowed and super().is_safe_attribute(obj, attr, value)
 

@@ -1,4 +1,4 @@
-"""What becomes of a chat template before it runs: its own special tokens are marked, and all that it does is counted.
+"""The rewriting of a chat template before it runs: its special tokens are marked, and all that it does is counted.
 
 Special tokens that the template writes become private characters, one for each. Whatever happens to the texts later,
 no message can turn into one of these: this is what keeps users from ending their own turn.

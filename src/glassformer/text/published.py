@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ CONFIG = "tokenizer_config.json"
 SPECIALS = "special_tokens_map.json"
 TEMPLATE = "chat_template.jinja"
 ROLES = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
-"""What a special token can be for."""
+"""The roles of special tokens."""
 
 SPARSEST, MOST_UNUSED = 4, 1 << 16
 """Ids may be as large as four times the number of tokens, and 65,536 more."""
@@ -76,8 +76,8 @@ class PublishedTokenizer(Comparable):
         self._holds_bytes = any(step["type"] == "ByteFallback" for step in steps)
         self._byte_level = any(step["type"] == "ByteLevel" for step in steps)
         self._model_type = type(model).__name__
-        place = described.get("unk_id") if self._model_type == "Unigram" else None
-        self._unknown: str | None = getattr(model, "unk_token", None) if place is None else model.id_to_token(place)
+        i = described.get("unk_id") if self._model_type == "Unigram" else None
+        self._unknown: str | None = getattr(model, "unk_token", None) if i is None else model.id_to_token(i)
         self._drops_unknown = self._model_type == "BPE" and not (
             self._unknown or model.byte_fallback or self._byte_level
         )
@@ -91,9 +91,9 @@ class PublishedTokenizer(Comparable):
         file = Path(path) / TOKENIZER if Path(path).is_dir() else Path(path)
         if not file.is_file():
             raise CheckpointError(f"there is no {file}", hint=f"pass a {TOKENIZER}, or a folder that holds one")
-        config, own = _read_object(file.with_name(CONFIG)), file.with_name(TEMPLATE)
+        config, jinja = _read_object(file.with_name(CONFIG)), file.with_name(TEMPLATE)
         roles = {**_roles(_read_object(file.with_name(SPECIALS))), **_roles(config)}
-        template = _read(own) if own.is_file() else _template(config.get("chat_template"))
+        template = _read(jinja) if jinja.is_file() else _template(config.get("chat_template"))
         try:
             return cls(_read(file), roles=roles, chat_template=template)
         except ConfigError as error:
@@ -165,7 +165,7 @@ class PublishedTokenizer(Comparable):
         return bytes(BYTE_LETTERS[letter] for letter in token).decode("utf-8", "backslashreplace")
 
     def holds(self, id: int) -> bool:  # noqa: A002
-        """Tell whether the text up to this id can still change; what `StreamDecoder` asks.
+        """Return whether the text up to this id can still change; `StreamDecoder` asks.
 
         Tokens that stand for one byte each are read as a run: a single wrong byte makes the whole run unreadable.
         """
@@ -290,9 +290,14 @@ def _read_object(file: Path) -> dict[str, Any]:
 
 def _roles(config: dict[str, Any]) -> dict[str, str]:
     """Return the special tokens by role; each is given by name, or as an object that holds the name."""
-    found = {role: config.get(f"{role}_token") for role in ROLES}
-    names = {role: token.get("content") if isinstance(token, dict) else token for role, token in found.items()}
+    tokens = {role: config.get(f"{role}_token") for role in ROLES}
+    names = {role: token.get("content") if isinstance(token, dict) else token for role, token in tokens.items()}
     return {role: name for role, name in names.items() if isinstance(name, str) and name}
+
+
+def roles_of(names: Collection[str]) -> dict[str, str]:
+    """Return the roles of special tokens that are called by them, such as <bos>."""
+    return {role: f"<{role}>" for role in ROLES if f"<{role}>" in names}
 
 
 def _template(value: Any) -> str | None:
@@ -311,7 +316,7 @@ def check_characters(text: str) -> str:
 
 
 def rewrites_earlier_text(steps: list[dict[str, Any]]) -> bool:
-    """Tell whether a decoder's steps may change text of earlier tokens, so that it is certain only at the end.
+    """Return whether a decoder's steps may change text of earlier tokens, so that it is certain only at the end.
 
     The usual ones do not, except for the ends of texts; a step that is not known here might.
     """
@@ -383,7 +388,7 @@ def _assembled(described: Mapping[str, Any]) -> Any:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Tell whether an error is the library's own: it has no class for them, and its panics are no `Exception`s."""
+    """Return whether an error is the library's own: it has no class for them, and its panics are no `Exception`s."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 

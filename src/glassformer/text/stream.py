@@ -82,7 +82,7 @@ def undecided(text: str) -> int:
 
 
 class StopStrings:
-    """Lets text pass up to the first stop string.
+    """A filter that passes text up to the first stop string.
 
     The first is the one that is complete first; of several complete at the same character, the longest. How the text
     is cut into pieces makes no difference.

@@ -1,4 +1,4 @@
-"""What every tokenizer can do, how one comes back from its stored form, and which one suits some texts."""
+"""The protocol of tokenizers, their stored form, and the tokenizer that suits some texts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from ..core import registry
 from ..core.arrays import Array
 from ..core.errors import ConfigError
 from ..core.setting import check_known
-from .bpe import BPETokenizer
+from .learned import BPETokenizer, WordPieceTokenizer
 from .published import PublishedTokenizer
 from .symbols import ByteTokenizer, CharTokenizer, WordTokenizer
-from .wordpiece import WordPieceTokenizer
 
 
 class Tokenizer(Protocol):

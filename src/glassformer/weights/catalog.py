@@ -44,12 +44,12 @@ class Entry:
 
     @property
     def folder(self) -> Path:
-        """Where the model is kept."""
+        """The folder that keeps the model."""
         return cache_folder() / "models" / f"{self.name}-{self.version}"
 
     @property
     def place(self) -> Path:
-        """What is handed out: the folder, or the one file in it."""
+        """The folder, or the one file in it."""
         return self.folder / self.inside.rpartition("/")[2]
 
     @property

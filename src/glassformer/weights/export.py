@@ -18,7 +18,7 @@ from ..core.files import PARTIAL, explained, flush, flush_folder
 from ..core.tree import flatten, rebuilt
 from ..models import build
 from ..text import ByteTokenizer, CharTokenizer, PublishedTokenizer
-from ..text.published import BYTE_LETTERS, ROLES
+from ..text.published import BYTE_LETTERS, roles_of
 from ..trained_model import Pooling, TrainedModel
 from .families import FAMILIES
 from .family import Family, Foreign, differences, joined
@@ -123,8 +123,7 @@ def published_form(tokenizer: Any) -> PublishedTokenizer | None:
     else:
         return None
     inner.add_special_tokens(list(tokenizer.specials))
-    roles = {role: f"<{role}>" for role in ROLES if f"<{role}>" in tokenizer.specials}
-    return PublishedTokenizer(inner.to_str(), roles=roles)
+    return PublishedTokenizer(inner.to_str(), roles=roles_of(tokenizer.specials))
 
 
 def family_for(
@@ -153,7 +152,7 @@ def family_for(
 
 
 def has_family(config: TransformerConfig, families: Mapping[str, Family] = FAMILIES) -> bool:
-    """Tell whether one of the families computes what a config asks for."""
+    """Return whether one of the families computes what a config asks for."""
     return any(not differences(family, _paired(config, family)) for family in families.values())
 
 

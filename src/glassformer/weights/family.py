@@ -1,4 +1,4 @@
-"""What a family of published models is: a table of names and a translation of its config, used in both directions."""
+"""Families of published models: a table of names and a translation of the config, used in both directions."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -135,7 +135,7 @@ FIELDS: Table = {
     "tied_head": ("tie_word_embeddings", Fields.flag, True),
     "init_std": ("initializer_range", Fields.number, 0.02),
 }
-"""What most families call their settings in config.json."""
+"""The fields of config.json that most families have."""
 _ATTENTION = ("attention_norm", "attention.query", "attention.key", "attention.value", "attention.output")
 _FEED_FORWARD = ("feed_forward_norm", "feed_forward.up", "feed_forward.down", "feed_forward.gate")
 

@@ -35,7 +35,7 @@ _ROLES = {"gpt2": _GPT2, "roberta": _ROBERTA, "bert": _BERT, "distilbert": _BERT
 
 
 def is_published(path: Path) -> bool:
-    """Tell whether a folder is one of these, and not a run of our own."""
+    """Return whether a folder is one of these, and not a run of our own."""
     if any((path / name).is_file() for name in (SINGLE, INDEX)):
         return True
     try:

@@ -34,7 +34,7 @@ from .gguf_tokenizer import TEMPLATE, read_tokenizer, vocabulary_settings
 from .tensors import Tensors
 
 TYPES = {"f32": 0, "f16": 1, "q8_0": 7}
-"""How matrices are stored, each with the number that files have for it."""
+"""The types of stored matrices, each with the number that files have for it."""
 SUFFIX = ".gguf"
 ROTATIONS = "rope_freqs.weight"
 """A tensor that stretches the rotations, as Llama 3 does."""

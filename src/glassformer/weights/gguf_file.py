@@ -60,7 +60,7 @@ _DAMAGED = "the file is damaged: get it again"
 
 @dataclass(frozen=True)
 class Header:
-    """What a GGUF file says about itself.
+    """The header of a GGUF file.
 
     settings    by key; numbers and strings as Python's, arrays of numbers as NumPy's, arrays of strings as lists
     tensors     by name

@@ -15,7 +15,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.errors import ConfigError, WeightsError
 from ..text import CharTokenizer, PublishedTokenizer, Tokenizer
-from ..text.bpe import WORDS
+from ..text.learned import WORDS
 from ..text.published import flat_steps
 from ..trained_model import TrainedModel
 from .export import published_form

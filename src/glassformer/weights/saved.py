@@ -51,7 +51,7 @@ _EXTRAS = "extras:"
 
 
 def is_saved(folder: Path) -> bool:
-    """Tell whether a folder is one of these."""
+    """Return whether a folder is one of these."""
     return (folder / DESCRIPTION).is_file()
 
 

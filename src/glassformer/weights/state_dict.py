@@ -40,7 +40,7 @@ _Machine: Any = pickle._Unpickler  # the one written in Python can be restricted
 
 
 class _RefusalError(Exception):
-    """What a file holds that no dict of tensors needs."""
+    """A file holds more than a dict of tensors needs."""
 
 
 class _Storage(NamedTuple):

@@ -33,17 +33,17 @@ TYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "complex64": "C64", "bool": "BOOL",
     **{f"{sign}int{bits}": f"{sign.upper() or 'I'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-"""What safetensors calls the types of arrays."""
+"""The names of the types of arrays in safetensors."""
 BLOCKS = {
     "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "Q2_K": (256, 84),
     "Q3_K": (256, 110), "Q4_K": (256, 144), "Q5_K": (256, 176), "Q6_K": (256, 210),
 }  # fmt: skip
-"""How many numbers make a block of how many bytes."""
+"""The numbers and the bytes of a block."""
 
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """Where one tensor lies: its type, its shape, and its bytes from the start of the file."""
+    """The type of one tensor, its shape, and the range of its bytes in a file."""
 
     file: Path
     dtype: str
@@ -104,7 +104,7 @@ class Tensors:
         return data if data.flags.aligned else data.copy()
 
     def keeps_blocks(self, name: str) -> bool:
-        """Tell whether a matrix stays in its blocks; float16 numbers must be finite for products with them."""
+        """Return whether a matrix stays in its blocks; float16 numbers must be finite for products with them."""
         form = self.stored[name].dtype
         return form in self.kept and (form != "F16" or bool(np.isfinite(self._bytes(name).view(np.float16)).all()))
 
@@ -136,7 +136,7 @@ def open_tensors(folder: Path) -> Tensors:
 
 
 def refuse_pickle(path: Path) -> NoReturn:
-    """Say why a pickle file is not opened, and how to convert it."""
+    """Refuse a pickle file; the hint converts it."""
     raise WeightsError(
         f"{path} is a pickle file: opening one can run any program that its author put into it",
         hint="convert it where you trust it, with the transformers library: "

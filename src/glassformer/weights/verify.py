@@ -37,7 +37,7 @@ class LayerDifference:
 
 @dataclass(frozen=True)
 class Verification:
-    """What every layer made of the same tokens, from the embedding to the output."""
+    """The differences of every layer on the same tokens, from the embedding to the output."""
 
     tokens: int
     rows: tuple[LayerDifference, ...]
