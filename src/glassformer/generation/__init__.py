@@ -10,16 +10,17 @@
 
 from ..core.sources import snapshot
 from ..text.stream import StopStrings
-from .answer import Classification, ask, classify
+from .answer import Classification, Prediction, ask, classify
 from .beam import Hypothesis, beam_search
 from .conversation import Conversation, reply
+from .request import Request
 from .sampling import Sampling, TokenHistory, distribution, draw
 from .texts import Generation, Stream, generate, stream
 from .writer import Step, generate_steps
 
 __all__ = [
-    "Classification", "Conversation", "Generation", "Hypothesis", "Sampling", "Step", "StopStrings", "Stream",
-    "TokenHistory", "ask", "beam_search", "classify", "distribution", "draw", "generate",
+    "Classification", "Conversation", "Generation", "Hypothesis", "Prediction", "Request", "Sampling", "Step",
+    "StopStrings", "Stream", "TokenHistory", "ask", "beam_search", "classify", "distribution", "draw", "generate",
     "generate_steps", "reply", "stream",
 ]  # fmt: skip
 __dir__ = __all__.copy

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import ops
 from ..config import EncoderConfig, EncoderDecoderConfig
 from ..core.arrays import Array, Tree, check_length
 from ..core.errors import ConfigError, LengthError
@@ -18,9 +17,10 @@ from ..models import Batch, Model
 from ..models.accounting import length_batches
 from ..text import PublishedTokenizer
 from ..trained_model import END, TrainedModel
+from .request import Request
 from .sampling import Sampling, likeliest, log_softmax, only_known
 from .texts import collected, generate
-from .writer import generate_steps
+from .writer import Sequences
 
 TEMPERATURE = 0.7
 """Continued texts are drawn a little more carefully than by the model's own probabilities."""
@@ -84,22 +84,19 @@ def _written(
         check_length(read.shape[-1], context, what="the input")
     end = task.answer_tokenizer.specials.get(END)
     stop_ids = {*model.end_ids, *(() if end is None else (end,))}
-    steps = list(
-        generate_steps(
-            model.model,
-            model.params,
-            [batch.tokens[0, -context:] for batch in batches],
-            sources=[read[0] for read in reads] if has_source else None,
-            # A decoder also writes the token after the context, which it never reads.
-            max_new_tokens=length if is_free else context - has_source,
-            sampling=Sampling(temperature=TEMPERATURE if is_free else 0.0),
-            seed=seed,
-            stop_ids=tuple(stop_ids),
-            known=task.answer_tokenizer.size,
-            log_probabilities=log_probabilities,
-            slide=is_free,
-        )
+    request = Request(
+        prompts=[batch.tokens[0, -context:] for batch in batches],
+        sources=[read[0] for read in reads] if has_source else None,
+        # A decoder also writes the token after the context, which it never reads.
+        max_new_tokens=length if is_free else context - has_source,
+        sampling=Sampling(temperature=TEMPERATURE if is_free else 0.0),
+        seed=seed,
+        stop_ids=stop_ids,
+        known=task.answer_tokenizer.size,
+        log_probabilities=log_probabilities,
+        slide=is_free,
     )
+    steps = list(Sequences(model.model, model.params, request).write())
     found = []
     for row in range(len(batches)):
         ids, logs = (said := collected(steps, row)).ids, list(said.log_probabilities or ())
@@ -108,20 +105,46 @@ def _written(
     return found
 
 
-@dataclass(frozen=True)
-class Classification:
-    """What a classifier says about one sequence.
+class Choice(NamedTuple):
+    """One of several possibilities: what it is called, its id, and how probable the model finds it."""
 
-    label           the name of the likeliest class
-    index           its number
-    probability     how likely it is
-    probabilities   of all classes, by name
+    text: str
+    id: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model answers to one input.
+
+    kind          class, answer, next token or masks
+    answer        the likeliest class, what was written, the likeliest next token, or the text with its masks filled in
+    probability   of the whole answer; for several masks, the product of their probabilities
+    choices       the likeliest possibilities, best first, for each position predicted; none for what was written
     """
 
-    label: str
-    index: int
+    kind: str
+    answer: str
     probability: float
-    probabilities: dict[str, float]
+    choices: tuple[tuple[Choice, ...], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name of the likeliest class."""
+        return self.answer
+
+    @property
+    def index(self) -> int:
+        """The number of the likeliest class."""
+        return self.choices[0][0].id
+
+    @property
+    def probabilities(self) -> dict[str, float]:
+        """Those of all classes, by name."""
+        return {one.text: one.probability for one in sorted(self.choices[0], key=lambda one: one.id)}
+
+
+Classification = Prediction
 
 
 def classify(model: TrainedModel, inputs: Any) -> Any:
@@ -138,13 +161,8 @@ def classify(model: TrainedModel, inputs: Any) -> Any:
         fact = f"there is nothing to classify: this is a {type(inputs).__name__}"
         raise LengthError(fact, hint="pass a text, token ids, or a list of either")
     single = isinstance(inputs, str) or (np.ndim(inputs[0]) == 0 and not isinstance(inputs[0], str))
-    logits = class_logits(model, [Batch(input_ids(model, one)[None]) for one in ([inputs] if single else inputs)])
-    names = model.labels or tuple(map(str, range(logits.shape[-1])))
-    found = []
-    for row in np.asarray(ops.softmax(logits)[0]):
-        index = int(np.argmax(row))
-        shares = dict(zip(names, row.tolist(), strict=True))
-        found.append(Classification(names[index], index, float(row[index]), shares))
+    batches = [Batch(input_ids(model, one)[None]) for one in ([inputs] if single else inputs)]
+    found = predict_classes(model, batches, label=lambda i: model.labels[i] if model.labels else str(i))
     return found[0] if single else found
 
 
@@ -181,33 +199,11 @@ def input_ids(model: TrainedModel, given: Any) -> Array:
     return ids
 
 
-class Choice(NamedTuple):
-    """One of several possibilities: what it is called, its id, and how probable the model finds it."""
-
-    text: str
-    id: int
-    probability: float
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a model answers to one input.
-
-    kind          class, answer, next token or masks
-    answer        the likeliest class, what was written, the likeliest next token, or the text with its masks filled in
-    probability   of the whole answer; for several masks, the product of their probabilities
-    choices       the likeliest possibilities, best first, for each place that was predicted; none for what was written
-    """
-
-    kind: str
-    answer: str
-    probability: float
-    choices: tuple[tuple[Choice, ...], ...] = ()
-
-
-def predict_classes(model: TrainedModel, inputs: Sequence[Batch], *, label: Label, top: int) -> list[Prediction]:
+def predict_classes(
+    model: TrainedModel, inputs: Sequence[Batch], *, label: Label, top: int | None = None
+) -> list[Prediction]:
     """Return the class of each batch of one."""
-    return [_of_places(CLASS, row[None], label, top) for row in class_logits(model, inputs)]
+    return [_prediction(CLASS, row[None], label, top) for row in class_logits(model, inputs)]
 
 
 def predict_next(model: TrainedModel, texts: Sequence[str], *, top: int, truncate: bool = False) -> list[Prediction]:
@@ -218,8 +214,8 @@ def predict_next(model: TrainedModel, texts: Sequence[str], *, top: int, truncat
     assert model.answer_tokenizer is not None
     found = []
     for answer in answers:
-        [place] = answer.top
-        choices = tuple(Choice(model.answer_tokenizer.decode([i]), i, math.exp(log)) for i, log in place)
+        [likely] = answer.top
+        choices = tuple(Choice(model.answer_tokenizer.decode([i]), i, math.exp(log)) for i, log in likely)
         found.append(Prediction(NEXT, choices[0].text, choices[0].probability, (choices,)))
     return found
 
@@ -246,18 +242,18 @@ def predict_masks(model: Model, params: Tree, ids: Array, *, tokenizer: Publishe
         raise ConfigError(f"the input holds no {name} to be filled in", hint=f"write {name} in place of a word")
     logits, _ = model.predict(params, Batch(ids[None]))
     logits = only_known(np.asarray(logits)[0, places], tokenizer.size)
-    found = _of_places(MASKS, logits, tokenizer.piece, top)
+    found = _prediction(MASKS, logits, tokenizer.piece, top)
     filled = ids.copy()
     filled[places] = [choices[0].id for choices in found.choices]
     return replace(found, answer=tokenizer.decode(filled, skip_specials=True))
 
 
-def _of_places(kind: str, logits: Array, label: Label, top: int) -> Prediction:
-    """Return the likeliest possibilities by logits (places, possibilities)."""
+def _prediction(kind: str, logits: Array, label: Label, top: int | None) -> Prediction:
+    """Return the likeliest possibilities (None: all) by logits (positions, possibilities)."""
     logs = log_softmax(logits)
     choices = tuple(
-        tuple(Choice(label(i), i, math.exp(log[i])) for i in likeliest(log, min(top, len(log))).tolist())
+        tuple(Choice(label(i), i, math.exp(log[i])) for i in likeliest(log, min(top or len(log), len(log))).tolist())
         for log in logs
     )
-    first = [place[0] for place in choices]
+    first = [best for best, *_ in choices]
     return Prediction(kind, " ".join(one.text for one in first), math.prod(one.probability for one in first), choices)

@@ -10,9 +10,10 @@ from ..text import PublishedTokenizer
 from ..text.chat import Message, encode_chat
 from ..text.stream import StreamDecoder
 from ..trained_model import TrainedModel
+from .request import Request
 from .sampling import Sampling
 from .texts import CONTEXT_OF_TEXT, MAX_NEW_TOKENS, TEMPERATURE, Generation, check_writes
-from .writer import LENGTH, Step, generate_steps
+from .writer import LENGTH, Sequences, Step
 
 
 def reply(
@@ -106,18 +107,16 @@ class Conversation:
         ids = self.encoded(messages)
         self.read, self.written = ids, []
         decoder = StreamDecoder(self.tokenizer, after=ids[-CONTEXT_OF_TEXT:])
-        written = generate_steps(
-            self.model.model,
-            self.model.params,
-            [ids],
+        request = Request(
+            prompts=[ids],
             max_new_tokens=self.max_new_tokens,
             sampling=self.sampling,
             seed=self.seed + self.turns,
-            stop_ids=tuple(self.end_ids),
+            stop_ids=self.end_ids,
             known=self.tokenizer.size,
             burst=burst,
         )
-        for step in written:
+        for step in Sequences(self.model.model, self.model.params, request).write():
             steps.append(step)
             token = int(step.ids[0])
             self.written.append(token)

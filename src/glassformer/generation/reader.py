@@ -12,24 +12,18 @@ twice in all.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from ..core import dispatch
-from ..core.arrays import Array, Tree, check_ids, check_length
-from ..core.errors import ConfigError, LengthError, ShapeError
-from ..core.setting import check_count
+from ..core.arrays import Array, Tree
 from ..core.sources import check_once
 from ..data.examples import stack
 from ..models import Batch, Decoder, EncoderDecoder, Model
-from .sampling import Sampling
+from .request import CHUNK, Request, Rows
 
-CHUNK = 512
-Rows = list[Array]
-"""The ids of several sequences."""
+Rngs: TypeAlias = Sequence[np.random.Generator]
 
 
 class Reader:
@@ -48,37 +42,23 @@ class Reader:
         """Keep these sequences, in this order, perhaps several times."""
         raise NotImplementedError
 
-    def write(self, count: int | None, writing: "WriteOrder") -> Any:
+    def write(self, count: int | None, limits: Array, rngs: Rngs, request: Request) -> Any:
         """Write up to `count` tokens before anyone looks at them, (N, R), −1 after a stop id or the limit.
 
-        NotImplemented where they cannot be written so, as that of the engine jax can.
+        NotImplemented by readers that only read; the one of the engine jax writes on the device.
+
+        limits   (R,) how many tokens each sequence may still write
+        rngs     each sequence's own; one number is taken for each token
         """
         return NotImplemented
-
-
-class WriteOrder(NamedTuple):
-    """How a reader that can write is to do so.
-
-    limits     (R,) how many tokens each sequence may still write
-    sampling   how they are chosen
-    rngs       each sequence's own; one number is taken for each token
-    stop_ids   tokens after which a sequence has ended
-    known      ids below this may be written (None: all)
-    """
-
-    limits: Array
-    sampling: Sampling
-    rngs: Sequence[np.random.Generator] = ()
-    stop_ids: frozenset[int] = frozenset()
-    known: int | None = None
 
 
 class CachedReader(Reader):
     """Reads every token once and remembers its keys and values.
 
-    Prompts of different lengths are padded on the left, so that the next token of all has the same place in the cache;
-    where a token stands in its own sequence is told by `positions`. The cache grows as it must: `room`, for how many
-    tokens may follow the prompts, is not needed.
+    Prompts of different lengths are padded on the left, so that the next token of all has the same slot in the cache;
+    `positions` counts tokens in their own sequences. The cache grows as it must: `room`, for how many tokens may follow
+    the prompts, is not needed.
     """
 
     def __init__(
@@ -186,83 +166,29 @@ class SlidingReader(Reader):
         self.reader = self.start(self.windows)
         return True
 
-    def write(self, count: int | None, writing: WriteOrder) -> Any:
+    def write(self, count: int | None, limits: Array, rngs: Rngs, request: Request) -> Any:
         """Write up to `count` tokens of each sequence, but no further than the first window that is full."""
         self._move()
         # The last token that is written is not read yet, so it may stand behind a full window.
         room = self.context + 1 - max(len(window) for window in self.windows)
-        ids = self.reader.write(room if count is None else min(count, room), writing)
+        ids = self.reader.write(room if count is None else min(count, room), limits, rngs, request)
         if ids is not NotImplemented:
             pairs = zip(self.windows, ids.T, strict=True)
             self.windows = [np.append(window, written[written >= 0]) for window, written in pairs]
         return ids
 
 
-def reader_of(
-    model: Any, params: Tree, prompts: Rows, sources: Rows | None, *, room: int, cache: bool = True, chunk: int = CHUNK
-) -> Reader:
-    """Return a reader of prompts: the one of the engine in use, unless the whole text is to be read for every token."""
-    if not cache or model.rereads:
-        return PlainReader(model, params, prompts, sources)
-    reader: Reader = dispatch.current().reader(model, params, prompts, sources, chunk=chunk, room=room)
-    return reader
+def start_reader(model: Any, params: Tree, request: Request) -> Reader:
+    """Return a reader of a checked request's prompts: the engine's, or one that reads all of a text for every token."""
+    sources: Any = request.sources
+    context = model.config.context
 
+    def read(prompts: Rows) -> Reader:
+        if not request.cache or model.rereads:
+            return PlainReader(model, params, prompts, sources)
+        room = max(request.room(prompt, context) for prompt in prompts)
+        reader: Reader = dispatch.current().reader(model, params, prompts, sources, chunk=request.chunk, room=room)
+        return reader
 
-def reading(
-    model: Model,
-    params: Tree,
-    prompts: Rows,
-    sources: Rows | None,
-    *,
-    max_new_tokens: int,
-    cache: bool,
-    chunk: int,
-    slide: bool,
-) -> tuple[Callable[[], Reader], list[int]]:
-    """Return what starts a reader of prompts, and how many tokens may follow each.
-
-    slide   a decoder goes on past the context; an encoder-decoder ends there
-    """
-    check_count("max_new_tokens", max_new_tokens, least=1)
-    context, slides = model.config.context, slide and isinstance(model.config, DecoderConfig)
-
-    def left(prompt: Array) -> int:
-        # The last token fills the place after the context and is never read.
-        return min(max_new_tokens, context + 1 - len(prompt))
-
-    def read(windows: Rows) -> Reader:
-        return reader_of(model, params, windows, sources, room=max(map(left, windows)), cache=cache, chunk=chunk)
-
-    if slides:
-        return partial(SlidingReader, read, prompts, context), [max_new_tokens] * len(prompts)
-    return partial(read, prompts), [left(prompt) for prompt in prompts]
-
-
-def checked(
-    model: Model, prompts: Sequence[Sequence[int] | Array], sources: Sequence[Sequence[int] | Array] | None
-) -> tuple[Rows, Rows | None]:
-    """Return prompts and sources as arrays of ids; refuse what the model cannot read."""
-    config = model.config
-    if isinstance(config, EncoderConfig):
-        raise ConfigError("an encoder does not write text", hint="use a decoder or an encoder-decoder")
-    if isinstance(config, DecoderConfig) and sources is not None:
-        raise ConfigError("a decoder has no source", hint="put all that it should read into the prompt")
-    if isinstance(config, EncoderDecoderConfig) and sources is None:
-        raise ConfigError("an encoder-decoder needs a source", hint="pass the ids that its encoder reads")
-    if not prompts:
-        raise LengthError("there are no prompts", hint="pass at least one")
-    if sources is not None and len(sources) != len(prompts):
-        raise ShapeError(f"there are {len(prompts)} prompts but {len(sources)} sources", hint="pass one source each")
-    read = [checked_ids(ids, config.vocab, config.context, "the prompt") for ids in prompts]
-    if sources is None:
-        return read, None
-    return read, [checked_ids(ids, config.source_size, config.context, "the source") for ids in sources]
-
-
-def checked_ids(ids: Sequence[int] | Array, vocab: int, context: int, what: str) -> Array:
-    ids = np.asarray(ids, dtype=None if len(ids) else np.int64)
-    if ids.ndim != 1:
-        raise ShapeError(f"{what} has shape {ids.shape}", hint="pass one sequence of ids for each prompt")
-    check_length(len(ids), context, what=what)
-    check_ids(ids, vocab, what=f"the ids of {what}")
-    return ids.astype(np.int64)
+    prompts = list(request.prompts)
+    return SlidingReader(read, prompts, context) if request.slide else read(prompts)

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,14 @@ import numpy as np
 from ..config import EncoderConfig, EncoderDecoderConfig
 from ..core.arrays import Array
 from ..core.errors import ConfigError, GlassformerError, LengthError, TokenError, WeightsError
-from ..core.setting import check_count, texts_of
+from ..core.setting import texts_of
 from ..text.published import TOKENIZER
 from ..text.stream import StopStrings, StreamDecoder
 from ..trained_model import TrainedModel
-from .beam import beam_search
-from .reader import checked_ids
+from .beam import search
+from .request import Ids, Request, checked_ids
 from .sampling import Sampling
-from .writer import Step, generate_steps
+from .writer import Sequences, Step
 
 TEMPERATURE = 0.8
 """How freely tokens are drawn by default: a little sharper than the model's own distribution."""
@@ -31,17 +31,19 @@ Prompt = str | Array
 """A text, or the ids of its tokens."""
 LINE_BREAK = "\n"
 CONTEXT_OF_TEXT = 16  # ids of the prompt that decide how the first new token is written
+REQUEST_SETTINGS = ("max_new_tokens", "seed", "log_probabilities", "slide", "length_penalty", "early_stopping")
+"""What `generate` passes on to `Request`."""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What a model said.
+    """An answer of a model.
 
     text                the answer, without an end token and up to the first stop string
     ids                 its tokens, an end token or the tokens of a stop string included
     finish              "stop" (an end token or a stop string) or "length" (max_new_tokens, or the context is full)
     log_probabilities   of each token under the model itself, whatever the sampling; None unless asked for
-    top                 the likeliest tokens at each place with their log-probabilities; None unless asked for
+    top                 the likeliest tokens at each position with their log-probabilities; None unless asked for
     score               Σ log p / length ** length_penalty of beam search; None otherwise
     slid                whether it goes on past the context: the window moved, see `reader`
     """
@@ -116,52 +118,39 @@ def generate(
     model: TrainedModel,
     prompt: Any,
     *,
-    max_new_tokens: int = MAX_NEW_TOKENS,
     n: int = 1,
     stop: Strings = (),
-    seed: int = 0,
     beams: int | None = None,
-    length_penalty: float | None = None,
-    early_stopping: bool | None = None,
-    log_probabilities: int | None = None,
-    slide: bool | None = None,
     truncate: bool = False,
-    **sampling: Any,
+    **settings: Any,
 ) -> Any:
     """Answer a prompt with a `Generation`, or with a list of `n`; a list of prompts with a list of either.
 
     A prompt is a text, or the ids of its tokens, which are read as they are: with a start token, if there is to be one.
 
+    max_new_tokens      the most tokens of an answer (256)
     n                   samples of each prompt, or the n best of beam search
     stop                strings that end the answer and are left out of it
     seed                the same seed gives the same answer to a prompt, alone or among others
     beams               search for the likeliest answer with this many beams instead of sampling; 1 is greedy.
-                        length_penalty (1) and early_stopping (False) belong to it; see `beam_search`
+                        length_penalty (1) and early_stopping (False) belong to it; see `Request`
     log_probabilities   None: none; 0: those of the chosen tokens; k: those of the k likeliest tokens as well
     slide               a decoder goes on past its context with a window that moves (see `reader`); False: it ends.
                         None: it goes on unless it answers questions and has no end token
     truncate            of a prompt that is longer than the context, read the end; False: refuse it
-    sampling            the settings of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
+
+    All other settings are those of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
     """
     prompts, is_one = prompts_of(prompt)
-    check_count("n", n, least=1)
-    reads, sources = encode_prompts(model, prompts, truncate=truncate)
-    if beams is None:
-        if length_penalty is not None or early_stopping is not None:
-            raise ConfigError("length_penalty and early_stopping belong to beam search", hint="set beams as well")
-        drawn = Sampling.of({"temperature": TEMPERATURE, **sampling})
-        settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "n": n, "seed": seed, "sampling": drawn}
-        settings |= {"log_probabilities": log_probabilities, "slide": _slides(model, slide)}
-        answers = _draw(model, reads, sources, _as_strings(stop), **settings)
-    else:
-        _check_search(beams, n, log_probabilities, sampling)
-        penalty = 1.0 if length_penalty is None else length_penalty
-        search = {"beams": beams, "length_penalty": penalty, "early_stopping": bool(early_stopping)}
-        search |= {"max_new_tokens": max_new_tokens, "slide": _slides(model, slide)}
-        pairs = zip(reads, [None] * len(reads) if sources is None else sources, strict=True)
-        answers = [
-            _search(model, *pair, _as_strings(stop), log_probabilities is not None, search)[:n] for pair in pairs
-        ]
+    asked = {name: settings.pop(name) for name in REQUEST_SETTINGS if name in settings}
+    if beams is not None and settings:
+        raise ConfigError(
+            f"beam search takes the likeliest answer, but {', '.join(settings)} asks to draw one",
+            hint="leave out either beams or the sampling settings",
+        )
+    sampling = settings if beams is None else None
+    request = _request(model, prompts, sampling, truncate=truncate, n=n, beams=beams, **asked)
+    answers = (_draw if beams is None else _search)(model, request, _as_strings(stop))
     results = [group[0] if n == 1 else group for group in answers]
     return results[0] if is_one else results
 
@@ -177,20 +166,36 @@ def stream(
     truncate: bool = False,
     **sampling: Any,
 ) -> Stream:
-    """Return an iterator over the pieces of one answer as they come: together, the text of `generate`.
+    """Return an iterator over the pieces of one answer as they come: joined, they are the text of `generate`.
 
     No piece holds half a character or the beginning of a stop string.
     """
-    settings = {"sampling": Sampling.of({"temperature": TEMPERATURE, **sampling}), "seed": seed}
-    settings |= {"slide": _slides(model, slide)}
-    reads, sources = encode_prompts(model, one_prompt(prompt), truncate=truncate)
-    text = _text(model, reads[0], _as_strings(stop))
-    steps = _steps(model, reads, sources, [text], max_new_tokens=max_new_tokens, burst=1, **settings)
-    return Stream(steps, text)
+    settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "seed": seed, "slide": slide, "burst": 1}
+    request = _request(model, one_prompt(prompt), sampling, truncate=truncate, **settings)
+    text = _text(model, request.prompts[0], _as_strings(stop))
+    return Stream(_steps(model, request, [text]), text)
+
+
+def _request(
+    model: TrainedModel,
+    prompts: Sequence[Prompt],
+    sampling: dict[str, Any] | None,
+    *,
+    truncate: bool,
+    slide: bool | None = None,
+    **settings: Any,
+) -> Request:
+    """Return the request for answers of a model; without settings of sampling, none are drawn."""
+    reads, sources = encode_prompts(model, prompts, truncate=truncate)
+    drawn = Sampling() if sampling is None else Sampling.of({"temperature": TEMPERATURE, **sampling})
+    assert model.answer_tokenizer is not None
+    own: dict[str, Any] = {"stop_ids": model.end_ids, "known": model.answer_tokenizer.size, "sampling": drawn}
+    settings = {"max_new_tokens": MAX_NEW_TOKENS, "slide": _slides(model, slide), **own, **settings}
+    return Request(prompts=reads, sources=sources, **settings)
 
 
 def _slides(model: TrainedModel, asked: bool | None) -> bool:
-    """Tell whether the text goes on past the context; the answer to a question ends there at the latest."""
+    """Return whether the text goes on past the context; the answer to a question ends there at the latest."""
     if asked is not None or model.end_ids or model.origin is None or model.origin["name"] in ("text", "lines"):
         return asked is not False
     try:
@@ -252,7 +257,7 @@ def _fitting(model: TrainedModel, ids: Array, others: int, truncate: bool) -> Ar
     return ids[len(ids) + others - context :]
 
 
-def _text(model: TrainedModel, read: Array, stops: Strings) -> _Text:
+def _text(model: TrainedModel, read: Ids, stops: Strings) -> _Text:
     """Return the text that begins after these ids; a start token is no part of it."""
     has_source = isinstance(model.config, EncoderDecoderConfig)
     before = [] if has_source else read[model.start_id is not None :][-CONTEXT_OF_TEXT:]
@@ -261,64 +266,51 @@ def _text(model: TrainedModel, read: Array, stops: Strings) -> _Text:
     return _Text(decoder, StopStrings(stops), model.config.context + 1 - len(read))
 
 
-def _steps(
-    model: TrainedModel, reads: list[Array], sources: list[Array] | None, texts: list[_Text], **settings: Any
-) -> Iterator[Step]:
+def _steps(model: TrainedModel, request: Request, texts: list[_Text]) -> Iterator[Step]:
     """Write answers to prompts, and pass each token on to the text of its sequence."""
-    assert model.answer_tokenizer is not None
-    return generate_steps(
-        model.model,
-        model.params,
-        reads,
-        sources=sources,
-        stop_ids=model.end_ids,
-        known=model.answer_tokenizer.size,
-        ends=lambda row, token: texts[row].push(token),
-        **settings,
-    )
+    request = replace(request, ends=lambda row, token: texts[row].push(token))
+    return Sequences(model.model, model.params, request).write()
 
 
-def _draw(
-    model: TrainedModel, reads: list[Array], sources: list[Array] | None, stops: Strings, n: int, **settings: Any
-) -> list[list[Generation]]:
-    texts = [_text(model, read, stops) for read in reads for _ in range(n)]
-    steps = list(_steps(model, reads, sources, texts, n=n, **settings))
+def _draw(model: TrainedModel, request: Request, stops: Strings) -> list[list[Generation]]:
+    """Return n answers to each prompt."""
+    n = request.n
+    texts = [_text(model, read, stops) for read in request.prompts for _ in range(n)]
+    steps = list(_steps(model, request, texts))
     drawn = [collected(steps, row, text.finish(), text.room) for row, text in enumerate(texts)]
     return [drawn[first : first + n] for first in range(0, len(drawn), n)]
 
 
-def _search(
-    model: TrainedModel, read: Array, source: Array | None, stops: Strings, logged: bool, settings: dict[str, Any]
-) -> list[Generation]:
-    assert model.answer_tokenizer is not None
+def _search(model: TrainedModel, request: Request, stops: Strings) -> list[list[Generation]]:
+    """Return the n best answers to each prompt."""
+    sources = request.sources or [None] * len(request.prompts)
+    requests = [
+        replace(request, prompts=[prompt], sources=None if source is None else [source])
+        for prompt, source in zip(request.prompts, sources, strict=True)
+    ]
+    return [_search_one(model, one, stops) for one in requests]
+
+
+def _search_one(model: TrainedModel, request: Request, stops: Strings) -> list[Generation]:
+    [prompt] = request.prompts
 
     @functools.cache
     def text_of(ids: tuple[int, ...]) -> _Text:
         """Return the text of a beam, which goes on from that of the beam it continues."""
-        text = text_of(ids[:-1]).copy() if ids else _text(model, read, stops)
+        text = text_of(ids[:-1]).copy() if ids else _text(model, prompt, stops)
         for token in ids[-1:]:
             text.push(token)
         return text
 
-    found = beam_search(
-        model.model,
-        model.params,
-        read,
-        source=source,
-        stop_ids=model.end_ids,
-        known=model.answer_tokenizer.size,
-        ends=(lambda ids: text_of(ids).stops.stopped) if stops else None,
-        **settings,
-    )
+    ends = (lambda ids: text_of(ids).stops.stopped) if stops else None
     answers = []
-    for hypothesis in found:
-        text = _text(model, read, stops)
-        for token in hypothesis.ids:
+    for ids, logs, score, finish in search(model.model, model.params, replace(request, ends=ends))[: request.n]:
+        text = _text(model, prompt, stops)
+        for token in ids:
             if token not in model.end_ids:
                 text.push(token)
-        ids, logs, score, finish = hypothesis
-        slid = len(ids) > text.room
-        answers.append(Generation(text.finish(), ids, finish, logs if logged else None, score=score, slid=slid))
+        chosen = None if request.log_probabilities is None else logs
+        answers.append(Generation(text.finish(), ids, finish, chosen, score=score, slid=len(ids) > text.room))
     return answers
 
 
@@ -330,7 +322,7 @@ class _Text:
         self.pieces: list[str] = []
 
     def push(self, token: int) -> bool:
-        """Take in a token; tell whether a stop string came."""
+        """Take in a token; return whether a stop string came."""
         self.pieces.append(self.stops.push(self.decoder.push(token)))
         return self.stops.stopped
 
@@ -369,17 +361,3 @@ def _as_strings(stop: Any) -> tuple[str, ...]:
     if not all(isinstance(one, str) for one in strings):
         raise ConfigError(f"stop is {stop!r:.80}", hint="pass a text that ends the answer, or a list of texts")
     return strings
-
-
-def _check_search(beams: int, n: int, log_probabilities: int | None, sampling: dict[str, Any]) -> None:
-    """Refuse settings that have no meaning in a search."""
-    if sampling:
-        raise ConfigError(
-            f"beam search takes the likeliest answer, but {', '.join(sampling)} asks to draw one",
-            hint="leave out either beams or the sampling settings",
-        )
-    check_count("beams", beams, least=1)
-    if n > beams:
-        raise ConfigError(f"n is {n}, but the search has {beams} beams", hint="use an n from 1 to the number of beams")
-    if log_probabilities:
-        raise ConfigError("beam search keeps the log-probabilities of the chosen tokens only", hint="ask for 0 others")

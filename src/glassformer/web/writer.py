@@ -16,7 +16,8 @@ import numpy as np
 
 from ..core.arrays import Array, Tree
 from ..core.errors import GlassformerError
-from ..generation.reader import Reader, checked, reader_of
+from ..generation.reader import Reader, start_reader
+from ..generation.request import Request
 from ..interpret.changed_model import changed_model
 from ..interpret.changes import Change
 from ..interpret.run import Run
@@ -52,10 +53,11 @@ class ReaderCache:
                 return self._logits[key]
             # One thread at a time reads on with a reader.
             before = self._readers.pop((ids[:-1], source), None)
-        rows, sources = checked(model, [ids], None if source is None else [source])
+        sources = None if source is None else [source]
+        request = Request(prompts=[ids], sources=sources, max_new_tokens=1).checked(model.config)
         reader: Any = before
         if reader is None:
-            reader = reader_of(model, params, rows, sources, room=1)
+            reader = start_reader(model, params, request)
         else:
             reader.read(np.array([ids[-1]]))
         logits = np.array(reader.logits[0])

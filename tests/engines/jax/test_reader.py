@@ -17,7 +17,7 @@ from glassformer.engines.jax import reader as reader_module
 from glassformer.engines.jax.reader import JaxReader
 from glassformer.generation import Sampling, beam_search, generate_steps
 from glassformer.generation import sampling as host_sampling
-from glassformer.generation.reader import WriteOrder
+from glassformer.generation.request import Request
 from glassformer.layers import FeedForward
 from glassformer.ops import ACTIVATIONS, register_activation
 from glassformer.text import CharTokenizer
@@ -185,7 +185,7 @@ def test_looking_at_logits_does_not_change_what_is_written_next():
     reader = JaxReader(model, params, prompts, None, room=6)
     for step in (0, 3):
         assert reader.logits.argmax(axis=-1).tolist() == expected[:, step].tolist()
-        ids = reader.write(3, WriteOrder(np.full(3, 6 - step), GREEDY))
+        ids = reader.write(3, np.full(3, 6 - step), (), Request(prompts=prompts, max_new_tokens=6, sampling=GREEDY))
         assert ids.T.tolist() == expected[:, step : step + 3].tolist()
 
 
@@ -215,7 +215,7 @@ def test_keys_are_written_where_they_stand():
     assert reader.logits.shape == (1, 17)
     assert [x.unsafe_buffer_pointer() for x in (*reader.state.keys, *reader.state.values)] == places
     assert all(x.is_deleted() for x in before.keys)
-    reader.write(4, WriteOrder(np.array([5]), GREEDY))
+    reader.write(4, np.array([5]), (), Request(prompts=[[1, 2, 3]], max_new_tokens=5, sampling=GREEDY))
     assert [x.unsafe_buffer_pointer() for x in (*reader.state.keys, *reader.state.values)] == places
 
 

@@ -18,7 +18,8 @@ from ...core.setting import check_known
 from ...core.sources import SourceGuard
 from ...core.tree import tree_map
 from ...data.examples import stack
-from ...generation.reader import CHUNK, CachedReader, Reader, Rows, WriteOrder
+from ...generation.reader import CachedReader, Reader, Rngs
+from ...generation.request import CHUNK, Request, Rows
 from ...generation.sampling import check_finite
 from ...generation.storage import STORAGES
 from ...layers import Cache
@@ -145,16 +146,16 @@ class JaxReader(Reader):
         self._logits = None if self._logits is None else self._logits[taken]
         self.places = np.arange(len(chosen))
 
-    def write(self, count: int | None, writing: WriteOrder) -> Array:
+    def write(self, count: int | None, limits: Array, rngs: Rngs, request: Request) -> Any:
         """Write up to `count` tokens of each sequence on the device; see `Reader`.
 
         Without a count, there are more of them each time, up to BURST, as long as they take less than SMOOTH seconds.
 
         The device chooses tokens as `choose` was written: if that has changed, the host is to choose them.
         """
-        limits, sampling, rngs, stop_ids, known = writing
         if not chosen.kernel.is_current():  # type: ignore[attr-defined]
             return NotImplemented
+        sampling, stop_ids = request.sampling, request.stop_ids
         way, drawing = drawing_of(sampling, self.vocab)
         rows, count = len(self.next), min(count or self.burst, BURST, int(np.max(limits)))
         ended, left = np.ones(rows, bool), np.zeros(rows, np.int32)
@@ -164,7 +165,7 @@ class JaxReader(Reader):
             uniforms[self.places, :count] = [rng.random(count) for rng in rngs]
         stops = np.full(-(-max(len(stop_ids), 1) // STOPS) * STOPS, -1, np.int32)
         stops[: len(stop_ids)] = sorted(stop_ids)
-        known = self.vocab if known is None else known
+        known = self.vocab if request.known is None else request.known
         orders = Orders(ended, left, np.int32(count), stops, np.int32(known), uniforms, drawing)
         if self._logits is not None:  # the last tokens were read to look at these: they are read again, in their place
             self.state = self.state._replace(seen=self.state.seen - 1)
