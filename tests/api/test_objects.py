@@ -29,7 +29,7 @@ def test_a_run_is_the_same_after_copying(copied, model):
 
 
 def test_what_holds_a_run_can_be_pickled(model):
-    run = model.watch("1 2 3", keep="block_checkpoints")
+    run = model.watch("1 2 3")
     found = gradients(run, Logit("4"))
     assert np.array_equal(pickled(found)["blocks.0"], found["blocks.0"])
     assert np.array_equal(pickled(lens(run)).logits, lens(run).logits)

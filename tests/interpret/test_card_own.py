@@ -74,7 +74,7 @@ class Scaled(Block):
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
-    monkeypatch.setattr(gf.registry, "_own", {family: {} for family in gf.registry.BUILT_IN})
+    monkeypatch.setattr(gf.core.registry, "_own", {family: {} for family in gf.core.registry.BUILT_IN})
     gf.register_activation("square", square, square_backward)
     gf.register_activation("softplus", softplus, softplus_backward)
     gf.register_activation("size", lambda x: (np.abs(x), x), lambda dy, x: dy * np.sign(x))

@@ -329,7 +329,7 @@ class HalvingAgain(Halving):
 
 @pytest.mark.parametrize("kind", [Halving, HalvingAgain])
 def test_rotations_and_places_of_ones_own_are_calls(kind, monkeypatch):
-    monkeypatch.setattr(gf.registry, "_own", {family: {} for family in gf.registry.BUILT_IN})
+    monkeypatch.setattr(gf.core.registry, "_own", {family: {} for family in gf.core.registry.BUILT_IN})
     gf.register_positions("halving", lambda config, bidirectional: kind())
     config = gf.DecoderConfig(**SIZES, positions="halving")
     model, batch = gf.build(config), batch_of(config, RECORDED, 0, masked=False)

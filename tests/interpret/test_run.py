@@ -298,9 +298,9 @@ def test_runs_of_other_lengths_cannot_be_taken_from(rng):
 
 def test_the_page_about_looking_inside_runs_as_printed(capsys):
     page = (Path(__file__).parents[2] / "docs" / "guides" / "looking_inside.md").read_text(encoding="utf-8")
-    first, steered, long, few, _ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    exec(compile(first + long + few, "looking_inside.md", "exec"), {})
-    assert re.search(r"True\n\(1, 4, 4, 4\)\nTrue True\nTrue\n\[.*\] True\nFalse\n$", capsys.readouterr().out)
+    first, steered, few, _ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    exec(compile(first + few, "looking_inside.md", "exec"), {})
+    assert re.search(r"True\n\[.*\] True\nFalse\n$", capsys.readouterr().out)
     exec(compile(steered, "looking_inside.md", "exec"), {"gf": gf})
     assert capsys.readouterr().out == " 6 6 6 6 6\n"
     methods = re.findall(r"`interpret/(\w+\.py)`", page)

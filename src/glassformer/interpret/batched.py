@@ -16,11 +16,9 @@ from ..core.arguments import short_traces
 from ..core.arrays import Array
 from ..core.errors import ConfigError
 from ..models import Batch
-from .block_checkpoints import unpack
 from .changes import Change, Intervention, Placed
-from .losses import mean_loss
-from .run import Run, read, sorted_changes, thawed, watch
-from .tracing import Call, ShapeDtype, TracingEngine, is_block, run_traced
+from .run import Run, mean_loss, read, sorted_changes, thawed, watch
+from .tracing import Call, TracingEngine, is_block, run_traced
 
 MEMORY = 1 << 30
 """Bytes that variants computed at once may take, by default."""
@@ -39,7 +37,7 @@ def run_loss(run: Run, logits: Array) -> float:
             "the batch has no targets to measure the loss with",
             hint="watch Batch(tokens, targets); or pass a measure: lambda run, logits: logits[0, -1, token]",
         )
-    return float(mean_loss(logits, run.targets))
+    return float(mean_loss(logits, run.targets)[0])
 
 
 @short_traces
@@ -60,7 +58,7 @@ def batched_interventions(
     plain = run.plain or run
     inputs, given = sorted_changes(plain, run.changes)
     # The parameters and the batch of a changed run; what it freezes stays as it was before any change.
-    start = watch(run.model, run.params, run.batch, keep=run.keeps, labels=run.labels) if inputs else plain
+    start = watch(run.model, run.params, run.batch, labels=run.labels) if inputs else plain
     others, _ = sorted_changes(start, tuple(change for own in variants for change in own))
     if others:  # they concern all examples
         raise ConfigError(
@@ -98,8 +96,7 @@ def bytes_at_once(run: Run, variants: int, memory: int = MEMORY) -> int:
 
 
 def _at_once(run: Run, memory: int) -> int:
-    """Return how many variants run at once: one where the run keeps block checkpoints, to save memory."""
-    return max(1, int(memory // bytes_of(run))) if run.inside is None else 1
+    return max(1, int(memory // bytes_of(run)))
 
 
 def bytes_of(run: Run) -> int:
@@ -107,7 +104,7 @@ def bytes_of(run: Run) -> int:
     sizes = [0]
     for block in list(filter(is_block, run.calls)) or run.calls[:1]:
         returned = (x for call in run.calls[block.number : block.end] for x in call.outputs)
-        sizes.append(sum({id(x): x.nbytes for x in returned if isinstance(x, np.ndarray | ShapeDtype)}.values()))
+        sizes.append(sum({id(x): x.nbytes for x in returned if isinstance(x, np.ndarray)}.values()))
     return max(sizes) + run.logits.nbytes + 1
 
 
@@ -135,7 +132,7 @@ def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
 
     intervention = Intervention(placed, start.heads)
     engine = TracingEngine(
-        intervention.before, intervention.after, unpack, known=start.calls, first=first, again=again, forgets=True
+        intervention.before, intervention.after, known=start.calls, first=first, again=again, forgets=True
     )
     batch = Batch(
         *(None if part is None else np.tile(part, (count,) + (1,) * (np.ndim(part) - 1)) for part in start.batch)
@@ -143,7 +140,7 @@ def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
     logits, _ = run_traced(read, start.model, start.params, batch, engine=engine)
     for change in (change for changes in variants for change in changes):
         # The second question tells examples from as many positions.
-        sizes = len(start.spec(change.name)), len(intervention.originals[start.addresses[change.name]])
+        sizes = len(start[change.name]), len(intervention.originals[start.addresses[change.name]])
         if sizes != (examples, count * examples):
             raise ConfigError(
                 f"{change.name} serves all examples at once, and cannot be changed for one variant alone",

@@ -20,7 +20,7 @@ from .changes import add
 from .explainer import LOSS_NAME, Explainer, loss, mask, summed, value_of
 from .formula import Formula, Index, given
 from .gradients import LOSS, Gradients, Loss, Target, gradients
-from .graph import Graph, Step, materialize_around
+from .graph import Graph, Step
 from .names import INPUT, MASK
 from .packed import unpacked
 from .run import Run, watch
@@ -69,10 +69,6 @@ class Cards:
     def card(self, name: str, index: tuple[int, ...] = (), *, gradient: bool = False) -> Card:
         """Return the card of one entry of a value, a parameter or a part of the batch, or of its gradient."""
         array = self.array(name)
-        if self.run.inside is not None:  # block checkpoints: the blocks around the value alone are needed
-            near = Cards(materialize_around(self.run, name), self.of)
-            near._searched = self._searched
-            return near.card(name, index, gradient=gradient)
         place = _checked(name, index, array.shape)
         return self._of_gradient(name, array, place) if gradient else self._of_value(name, array, place)
 
@@ -125,23 +121,21 @@ class Cards:
         place = _checked(name, index, value.shape)
         if value.dtype.kind not in "fc" or name.endswith(MASK):
             raise ConfigError(f"{name} is no real number", hint="a derivative is for values and parameters")
-        # Of a long text they are many times what else is kept, and not worth it.
-        run, found = self._double if self.run.inside is None else self._in_double()
+        run, found = self._double
         where = dict(zip(axes_of(name, value.ndim), place, strict=False))
         measured = self.of.value(run.changed(add(name, STEP * 1j, **where)))
         gradient = found.param(name) if name in self._params else found[name]
         return Proof(float(gradient[place]), float(np.imag(measured) / STEP))
 
-    def _in_double(self) -> tuple[Run, Gradients]:
+    @cached_property
+    def _double(self) -> tuple[Run, Gradients]:
         """Return the same run, with the same changes, and its gradients in float64."""
         if all(leaf.dtype == np.float64 for leaf in self._params.values()):
             return self.run, self.found or gradients(self.run, self.of)
         start = self.run.plain or self.run
         params = tree_map(lambda leaf: unpacked(leaf).astype(np.float64), start.params)
-        run = watch(start.model, params, start.batch, keep=start.keeps, labels=start.labels).changed(*self.run.changes)
+        run = watch(start.model, params, start.batch, labels=start.labels).changed(*self.run.changes)
         return run, gradients(run, self.of)
-
-    _double = cached_property(_in_double)
 
     # --- values ------------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from .labels import NUMBERS
 from .names import MASK, RETURNED, WEIGHTS
 from .packed import unpacked
 from .pieces import Piece, check_asked, is_of_all_tokens, within
-from .run import Run, changed_run, short_run, sorted_changes, watched, with_inputs
+from .run import Run, addresses_of, changed_run, sorted_changes, watched, with_inputs
 from .tracing import NOWHERE, Call, Key, Paths
 from .where import axes_of, is_of_source
 
@@ -202,15 +202,16 @@ def sites_of(model: Model, params: Tree) -> dict[str, Site]:
     """Return where a model makes each of its values, found once by a run on one token."""
     if "_sites" not in vars(model):
         token = np.zeros((1, 1), np.int64)
-        run = short_run(model, params, Batch(token, source=token.copy() if isinstance(model, EncoderDecoder) else None))
+        batch = Batch(token, source=token.copy() if isinstance(model, EncoderDecoder) else None)
+        addresses, axes, calls = addresses_of(model, params, batch)
         found = {}
-        for name, (number, place) in run.addresses.items():
-            call, around, own = run.calls[number], set(), run.calls[number].parent
+        for name, (number, place) in addresses.items():
+            call, around, own = calls[number], set(), calls[number].parent
             while own is not None:
                 around |= set() if own.is_method else {own.key}
                 own = own.parent
-            found[name] = Site(call.key, place, axes_of(name, len(run.spec(name).shape)), frozenset(around))
-        given = [name for name in INPUTS if getattr(run.batch, name) is not None]
+            found[name] = Site(call.key, place, axes_of(name, axes[name]), frozenset(around))
+        given = [name for name in INPUTS if getattr(batch, name) is not None]
         found |= {name: Site(NOWHERE, RETURNED, axes_of(name, 2), frozenset()) for name in given}
         vars(model)["_sites"] = found
     return vars(model)["_sites"]

@@ -13,18 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from .. import ops
 from ..core.arrays import Array, Tree
+from ..core.dispatch import use_engine
 from ..core.errors import ConfigError, LengthError, did_you_mean
 from ..core.tree import flatten, named
-from .block_checkpoints import PARAMS, RecomputedBlocks, unpack
 from .changes import Change, add_gradient, exchanged, listed
 from .labels import NUMBERS, check_token
-from .losses import loss_gradient, mean_loss
+from .memory import check_fits
 from .names import RETURNED, Address, check_name, value_at
 from .pairing import Pairs, argument_name, gradient_of, gradient_place, pairs
-from .run import Run, thawed
+from .run import Run, mean_loss, thawed
 from .show import NamedValues
-from .tracing import Call, ShapeDtype, TracingEngine, is_block, run_traced
+from .tracing import Call, TracingEngine, run_traced
 
 NORMS = ("layer_norm", "rms_norm")
 
@@ -39,11 +40,13 @@ class Loss:
 
     def value(self, run: Run) -> Any:
         """Return the number itself."""
-        return mean_loss(run.logits, run.targets)
+        return mean_loss(run.logits, run.targets)[0]
 
     def seed(self, run: Run) -> tuple[Array, list[Change]]:
         """Return the gradient of the logits, and of values besides."""
-        return loss_gradient(run.logits, run.targets), []
+        record = mean_loss(run.logits, run.targets)[1]
+        with use_engine("numpy"):
+            return ops.cross_entropy_backward(np.ones((), run.logits.dtype), record), []
 
 
 def token_text(run: Run, token: int | str) -> str:
@@ -140,7 +143,6 @@ class Gradients(NamedValues):
     undoing: dict[int, Call]
     arrived: Mapping[Address, Array]  # the gradients of values that were changed, as they became
     no_effect: tuple[Change, ...] = ()  # the changes of gradients that altered nothing
-    inside: RecomputedBlocks | None = None  # what is inside the blocks, for a run that keeps block checkpoints
     asked: tuple[Any, ...] = ()  # the target, and the changes of gradients
 
     def __reduce__(self) -> Any:
@@ -173,70 +175,44 @@ class Gradients(NamedValues):
             outer = None if norm is None else self.undoing.get(norm.number)
             if norm is None or outer is None or statistic is None:
                 return None
-            return lambda: _unfolded(self.run, norm, self.call(outer).arguments[0], lambda _, dx: dx)[statistic]
+            return lambda: _unfolded(self.run, norm, outer.arguments[0], lambda _, dx: dx)[statistic]
         if address.place == RETURNED:
-            return lambda: self._read(call, lambda one: one.arguments[gradient_place(one)])
-        if gradient_of(call, own, address.place) is None:
-            return None
-        return lambda: self._read(call, lambda one: gradient_of(one, own, address.place))
-
-    def _read(self, call: Call, read: Callable[[Call], Array]) -> Array:
-        """Return what is read from a call of the backward pass; what a block handed on is there without running it."""
-        found = read(call)
-        return read(self.call(call)) if isinstance(found, ShapeDtype) else found
-
-    def call(self, call: Call) -> Call:
-        """Return a call of the backward pass with its numbers; where they are not kept, its block runs again."""
-        return call if self.inside is None else self.inside.call(call.number)
+            return lambda: call.arguments[gradient_place(call)]
+        gradient = gradient_of(call, own, address.place)
+        return None if gradient is None else lambda: gradient
 
     def param(self, name: str) -> Array:
         """Return the gradient of a parameter."""
         leaves = flatten(self.params)
         if name not in leaves:
             raise ConfigError(f"there is no parameter {name!r}", hint=did_you_mean(name, leaves))
-        found = leaves[name]
-        if self.inside is None or not isinstance(found, ShapeDtype):
-            return found
-        blocks = filter(is_block, self.inside.engine.calls)
-        block = next(call for call in blocks if name.startswith(f"{call.key.path}."))
-        return flatten(self.call(block).outputs[1])[name.removeprefix(f"{block.key.path}.")]
+        return leaves[name]
 
 
 def gradients(run: Run, of: Target = LOSS, changes: Change | Sequence[Change] = ()) -> Gradients:
     """Run the layers backward from the loss, or from another target, with changes of gradients on the way."""
     changes = listed(changes)
+    check_fits(run.model.config, run.batch, run.logits.itemsize)
     dlogits, seeds = of.seed(run)
     for change in changes:
         check_name(change.name, run)
         if not change.backward:
             raise ConfigError(f"{change.word} is about a value, not its gradient", hint="pass it to changed()")
     # Once as it is, to see which call undoes which; then again with what changes do.
-    grads, undoing, inside = _run_back(run, dlogits, None)
+    grads, undoing = _run_back(run, dlogits, None)
     values = [change for change in run.changes if change.name in run.addresses]
     rules = _Undoing(run, undoing, [*values, *seeds, *changes])
     if rules.changes:
-        grads, undoing, inside = _run_back(run, dlogits, rules)
+        grads, undoing = _run_back(run, dlogits, rules)
     no_effect = tuple(change for change in changes if not any(change is one for one in rules.altered))
-    return Gradients(run, grads, undoing, rules.arrived, no_effect, inside, (of, changes))
+    return Gradients(run, grads, undoing, rules.arrived, no_effect, (of, changes))
 
 
-def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, Pairs, RecomputedBlocks | None]:
-    """Run the layers backward; return the gradients of parameters, which call undoes which, and what is inside."""
-    blocks = {call.key.path: call for call in run.calls if is_block(call)}
-
-    def load(call: Call) -> tuple[Any, ...] | None:
-        if not is_block(call):
-            return unpack(call)
-        stack, _, _, *rest = call.arguments
-        block, forward, *_ = run.block(blocks[call.key.path])
-        return (stack, block.arguments[PARAMS], forward.outputs[1], *rest)
-
-    engine = TracingEngine() if run.inside is None else TracingEngine(load=load, frees=True)
-    if rules is not None:
-        engine.before, engine.after = rules.before, rules.after
+def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, Pairs]:
+    """Run the layers backward; return the gradients of parameters, and which call undoes which."""
+    engine = TracingEngine() if rules is None else TracingEngine(rules.before, rules.after)
     grads = run_traced(run.model.backward, named(run.params), run.record, dlogits, engine=engine)
-    inside = None if run.inside is None else RecomputedBlocks(engine)
-    return grads, pairs(run.calls, engine.calls), inside
+    return grads, pairs(run.calls, engine.calls)
 
 
 class _Undoing:
@@ -273,7 +249,7 @@ class _Undoing:
             arguments[place] = self._undone(address, arguments[place])
         for own in () if call.is_method else (address, *(Address(number, n) for n in range(len(arguments)))):
             if own in self.changes and own in self.run.originals:
-                now, made = value_at(self.run.call(number), own.place), self.run.originals[own]
+                now, made = value_at(self.run.calls[number], own.place), self.run.originals[own]
                 # What was changed after an op had made it; before it read it, while its layer kept what there was.
                 arguments[1] = exchanged(arguments[1], *((now, made) if own == address else (made, now)))
         call.arguments = tuple(arguments)
@@ -355,9 +331,8 @@ def _unfolded(run: Run, norm: Call, dy: Array, undone: Callable[[Address, Array]
         droot = Σ dx̂ · u                    root = (v + eps)^(−1/2), so dv = −root³/2 · droot, with v = average u²
         du = dx̂ · root + 2 u dv / D         dmean = −Σ du         dx = du + dmean / D
     """
-    norm = run.call(norm.number)
     x, gamma, *_ = norm.arguments
-    inner = {_statistic(one): one for one in map(run.call, range(norm.number + 1, norm.end))}
+    inner = {_statistic(one): one for one in run.calls[norm.number + 1 : norm.end]}
     addresses = {name: Address(one.number, RETURNED) for name, one in inner.items()}
     root = inner["root"].outputs[0]
     u = x - inner["mean"].outputs[0] if "mean" in inner else x

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.quantized import Quantized
-from ..core.tree import flatten, rebuilt
+from ..core.tree import flatten
 from ..ops import ACTIVATIONS
-from .block_checkpoints import PARAMS
-from .names import INPUT, LOGITS, RETURNED, Address, is_real
+from .names import LOGITS, RETURNED, Address, is_real
 from .pairing import argument_name
 from .run import Run
-from .tracing import Call, ShapeDtype, block_of, is_block
+from .tracing import Call
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +150,7 @@ class Graph:
         """Return the shortest name of each array: of what a layer returned, its own name."""
         for name, address in self.run.addresses.items():
             if not isinstance(address.place, str):
-                self._all_names.setdefault(id(self.run.spec(name)), []).append(name)
+                self._all_names.setdefault(id(self.run[name]), []).append(name)
         shortest = {array: min(own, key=lambda name: (name.endswith("blocks"), len(name)))  # a block's, not the list's
                     for array, own in self._all_names.items()}  # fmt: skip
         if LOGITS in self.run.addresses:  # not of a model that makes vectors and predicts nothing
@@ -165,13 +163,10 @@ class Graph:
 
     def _steps(self) -> Iterator[Step]:
         children: dict[int, list[Call]] = {}
-        seen = [(block_of(call), (*call.outputs, *call.arguments)) for call in self.run.calls]
-        freed = {block for block, parts in seen if any(isinstance(part, ShapeDtype) for part in parts)} - {None}
-        calls = [call for call in self.run.calls if block_of(call) not in freed]
-        for call in calls:
+        for call in self.run.calls:
             if call.parent is not None:
                 children.setdefault(call.parent.number, []).append(call)
-        for call in calls:
+        for call in self.run.calls:
             y = call.outputs[0]
             if any(y is part for part in call.arguments):
                 continue  # what hands back its own argument made nothing
@@ -295,54 +290,3 @@ OPS: dict[str, Callable[[Call, dict[str, Any], list[Call]], Iterator[Step]]] = {
     **dict.fromkeys((*ROLES, "add", "scale", "copy", "split_heads", "merge_heads", "take_first", "prepend"), _simple),
 }
 """The ops besides activations, each with the steps that it is."""
-
-
-# --- runs with block checkpoints -------------------------------------------------------------------------------------
-
-
-def materialize_around(run: Run, name: str) -> Run:
-    """Return a run with the numbers of all that made or read a value, a parameter or a part of the batch.
-
-    A card needs no more. All other arrays stay placeholders, so that memory does not grow with the length of the text.
-    """
-    leaves, calls = flatten(run.params), list(run.calls)
-    names = {id(leaf): own for own, leaf in leaves.items()}
-    wanted = leaves[name] if name in leaves else run.spec(name) if name in run else None
-    maker = run.calls[run.addresses[name].number] if name in run else None
-    if name.endswith(INPUT):  # made elsewhere than where it is read
-        wanted = run.originals.get(run.addresses[name], wanted)
-        maker = run.calls[find_places(run.calls)[id(wanted)].number]
-    around = None if maker is None else block_of(maker)
-    for call in run.calls:
-        if is_block(call) and (call is around or _reads(call, wanted)):
-            calls[call.number : call.end] = found = run.block(call)
-            stored, params = (flatten(one.arguments[PARAMS]) for one in (call, found[0]))
-            leaves.update({names[id(leaf)]: params[own] for own, leaf in stored.items()})
-    outside = [call for call in run.calls if not call.is_method and block_of(call) is None]
-    if any(call is maker or _reads(call, wanted) for call in outside):
-        tables: dict[int, Array] = {}
-        for call in outside:
-            arguments = tuple(_unpacked(part, tables) for part in call.arguments)
-            calls[call.number] = replace(call, arguments=arguments)
-        leaves = {own: _unpacked(leaf, tables) if "blocks." not in own else leaf for own, leaf in leaves.items()}
-    return replace(run, params=rebuilt(run.params, leaves), calls=calls, inside=None)
-
-
-def _reads(call: Call, wanted: Any) -> bool:
-    """Tell whether a call was given an array, by itself or among parameters; a table may be turned over."""
-    parts = [
-        leaf for part in call.arguments for leaf in (flatten(part).values() if isinstance(part, dict) else (part,))
-    ]
-    if isinstance(wanted, Quantized):
-        return any(isinstance(part, Quantized) and part.blocks is wanted.blocks for part in parts)
-    return wanted is not None and any(part is wanted or getattr(part, "base", None) is wanted for part in parts)
-
-
-def _unpacked(part: Any, tables: dict[int, Array]) -> Any:
-    """Return a packed matrix as an array, each unpacked once, also where it is read turned over."""
-    if not isinstance(part, Quantized):
-        return part
-    if id(part.blocks) not in tables:
-        tables[id(part.blocks)] = (part.T if part.turned else part).dequantize()
-    table = tables[id(part.blocks)]
-    return table.T if part.turned else table

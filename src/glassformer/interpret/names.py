@@ -19,8 +19,9 @@ import numpy as np
 
 from ..core.arrays import Array, namespace
 from ..core.errors import ConfigError, did_you_mean
+from ..core.tree import flatten
 from ..layers.stack import RematInputs
-from .tracing import Call, ShapeDtype
+from .tracing import Call
 from .transformer_lens import our_name
 
 RETURNED = -1
@@ -46,8 +47,9 @@ class Names:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Call, int | str]] = {}
-        # Of each array that lives: the call that made it, or read it first, and where.
-        self._births: dict[int, tuple[Call, int]] = {}
+        self.axes: dict[str, int] = {}  # how many axes each value has
+        # The call that made each array, or read it first; arrays are held, so that their identities stay theirs.
+        self._births: dict[int, tuple[Call, int, Array]] = {}
         self._ops: list[Call] = []  # those that the layer which computes has called itself
         self._inner: list[Any] = []  # the records of layers inside
         self._layers: set[str] = set()  # the paths of those that have returned
@@ -62,20 +64,21 @@ class Names:
         """Note a call that begins: what it reads, and no call has made, is known by its first reader."""
         for place, value in enumerate(call.arguments):
             if is_real(value):
-                self._births.setdefault(id(value), (call, place))
+                self._births.setdefault(id(value), (call, place, value))
 
     def ended(self, call: Call) -> None:
         """Note a call that has returned: what it made is known by it, unless a call inside has made it."""
         y = call.outputs[0]
         if is_real(y):
-            self._births.setdefault(id(y), (call, RETURNED))
+            self._births.setdefault(id(y), (call, RETURNED, y))
         if not call.is_method and (call.parent is None or call.parent.is_method):
             self._ops.append(call)
 
-    def forget(self, arrays: Iterable[int]) -> None:
-        """Forget arrays that were freed: their identities may be given to others."""
-        for array in arrays:
-            self._births.pop(array, None)
+    def forget(self, unpacked: Iterable[Any]) -> None:
+        """Forget the matrices that were unpacked for one call."""
+        for part in unpacked:
+            for leaf in flatten(part).values() if isinstance(part, dict) else (part,):
+                self._births.pop(id(leaf), None)
 
     @contextmanager
     def layer(self) -> Iterator[None]:
@@ -88,10 +91,12 @@ class Names:
     def note(self, name: str, value: Any) -> None:
         """Give a value a name, if a call made or read it: what an op keeps for itself has none."""
         if is_real(value) and id(value) in self._births:
-            call, _ = self._found[name] = self._births[id(value)]
+            call, place, _ = self._births[id(value)]
+            self._found[name], self.axes[name] = (call, place), value.ndim
             if name.endswith(f".{WEIGHTS}") and call.name == "softmax":
-                self._found[name.removesuffix(WEIGHTS) + SCORES] = call, 0
-                self._found[name.removesuffix(WEIGHTS) + MASK] = call, MASK
+                for other, at in ((SCORES, 0), (MASK, MASK)):
+                    other = name.removesuffix(WEIGHTS) + other
+                    self._found[other], self.axes[other] = (call, at), value.ndim
 
     def returned(self, path: str, result: Any) -> None:
         """Name what the layer at a path returned: its value, and all in its record that no layer inside has named."""
@@ -118,7 +123,7 @@ class Names:
             if not name.endswith(".attend"):  # its heads, side by side, are `output.x`
                 self.note(name, op.outputs[0])
             if name.endswith(READERS) and is_real(op.arguments[0]):
-                self._found[name + INPUT] = op, 0
+                self._found[name + INPUT], self.axes[name + INPUT] = (op, 0), op.arguments[0].ndim
         elif hasattr(part, "dtype"):
             self.note(name, part)
         elif not isinstance(part, RematInputs):  # what is in a block that runs again was named inside
@@ -145,7 +150,7 @@ def _children(part: Any) -> Iterable[tuple[str, Any]]:
 
 
 def value_at(call: Call, place: int | str) -> Array:
-    """Return the value at a place of a call, or its shape and dtype where its numbers were freed."""
+    """Return the value at a place of a call."""
     if isinstance(place, str):
         return full_mask(call)
     return call.outputs[0] if place == RETURNED else call.arguments[place]
@@ -154,8 +159,6 @@ def value_at(call: Call, place: int | str) -> Array:
 def full_mask(call: Call) -> Array:
     """Return which keys each query of a softmax in attention may see, for every head: (..., H, T, S)."""
     scores, mask = call.arguments[0], call.settings.get(MASK)
-    if isinstance(scores, ShapeDtype):
-        return ShapeDtype(scores.shape, np.dtype(bool))
     return namespace(scores).broadcast_to(np.bool(True) if mask is None else mask, scores.shape)
 
 
@@ -166,9 +169,6 @@ def check_name(name: str, known: Any, what: str = "value") -> None:
         raise ConfigError(f"there is no {what} {name!r} in this run", hint=hint)
 
 
-_ARRAYS = np.ndarray, ShapeDtype
-
-
 def is_real(value: Any) -> bool:
-    """Tell an array of real numbers, with them or without."""
-    return isinstance(value, _ARRAYS) and value.dtype.kind in "fc"
+    """Return whether a value is an array of real numbers."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "fc"

@@ -128,7 +128,7 @@ def all_receivers(run: Run) -> list[Place]:
     found = []
     for one in sublayers(run):
         own = [f"{one.name}.attend.{letter}" for letter in PROJECTIONS] if one.kind in ATTENTIONS else []
-        found += [at(name, head=n) for name in own for n in range(run.spec(name).shape[1])] or [at(one.name)]
+        found += [at(name, head=n) for name in own for n in range(run[name].shape[1])] or [at(one.name)]
     return [*found, at(LOGITS)]
 
 
@@ -222,7 +222,7 @@ def _held(run: Run, sender: Place, sublayers: list[str]) -> list[Change]:
 
 
 def _index(run: Run, place: Place) -> tuple[Any, ...]:
-    return Where(**place.where).index(place.name, run.spec(place.name).shape, run.heads)
+    return Where(**place.where).index(place.name, run[place.name].shape, run.heads)
 
 
 def _checked(run: Run, places: Places) -> list[Place]:
@@ -316,7 +316,7 @@ def _read(run: Run, grads: Gradients, one: Sublayer) -> list[_End]:
             stack, reader = "encoder", f"{one.name}.key"
             norm = "encoder.final_norm" if "encoder.final_norm" in run else None
         name = f"{one.name}.attend.{letter}"
-        heads = run.spec(name).shape[1]
+        heads = run[name].shape[1]
         dy = grads[f"{one.name}.{matrix}"]  # (B, T, heads·C)
         w = unpacked(flatten(run.params)[f"{one.name}.{matrix}.w"])  # (D, heads·C)
         parts = zip(*(np.split(x, heads, axis=-1) for x in (dy, w)), strict=True)
@@ -334,7 +334,7 @@ def _before(run: Run, norm: str | None, matrix: str, dy: Array) -> tuple[int, Ar
 
 def _undo_norm(run: Run, number: int, dy: Array) -> Array:
     """Return the gradient of what a norm read for that of what it returned."""
-    call = run.call(number)
+    call = run.calls[number]
     dx = getattr(ops, f"{call.name}_backward")(dy, call.outputs[1])
     return dx[0] if isinstance(dx, tuple) else dx
 

@@ -80,4 +80,4 @@ def without_positions(run: Run) -> Run:
     unset = {"rotary_scaling": None, "rotary_channels": None, "rotary_pairing": "halves", "padding_id": None}
     bare = replace(config, positions="none", **{n: value for n, value in unset.items() if hasattr(config, n)})
     model: Model = replace(run.model, config=bare)  # type: ignore[type-var]
-    return watch(model, rebuilt(model.specs(), flatten(run.params)), run.batch, keep=run.keeps, labels=run.labels)
+    return watch(model, rebuilt(model.specs(), flatten(run.params)), run.batch, labels=run.labels)

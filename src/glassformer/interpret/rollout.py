@@ -88,7 +88,7 @@ def products(run: Run, name: str) -> Array:
 
 def score_scale(run: Run, name: str) -> float:
     """Return the factor that an attention of a run has on its products."""
-    q = run.spec(f"{name}.attend.q")
+    q = run[f"{name}.attend.q"]
     call = run.calls[run.addresses[f"{name}.attend.weights"].number]
     while call.parent is not None and call.name != "attention":
         call = call.parent

@@ -20,25 +20,22 @@ from typing import Any, overload
 
 import numpy as np
 
+from .. import ops
 from ..core.arrays import Array, Tree
+from ..core.dispatch import use_engine
 from ..core.errors import ConfigError
 from ..core.execution import Execution
-from ..core.setting import check_known
 from ..core.tree import flatten, named, rebuilt
 from ..models import Batch, Model
 from ..trained_model import TrainedModel
 from ..trained_or_pair import trained_or_pair
-from .block_checkpoints import RecomputedBlocks, unpack
 from .changes import ALL, Change, Intervention, Placed, listed
 from .labels import NUMBERS, Labels, id_of
-from .losses import mean_loss
+from .memory import check_fits
 from .names import LOGITS, RETURNED, VECTORS, Address, Addresses, Names, check_name, value_at
-from .packed import as_stored, owned, unpacked
+from .packed import as_stored, owned, unpack, unpacked
 from .show import NamedValues
-from .tracing import Call, ShapeDtype, TracingEngine, run_traced
-
-EVERYTHING, BLOCK_CHECKPOINTS = KEPT = ("everything", "block_checkpoints")
-"""What a run may keep."""
+from .tracing import Call, TracingEngine, run_traced
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,7 +46,6 @@ class Run(NamedValues):
     no_effect those of them that altered nothing
     plain     the run without changes; None if this is one
     originals what was there before, by the address of each change
-    inside    what is inside the blocks, for a run that keeps block checkpoints; None for one that keeps everything
     labels    how to call the ids
     """
 
@@ -64,27 +60,12 @@ class Run(NamedValues):
     no_effect: tuple[Change, ...] = ()
     plain: Run | None = None
     originals: Mapping[Address, Array] = field(default_factory=dict)
-    inside: RecomputedBlocks | None = None
     labels: Labels = NUMBERS
 
     def __getitem__(self, name: str) -> Array:
-        value = self.spec(name)
-        number, place = self.addresses[name]
-        return value_at(self.call(number), place) if isinstance(value, ShapeDtype) else value
-
-    def spec(self, name: str) -> Array | ShapeDtype:
-        """Return a value, or where its numbers are not kept what they fill: both have a shape and a dtype."""
         check_name(name, self.addresses)
         number, place = self.addresses[name]
         return value_at(self.calls[number], place)
-
-    def call(self, number: int) -> Call:
-        """Return a call with its numbers; where they are not kept, its block is run again."""
-        return self.calls[number] if self.inside is None else self.inside.call(number)
-
-    def block(self, block: Call) -> list[Call]:
-        """Return the call of a block, and those made in it, with their numbers."""
-        return self.calls[block.number : block.end] if self.inside is None else self.inside.block(block)
 
     @property
     def known(self) -> Addresses:
@@ -98,12 +79,7 @@ class Run(NamedValues):
     def __reduce__(self) -> Any:
         """Pickle, or copy, what made the run: it runs again."""
         start = self.plain or self
-        return _again, (start.model, start.params, start.batch, self.keeps, self.labels, self.changes)
-
-    @property
-    def keeps(self) -> str:
-        """What it keeps: everything, or block checkpoints."""
-        return EVERYTHING if self.inside is None else BLOCK_CHECKPOINTS
+        return _again, (start.model, start.params, start.batch, self.labels, self.changes)
 
     @property
     def heads(self) -> int:
@@ -130,7 +106,7 @@ class Run(NamedValues):
     @cached_property
     def loss(self) -> float:
         """The mean cross-entropy of the batch."""
-        return float(mean_loss(self.logits, self.targets))
+        return float(mean_loss(self.logits, self.targets)[0])
 
     @property
     def targets(self) -> Array:
@@ -147,8 +123,9 @@ class Run(NamedValues):
         start = self.plain or self
         wanted = (*self.changes, *listed(changes))
         inputs, values = sorted_changes(start, wanted)
+        check_fits(start.model.config, start.batch, start.logits.itemsize)
         for change in values:  # what cannot be found is refused before anything runs
-            change.where.index(change.name, start.spec(change.name).shape, start.heads)
+            change.where.index(change.name, start[change.name].shape, start.heads)
         base, no_effect = with_inputs(start, inputs)
         run = changed_run(base, values, start)
         no_effect += run.no_effect
@@ -159,8 +136,8 @@ class Run(NamedValues):
         return replace(run, changes=wanted, no_effect=no_effect, plain=start) if wanted else start
 
 
-def _again(model: Model, params: Tree, batch: Batch, keep: str, labels: Labels, changes: tuple[Change, ...]) -> Run:
-    return watch(model, params, batch, keep=keep, labels=labels).changed(*changes)
+def _again(model: Model, params: Tree, batch: Batch, labels: Labels, changes: tuple[Change, ...]) -> Run:
+    return watch(model, params, batch, labels=labels).changed(*changes)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -201,7 +178,7 @@ class Kept(NamedValues):
 
 
 @overload
-def watch(model: Model, params: Tree, batch: Batch, *, keep: str = EVERYTHING, labels: Labels = NUMBERS) -> Run: ...
+def watch(model: Model, params: Tree, batch: Batch, *, labels: Labels = NUMBERS) -> Run: ...
 @overload
 def watch(
     model: Model, params: Tree, batch: Batch, *, names: Sequence[str] | None = None, until: str | None = None
@@ -216,7 +193,6 @@ def watch(
     params: Tree,
     batch: Batch,
     *,
-    keep: str = EVERYTHING,
     labels: Labels = NUMBERS,
     names: Sequence[str] | None = None,
     until: str | None = None,
@@ -225,45 +201,54 @@ def watch(
 
     A trained model stands for `model` and `params`, and knows its labels; `model.watch(text)` makes the batch as well.
 
-    keep     "everything", or "block_checkpoints": only what enters and leaves each block. What is inside is computed
-             again, bit for bit, when it is asked for: this takes time, and little memory, for long texts
     labels   how to call the ids
     names    the only values to keep; the pass ends with the last of them
     until    the value with which the pass ends
     """
-    check_known("a run cannot keep", keep, KEPT)
     if np.ndim(batch.tokens) != 2:
         raise ConfigError(
             f"the tokens have shape {np.shape(batch.tokens)}", hint="a watched batch is (examples, positions)"
         )
-    few = names is not None or until is not None
-    frees = few or keep == BLOCK_CHECKPOINTS
-    model = replace(model, execution=Execution(remat=frees))  # type: ignore[type-var]
     if batch.source is batch.tokens and batch.source is not None:
         batch = batch._replace(source=np.array(batch.source))  # two values, told apart by their arrays
-    params = as_stored(params) if frees else owned(unpacked(params))
-    if not few:
-        return watched(model, params, batch, labels)
-    return _kept(model, params, batch, names, until, short_run(model, params, batch).addresses)
+    if names is not None or until is not None:
+        return _kept(_lean(model), as_stored(params), batch, names, until, addresses_of(model, params, batch)[0])
+    params = owned(unpacked(params))
+    check_fits(model.config, batch, max(leaf.itemsize for leaf in flatten(params).values()))
+    return watched(replace(model, execution=Execution()), params, batch, labels)  # type: ignore[type-var]
 
 
-def short_run(model: Model, params: Tree, batch: Batch) -> Run:
-    """Return a run on one token of one example: calls do not depend on sizes, so it tells the address of each name."""
-    model = replace(model, execution=Execution(remat=True))  # type: ignore[type-var]
+def addresses_of(model: Model, params: Tree, batch: Batch) -> tuple[Addresses, dict[str, int], list[Call]]:
+    """Return the address of each value, how many axes it has, and the calls, without their arrays.
+
+    They are those of a run on one token of one example: calls do not depend on sizes.
+    """
     short = (None if part is None else np.asarray(part)[:1, :1] for part in batch._replace(targets=None))
-    return watched(model, as_stored(params), Batch(*short), NUMBERS)
+    names = Names()
+    engine = TracingEngine(load=unpack, forgets=True, names=names)
+    _traced(_lean(model), as_stored(params), Batch(*short), engine)
+    return names.addresses(), names.axes, engine.calls
+
+
+def _lean(model: Model) -> Model:
+    """Return a model whose blocks keep no record of what is inside them."""
+    return replace(model, execution=Execution(remat=True))  # type: ignore[type-var]
 
 
 def watched(model: Model, params: Tree, batch: Batch, labels: Labels) -> Run:
     """Return a run of a model on a batch, with parameters as they are to be kept."""
-    names = Names()
-    engine = _engine(model, names=names)
-    logits, record = run_traced(read, model, params, batch, engine=engine)
-    names.note(VECTORS if has_no_head(model) else LOGITS, logits)
-    addresses = names.addresses()
+    engine = TracingEngine(names=Names())
+    logits, record = _traced(model, params, batch, engine)
+    addresses = engine.names.addresses()
     _lock(engine.calls, addresses)
-    inside = RecomputedBlocks(engine) if engine.frees else None
-    return Run(model, params, batch, logits, record, engine.calls, addresses, inside=inside, labels=labels)
+    return Run(model, params, batch, logits, record, engine.calls, addresses, labels=labels)
+
+
+def _traced(model: Model, params: Tree, batch: Batch, engine: TracingEngine) -> tuple[Array, Tree]:
+    """Return the logits and the record of a traced pass, all of whose values get their names."""
+    logits, record = run_traced(read, model, params, batch, engine=engine)
+    engine.names.note(VECTORS if has_no_head(model) else LOGITS, logits)
+    return logits, record
 
 
 class _LastValueError(Exception):
@@ -300,11 +285,6 @@ def _kept(
     return Kept(model, params, batch, values, names, until, addresses)
 
 
-def _engine(model: Model, **settings: Any) -> TracingEngine:
-    """Return an engine that keeps everything, or with `remat` what enters and leaves each block."""
-    return TracingEngine(load=unpack, frees=True, **settings) if model.execution.remat else TracingEngine(**settings)
-
-
 def _lock(calls: list[Call], addresses: Addresses) -> None:
     """Make the values of a run read-only, since writing into them would change later answers."""
     for number, place in addresses.values():
@@ -324,6 +304,12 @@ def read(model: Model, params: Tree, batch: Batch) -> tuple[Array, Tree]:
 def has_no_head(model: Model) -> bool:
     """Tell whether a model makes vectors and predicts nothing."""
     return getattr(model.config, "head", None) == "none"
+
+
+def mean_loss(logits: Array, targets: Array) -> tuple[Array, Any]:
+    """Return the mean cross-entropy of logits (..., V), and its record."""
+    with use_engine("numpy"):
+        return ops.cross_entropy(logits, targets)
 
 
 # --- changes ---------------------------------------------------------------------------------------------------------
@@ -388,13 +374,10 @@ def changed_run(start: Run, changes: list[Change], plain: Run) -> Run:
         placed.setdefault(start.calls[number].key, []).append((place, ALL, thawed(change, plain)))
     intervention = Intervention(placed, start.heads)
     first = min(start.addresses[change.name].number for change in changes)
-    engine = _engine(start.model, before=intervention.before, after=intervention.after, known=start.calls, first=first)
-    if start.inside is not None:
-        start.inside.clear()  # to free memory
+    engine = TracingEngine(intervention.before, intervention.after, known=start.calls, first=first)
     logits, record = run_traced(read, start.model, start.params, start.batch, engine=engine)
     _lock(engine.calls, start.addresses)
     return replace(
         start, logits=logits, record=record, calls=engine.calls, changes=tuple(changes), plain=start,
         no_effect=tuple(intervention.no_effect), originals=intervention.originals,
-        inside=None if start.inside is None else RecomputedBlocks(engine, start.inside),
     )  # fmt: skip

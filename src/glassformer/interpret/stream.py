@@ -116,7 +116,7 @@ def points(run: Run, stack: str | None = None) -> list[Point]:
         kinds = list(inside)
         for number, (kind, own_name) in enumerate(inside.items()):
             names = [f"{own_name}_norm.x", f"{own_name}.{KINDS[kind]}.x"]
-            name = next((name for name in names if name in run and id(run.spec(name)) in stream), None)
+            name = next((name for name in names if name in run and id(run[name]) in stream), None)
             before = f"block {layer} {kinds[number - 1].replace('_', '-')}" if number else "embedding"
             # The stream between two blocks is read where the one before returned it.
             if name is not None and (number or layer == 0):

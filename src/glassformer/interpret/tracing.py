@@ -11,7 +11,6 @@ this path. The backward pass has the same paths, and so has a pass that reads on
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -19,10 +18,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..core.dispatch import Engine, use_engine
-from ..core.tree import flatten
 
 BACK = ".run_block_backward"
 
@@ -105,14 +101,6 @@ def is_block(call: Call) -> bool:
     return call.name.endswith((".run_block", BACK))
 
 
-def block_of(call: Call) -> Call | None:
-    """Return the block that a call runs or was made in, None for one outside of all."""
-    own: Call | None = call
-    while own is not None and not is_block(own):
-        own = own.parent
-    return own
-
-
 Visit = Callable[[Call], None]
 """Looks at a call, and may give it other arguments before it runs, or another result afterwards."""
 
@@ -122,8 +110,7 @@ class TracingEngine(Engine):
     """The engine of a traced run: everything runs as written, and every call goes on the tape.
 
     before, after   look at each call before it runs, and when it has returned
-    load            returns the arguments of a call with numbers that are not kept, None for a call that needs none
-    frees           whether a call that was loaded leaves placeholders, for all that is not given to it or returned
+    load            returns the arguments of a call with unpacked matrices, None for a call that needs none
     known, first    calls of an earlier run: those that end before number `first` are not done again
     again           what is returned for one of these; NotImplemented: do it after all
     forgets         whether to keep only how many calls there were, and no arrays
@@ -134,7 +121,6 @@ class TracingEngine(Engine):
     before: Visit | None = None
     after: Visit | None = None
     load: Callable[[Call], tuple[Any, ...] | None] | None = None
-    frees: bool = False
     known: list[Call] = field(default_factory=list)
     first: int = 0
     again: Callable[[Call], Any] = attrgetter("result")
@@ -193,13 +179,13 @@ class TracingEngine(Engine):
                     self.names.returned(path, call.result)
         if self.after is not None:
             self.after(call)
-        if loaded is not None and self.frees:
-            freed = free(self.calls[number:], loaded, arguments)
-            if self.names is not None:
-                self.names.forget(freed)
+        if loaded is not None and self.names is not None:
+            self.names.forget([new for new, old in zip(loaded, arguments, strict=True) if new is not old])
         result = call.result
         if self.forgets:
-            call.arguments, call.settings, call.result = (), {}, None
+            # What gives names looks at the calls of a layer when that returns.
+            for gone in [call] if self.names is None else self.calls[number + 1 :] if path is not None else []:
+                gone.arguments, gone.settings, gone.result = (), {}, None
         return result
 
     def _known(self, number: int, arguments: tuple[Any, ...], settings: Any) -> Any:
@@ -207,8 +193,7 @@ class TracingEngine(Engine):
         if number >= len(self.known) or self.known[number].end > self.first:
             return NotImplemented
         own = self.known[number]
-        # A block that was freed has nothing inside to be taken over: it runs again as a whole, or not at all.
-        result = NotImplemented if self.frees and block_of(own) not in (None, own) else self.again(own)
+        result = self.again(own)
         if result is not NotImplemented:
             # Arrays made outside of ops, such as views of a mask, are made anew: the tape has those of this run.
             first = own if own.is_method else replace(own, arguments=arguments, settings=settings)
@@ -222,66 +207,3 @@ def run_traced(function: Callable[..., Any], *arguments: Any, engine: TracingEng
     """Return what a function returns; all op calls in it go on the tape of the engine."""
     with use_engine(engine):
         return function(*arguments)
-
-
-# --- placeholders ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class ShapeDtype:
-    """A placeholder for a freed array."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes that its numbers took."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-
-def free(calls: list[Call], loaded: tuple[Any, ...], stored: tuple[Any, ...]) -> list[int]:
-    """Free the arrays of a call and of those made in it, but for what it was given, as stored, and what it returned.
-
-    Return the identities of what is gone.
-
-    `ShapeDtype` stands in the place of an array; what was one object stays one, to be told from others by identity.
-    """
-    own = calls[0]
-    # Each with the thing itself: the identity of what is gone may be given to something else.
-    known: dict[int, tuple[Any, Any]] = {}
-
-    def keep(tree: Any, instead: Any) -> None:
-        """Map each leaf of `tree` to the leaf of `instead` with the same name; pass the tree itself to keep it."""
-        leaves, others = flatten(tree), flatten(instead)
-        known.update({id(leaves[name]): (leaves[name], others[name]) for name in leaves.keys() & others.keys()})
-        known[id(tree)] = (tree, instead)
-
-    def freed(thing: Any) -> Any:
-        if id(thing) not in known:
-            new = thing
-            if isinstance(thing, np.ndarray):
-                new = ShapeDtype(thing.shape, thing.dtype)
-            elif isinstance(thing, dict):
-                new = {name: freed(part) for name, part in thing.items()}
-            elif isinstance(thing, list | tuple):
-                parts = map(freed, thing)
-                new = type(thing)(*parts) if hasattr(thing, "_fields") else type(thing)(parts)
-            known[id(thing)] = (thing, new)
-        return known[id(thing)][1]
-
-    for part, new, old in zip(own.arguments, loaded, stored, strict=True):
-        keep(part, old if part is new else part)
-    # The record of a product holds its matrix, and what a block sends back the gradients of its parameters.
-    for part in own.outputs[: 1 if own.name == "linear" or own.name.endswith(BACK) else None]:
-        keep(part, part)
-    for call in calls:
-        call.arguments, call.settings, call.result = map(freed, (call.arguments, call.settings, call.result))
-    return [own for own, (thing, new) in known.items() if new is not thing]

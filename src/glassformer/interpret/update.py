@@ -61,7 +61,7 @@ def update(run: Run, optimizer: Optimizer, *, lr: float | None = None, state: Tr
     params, after = optimizer.update(before, grads, start, lr=rate)
     old, new, own = flatten(before), flatten(params), flatten(grads)
     moves = [_move(name, old[name], new[name], own[name]) for name in old]
-    return Update(params, after, moves, run.loss, watch(run.model, params, run.batch, keep=run.keeps).loss)
+    return Update(params, after, moves, run.loss, watch(run.model, params, run.batch).loss)
 
 
 def _move(name: str, old: Array, new: Array, gradient: Array) -> Move:

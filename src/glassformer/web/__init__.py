@@ -5,7 +5,6 @@
     run_session.py     one run of a model, with what was computed about it
     explorer.py        caches of open models and their runs
     recordings.py      trainings frame by frame: live ones and recorded runs
-    memory_budget.py   whether a run fits into free memory
     router.py          the table of requests, filled by the files in routes/
     writer.py          what writes token by token: the changes of the page, and caches
     jobs.py            long work that reports progress and can be stopped

@@ -14,11 +14,11 @@ from ..core.errors import ConfigError
 from ..interpret import Logit, Loss, Run, Sum, watch, without_positions
 from ..interpret import changes as made
 from ..interpret.changes import Change
-from ..interpret.run import BLOCK_CHECKPOINTS, has_no_head
+from ..interpret.memory import give_back
+from ..interpret.run import has_no_head
 from ..runs.run import read_model
 from ..trained_model import TrainedModel
 from .jobs import Jobs
-from .memory_budget import tidy
 from .offers import RUNS, Offer, chosen, parted
 from .recordings import LiveTraining, TrainingHistory, recorded_training
 from .run_session import Opened, RunSession
@@ -61,7 +61,7 @@ class Explorer:
         if step is not None and key not in self.offers:
             return self._frames.get(key, lambda: Opened(self.training(base).model(step)), most=FRAMES)
         offer = chosen(self.offers, key)
-        return self._models.get(key, lambda: Opened(self._found(offer), lambda: self._found(offer)), most=MODELS)
+        return self._models.get(key, lambda: Opened(self._found(offer)), most=MODELS)
 
     def _found(self, offer: Offer) -> TrainedModel:
         return self._given[offer.key] if offer.key in self._given else read_model(offer.place, blocks=True)
@@ -94,7 +94,7 @@ class Explorer:
 
     def session(self, state: PageState) -> RunSession:
         """Return the run of a state."""
-        return self._runs.get(state.key(), lambda: self._run(state), bytes_=RUN_BYTES, then=lambda one: tidy(one.run))
+        return self._runs.get(state.key(), lambda: self._run(state), bytes_=RUN_BYTES, then=lambda _: give_back())
 
     def _run(self, state: PageState) -> RunSession:
         opened = self.opened(state.model)
@@ -105,9 +105,6 @@ class Explorer:
             same = self.session(replace(state, of=start.of))
             return replace(same, state=state, of=target(same.run, state.of), lock=threading.RLock(), kept={})
         before = self.session(start)
-        if before.run.keeps == BLOCK_CHECKPOINTS:  # there is no memory for two changed ones
-            self._runs.drop(lambda session: session.opened is opened and session is not before)
-            tidy(before.run)
         changes = tuple(self._change(before, asked) for asked in state.changes)
         base = before.run
         if any(change.name == POSITIONS for change in changes):
@@ -125,8 +122,6 @@ class Explorer:
         """Return the run without changes, after the steps of optimizers."""
         if not state.steps:
             batch = opened.model.batch(state.text, state.answer)
-            if opened.keeps(batch) == BLOCK_CHECKPOINTS:  # drop the parameters that only short texts need
-                self._runs.drop(lambda session: session.opened is opened and session.run.keeps != BLOCK_CHECKPOINTS)
             run = opened.watch_batch(batch)
             return RunSession(state, opened, run, run, target(run, state.of))
         *earlier, last = state.steps
@@ -135,7 +130,7 @@ class Explorer:
         before = self.session(replace(state, steps=tuple(earlier)))
         after = before.step(last)
         old = before.run
-        run = watch(old.model, after.params, old.batch, keep=old.keeps, labels=old.labels)
+        run = watch(old.model, after.params, old.batch, labels=old.labels)
         return RunSession(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})
 
     def _change(self, before: RunSession, asked: Changed) -> Change:

@@ -28,9 +28,9 @@ def tiles_of(
     """Return a question for each matrix of each tensor of a run, which array it is of, and the bytes of its cells."""
     run = explorer.session(read_state(state)).run
     fine, coarse, kind = level
-    on_scene = {id(run.spec(one.name)) for part in scene(run) for one in part.stations()}
+    on_scene = {id(run[one.name]) for part in scene(run) for one in part.stations()}
     found = []
-    named = {**{name: run.spec(name) for name in run}, **flatten(run.params)}
+    named = {**{name: run[name] for name in run}, **flatten(run.params)}
     for name, array in named.items():
         cells = fine if what == "value" or id(array) in on_scene else coarse
         rows, columns = (1, 1, *array.shape)[-2:]

@@ -19,13 +19,12 @@ from ..core.setting import check_known
 from ..core.tree import count, flatten, tree_map
 from ..interpret import Gradients, Logit, Run, Update, gradients, products, update, watch
 from ..interpret.changes import Change
-from ..interpret.packed import as_stored, read_only, unpacked
+from ..interpret.memory import check_free, give_back
+from ..interpret.packed import read_only, unpacked
 from ..interpret.reading import labels_of
-from ..interpret.run import BLOCK_CHECKPOINTS, EVERYTHING
 from ..models import Batch
 from ..trained_model import TrainedModel
 from ..training.optimizers import OPTIMIZERS
-from .memory_budget import check_free, give_back, kept_of, tidied
 from .state import PageState, Stepped
 
 STEPPED = 5
@@ -36,17 +35,10 @@ PRECISE = 4_000_000
 
 @dataclass(eq=False)
 class Opened:
-    """A model with its parameters as the explorer needs them: small ones in float64.
-
-    Quantized weights are unpacked once for short texts; long texts are read with the weights as stored. Only one of the
-    two stays in memory: `again` reads the model once more.
-    """
+    """A model with its parameters as the explorer needs them: small ones in float64, quantized weights unpacked."""
 
     model: TrainedModel
-    again: Callable[[], TrainedModel] | None = None
-    _ready: tuple[str, Tree] | None = None
     _words: dict[str, list[str]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
     def count(self) -> int:
@@ -58,53 +50,20 @@ class Opened:
         """The dtype in which it computes."""
         return np.dtype(np.float64 if self.count <= PRECISE else np.float32)
 
-    @property
+    @cached_property
     def params(self) -> Tree:
-        """The parameters as plain arrays."""
-        return self.ready(EVERYTHING)
-
-    def ready(self, keep: str) -> Tree:
-        """Return the parameters for a run that keeps everything, or only the values between blocks."""
-        with self._lock:
-            if self._ready is None or self._ready[0] != keep:
-                self._ready = (keep, self._made(keep))
-                give_back()
-            return self._ready[1]
-
-    def _made(self, keep: str) -> Tree:
+        """The parameters as plain arrays; the model has quantized weights in this form, too, from then on."""
         if self.dtype == np.float64:
             return tree_map(lambda leaf: read_only(unpacked(leaf).astype(np.float64)), self.model.params)
-        if keep == BLOCK_CHECKPOINTS and self.is_packed and self._ready is not None:
-            self._ready = None
-            self._hold(None)
-        if self.model.params is None:  # now, or when it could not be opened the last time
-            assert self.again is not None
-            self.model = self.again()
-        if keep == BLOCK_CHECKPOINTS:
-            return as_stored(self.model.params)
-        params = unpacked(self.model.params)
-        if self.is_packed:
-            tree_map(read_only, params)
-            self._hold(params)
-            return params
-        return tree_map(lambda leaf: read_only(leaf.view()), params)
-
-    def _hold(self, params: Tree | None) -> None:
-        """Replace the parameters of the model, so that those it was opened with can be freed."""
-        self.model = replace(self.model)  # others may hold the one before
-        self.model.params = params
-
-    @cached_property
-    def is_packed(self) -> bool:
-        """Whether its file stores quantized weights, from which they can be unpacked again."""
-        packed = any(isinstance(leaf, Quantized) for leaf in flatten(self.model.params).values())
-        return packed and self.again is not None
+        params = tree_map(lambda leaf: read_only(leaf.view()), unpacked(self.model.params))
+        if any(isinstance(leaf, Quantized) for leaf in flatten(self.model.params).values()):
+            self.model = replace(self.model, params=params)  # others may hold the one before
+        give_back()
+        return params
 
     def identities(self) -> set[int]:
         """Which arrays its parameters are."""
-        ready = self._ready
-        trees = [self.model.params, *([] if ready is None else [ready[1]])]
-        return {id(leaf) for tree in trees for leaf in flatten(tree).values()}
+        return {id(leaf) for tree in (self.model.params, self.params) for leaf in flatten(tree).values()}
 
     def words(self, part: str) -> list[str]:
         """Return the labels of all tokens that the model reads as `tokens` or `source`, or of all classes."""
@@ -124,13 +83,8 @@ class Opened:
 
     def watch_batch(self, batch: Batch, params: Tree | None = None) -> Run:
         """Run the model on a batch, and record everything."""
-        keep = self.keeps(batch)
-        own = self.ready(keep) if params is None else params
-        return watch(self.model.model, own, batch, keep=keep, labels=labels_of(self.model))
-
-    def keeps(self, batch: Batch) -> str:
-        """Return what a run over a batch keeps."""
-        return kept_of(self.model.config, batch, self.dtype.itemsize)
+        own = self.params if params is None else params
+        return watch(self.model.model, own, batch, labels=labels_of(self.model))
 
 
 @dataclass(eq=False)
@@ -183,8 +137,7 @@ class RunSession:
         return self.once("gradients", lambda: self._gradients(self.run, self.backward))
 
     def _gradients(self, run: Run, changes: tuple[Change, ...] = ()) -> Gradients:
-        with tidied(run):
-            return gradients(run, self.of, changes)
+        return gradients(run, self.of, changes)
 
     @property
     def plain_gradients(self) -> Gradients:

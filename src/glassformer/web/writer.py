@@ -126,7 +126,7 @@ def _reaching(session: RunSession, change: Change, word: str, size: int, *, chat
 def _from_first(run: Run, change: Change) -> Where:
     """Return where a change is made, with positions counted from the first."""
     name, where = change.name, replace(change.where, example=None)
-    shape = np.shape(getattr(run.batch, name)) if name in BATCH else run.spec(name).shape
+    shape = np.shape(getattr(run.batch, name)) if name in BATCH else run[name].shape
     sizes = dict(zip(axes_of(name, len(shape)), shape, strict=True))
     asked = {axis: getattr(where, axis) for axis in ("position", "key")}
     return replace(where, **{axis: at % sizes[axis] for axis, at in asked.items() if at is not None})
@@ -135,7 +135,7 @@ def _from_first(run: Run, change: Change) -> Where:
 def _while_writing(session: RunSession, change: Change, word: str) -> tuple[list[Change], str]:
     """Return a change of a value in the same way; see `interpret.steering`."""
     run, name, made, limit = session.run, change.name, [change], ""
-    axes = axes_of(name, len(run.spec(name).shape))
+    axes = axes_of(name, len(run[name].shape))
     by_text = word in BY_TEXT or (word == "mean" and "key" in axes)
     if by_text and "key" in axes and change.where.key is None:
         return [], "not made: it takes a map of attention, which has an entry for each pair of tokens of the text"
@@ -153,7 +153,7 @@ def _while_writing(session: RunSession, change: Change, word: str) -> tuple[list
 def _by_position(session: RunSession, change: Change, axis: int) -> list[Change]:
     """Return a change for each position, with the values of that position."""
     run, name, where = session.run, change.name, change.where
-    shape = run.spec(name).shape
+    shape = run[name].shape
     index = where.index(name, shape, run.heads)
     value: Array = session.plain[name] if change.word == "freeze" else np.asarray(change.value)
     entries = np.broadcast_to(value, shape)[index] if change.whole else value

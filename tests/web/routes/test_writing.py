@@ -232,8 +232,8 @@ def test_what_cannot_be_done_while_it_writes_is_named_with_its_reason(explorer):
         asked("put", "blocks.0.attention.attend.weights", 1.0, head=0, position=5, key=-8),
     ]
     found = ask(explorer, "next", {"state": state("decoder", changes=changes), "written": []})
-    assert [one["change"] for one in found["limits"]] == [0, 1, 2, 4]
-    words = "gradient", "pair of tokens", "at the 8 positions", "cannot be made while a model writes"
+    assert [one["change"] for one in found["limits"]] == [0, 1, 2]  # the last one can be made
+    words = "gradient", "pair of tokens", "at the 8 positions"
     for one, word in zip(found["limits"], words, strict=True):
         assert word in one["why"]
     answered = asked("put", "tokens", 4, position=3)  # of the answer
@@ -241,8 +241,7 @@ def test_what_cannot_be_done_while_it_writes_is_named_with_its_reason(explorer):
     assert "writes the token at that position itself" in limit["why"]
     remembered = asked("zero", "decoder.blocks.0.cross_attention.attend.k")
     own = state("encoder-decoder", changes=[remembered])
-    [limit] = ask(explorer, "next", {"state": own, "written": []})["limits"]
-    assert "not made: there is no value 'decoder.blocks.0.cross_attention.attend.k'" in limit["why"]
+    assert list(ask(explorer, "next", {"state": own, "written": []})["limits"]) == []
     # A conversation has positions of its own.
     changes = [asked("zero", "blocks.0.attention", position=0), asked("scale", "blocks.0.attention", 2.0)]
     own = {"model": "chat", "text": "the sea", "changes": changes}

@@ -146,7 +146,6 @@ function cardGradient(card, one) {
   const part = make("section", {}, make("h3", {}, "Gradient"));
   if (card.gradient === null || card.gradient === undefined) {
     part.append(make("p", { class: "quiet", role: "status" }, card.later === "soon" ? "The backward pass is running …" : card.reason || "It has no gradient."));
-    if (card.later === "asked" && !kept) part.append(button("Compute it", () => openCard(one, { back: true, wait: true })));
     return part;
   }
   const said = make("p", { class: "quiet", role: "status" });

@@ -21,7 +21,7 @@ def attention(session: RunSession) -> dict[str, Any]:
     """Return the kinds of attention, each with the names of its layers and the tokens of its queries and keys."""
     run, kinds = session.run, []
     for kind, names in attentions(run).items():
-        queries, keys = run.spec(f"{names[0]}.attend.weights").shape[-2:]
+        queries, keys = run[f"{names[0]}.attend.weights"].shape[-2:]
         kinds.append({
             "kind": kind,
             "title": TITLES[kind],

@@ -10,7 +10,6 @@ from ...interpret.stream import points, stacks
 from ...training.optimizers import OPTIMIZERS
 from ..explorer import Explorer, RunSession
 from ..jobs import Job, Work
-from ..memory_budget import tidied
 from ..router import route
 from ..state import Asked, PageState, Stepped
 from .runs import said_of, tokens_of
@@ -89,8 +88,7 @@ def step(explorer: Explorer, session: RunSession, asked: Stepped) -> dict[str, A
     if session.run.batch.targets is None:
         raise ConfigError("there is no loss to lower: the batch has no targets", hint="choose the right class")
     start = session.plain_session
-    with tidied(start.run):
-        found = start.step(asked)
+    found = start.step(asked)
     moves = [move._asdict() for move in found.moves]
     return {"moves": moves, "before": found.before, "promised": found.before + found.promised, "after": found.after,
             "losses": losses(explorer, start.state)}  # fmt: skip

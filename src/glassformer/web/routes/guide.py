@@ -8,9 +8,7 @@ from typing import Any
 
 from ...core.errors import ConfigError, LengthError
 from ...core.setting import check_known
-from ...interpret.run import EVERYTHING
 from ..explorer import Explorer
-from ..memory_budget import tidied
 from ..router import route
 from ..state import PageState
 from ..tours import STEPS, lacks
@@ -45,12 +43,11 @@ def guide_step(explorer: Explorer, state: PageState, tour: str, step: int) -> di
     walk = Walk(explorer, state)
     if missing := _lacks(walk, tour):
         raise ConfigError(missing.rstrip("."))
-    with tidied(walk.run):
-        steps = {name: make for name, (make, has) in STEPS[tour].items() if has(walk)}
-        if not 0 <= step < len(steps):
-            raise LengthError(f"the tour has no step {step}", hint=f"it has {len(steps)}, from 0 to {len(steps) - 1}")
-        name = [*steps][step]
-        made = walk.once(f"{tour} {name}", lambda: _written(words()[tour][name], steps[name](walk)))
+    steps = {name: make for name, (make, has) in STEPS[tour].items() if has(walk)}
+    if not 0 <= step < len(steps):
+        raise LengthError(f"the tour has no step {step}", hint=f"it has {len(steps)}, from 0 to {len(steps) - 1}")
+    name = [*steps][step]
+    made = walk.once(f"{tour} {name}", lambda: _written(words()[tour][name], steps[name](walk)))
     return {"tour": words()[tour]["title"], "count": len(steps), **made}
 
 
@@ -67,6 +64,6 @@ def _written(said: dict[str, Any], facts: Facts) -> dict[str, Any]:
 
 def _lacks(walk: Walk, tour: str) -> str:
     count = max(len(walk.tokens), len(walk.source))
-    if count > LONGEST or walk.run.keeps != EVERYTHING:
+    if count > LONGEST:
         return f"Tours need a text of at most {LONGEST} tokens; this one has {count}."
     return lacks(walk, tour)

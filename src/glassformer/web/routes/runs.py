@@ -65,7 +65,7 @@ def run(session: RunSession) -> dict[str, Any]:
         "source": tokens_of(shown, "source"),
         "tokens_before": tokens_of(session.plain, "tokens"),
         "source_before": tokens_of(session.plain, "source"),
-        "values": [_named(shown, name, shown.spec(name)) for name in shown],
+        "values": [_named(shown, name, shown[name]) for name in shown],
         "parameters": [_named(shown, name, leaf) for name, leaf in flatten(shown.params).items()],
         "batch": [name for name in BATCH if getattr(shown.batch, name, None) is not None],
         "stacks": stacks(shown),

@@ -17,7 +17,7 @@ def describe_scene(session: RunSession) -> dict[str, Any]:
     run = session.run
 
     def fields(one: Any) -> dict[str, Any]:
-        return {**one._asdict(), "shape": list(run.spec(one.name).shape), "off": _switches(session.plain, one)}
+        return {**one._asdict(), "shape": list(run[one.name].shape), "off": _switches(session.plain, one)}
 
     parts = [
         {"stack": one.stack, "tokens": one.tokens, "words": _words(run, one),
@@ -38,7 +38,7 @@ def stream_lengths(session: RunSession, what: str) -> dict[str, list[float]]:
 def _words(run: Run, one: StackScene) -> list[str]:
     """Return what stands at the lanes of a stack: its tokens, perhaps behind a learned vector."""
     last = [*one.start, *(station for block in one.blocks for station in block.stations)][-1]
-    return labels_at(run, one.stack, run.spec(last.name).shape[1], looked_at=False)
+    return labels_at(run, one.stack, run[last.name].shape[1], looked_at=False)
 
 
 def _switches(run: Run, one: Station) -> list[dict[str, Any]]:
