@@ -54,12 +54,14 @@ VARIANTS = {
     "no residual": {"block": "no_residual", "dropout": 0.1},
     "tiled": {"attention_tile": 3},
     "tiled alibi": {"attention_tile": 3, "positions": "alibi"},
+    "scaled head": {"norm_position": "post", "head_scale": True, "tied_head": True},
     "normed embedding": {"embedding_scale": True, "embedding_norm": True, "activation": "relu", "dropout": 0.1},
 }
 COMBINED = [
     (kind, variant)
     for kind, variant in itertools.product(KINDS, VARIANTS)
-    if (kind, variant) != ("encoder-decoder", "feed-forward only")  # which is refused
+    if (kind, variant) != ("encoder-decoder", "feed-forward only")  # which is refused, as the next for encoders
+    and (variant != "scaled head" or kind in ("decoder", "tokens", "encoder-decoder"))
 ]
 SAVERS = {
     "remat": {"remat": True},

@@ -23,7 +23,7 @@ from .cache import BlockCache, Cache, KeyValues
 from .embedding import Embedding, InputEmbedding
 from .feed_forward import FeedForward
 from .head import HeadGrads, TokenHead
-from .layer import Frozen, InputGrads, Layer, Spec
+from .layer import Frozen, InputGrads, Layer, RecordShape, Spec
 from .linear import Linear
 from .norm import LayerNorm, NoNorm, Norm, RMSNorm, register_norm
 from .parallel import Parallel
@@ -35,8 +35,8 @@ __all__ = [
     "AlibiPositions", "Attention", "AttentionOnly", "AttentionRecord", "Block", "BlockCache", "Cache", "Direct",
     "Embedding", "FeedForward", "FeedForwardOnly", "Frozen", "HeadGrads", "InputEmbedding", "InputGrads", "KeyValues",
     "Layer", "LayerNorm", "Linear", "NoNorm", "NoResidual", "Norm", "Parallel", "Positions", "RMSNorm",
-    "RelativePositions", "Residual", "RotaryPositions", "Spec", "Stack", "TokenHead", "register_block", "register_norm",
-    "register_positions",
+    "RecordShape", "RelativePositions", "Residual", "RotaryPositions", "Spec", "Stack", "TokenHead",
+    "register_block", "register_norm", "register_positions",
 ]  # fmt: skip
 __dir__ = __all__.copy
 

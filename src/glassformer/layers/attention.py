@@ -18,7 +18,7 @@ from ..core.arrays import Array, Tree, check_mask, check_width, kept, namespace
 from ..core.dispatch import dispatched, located
 from ..core.errors import ConfigError
 from .cache import KeyValues
-from .layer import InputGrads, Layer
+from .layer import InputGrads, Layer, RecordShape
 from .linear import Linear
 
 
@@ -106,6 +106,16 @@ class Attention(Layer):
     def specs(self) -> Tree:
         """Return the `Spec` of the four matrices and their biases."""
         return {name: part.specs() for name, part in self.parts.items()}
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of q, k, v, the mixture, and the weights with what dropout kept; of tiles, their sums."""
+        *batch, T, _ = shape
+        heads = {"q": self.heads, "k": self.key_heads, "v": self.key_heads, "mixed": self.heads}
+        shapes = {name: RecordShape((*batch, H, T, self.channels)) for name, H in heads.items()}
+        if self.tile is not None:
+            return {**shapes, "log_sum": RecordShape((*batch, self.heads, T, 1), "params")}
+        shapes["weights"] = RecordShape((*batch, self.heads, T, T))
+        return shapes | ({"keep": RecordShape((*batch, self.heads, T, T), "bool")} if self.dropout > 0 else {})
 
     @dispatched
     def forward(

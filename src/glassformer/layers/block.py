@@ -20,7 +20,7 @@ from ..core.errors import ConfigError, ShapeError
 from .attention import Attention
 from .cache import BlockCache
 from .feed_forward import FeedForward
-from .layer import InputGrads, Layer
+from .layer import InputGrads, Layer, RecordShape
 from .norm import Norm
 from .residual import Direct, Residual
 
@@ -70,6 +70,13 @@ class Block(Layer):
         for residual in self.residuals:
             specs |= residual.specs()
         return specs
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of what all sublayers keep, and of the stream after each, which the next one reads."""
+        shapes: dict[str, Tree] = {}
+        for residual in self.residuals:
+            shapes |= residual.record_shapes(shape)
+        return shapes | {"output": RecordShape((len(self.residuals), *shape))}
 
     @dispatched
     def forward(

@@ -16,7 +16,7 @@ from ..core.arrays import Array, Tree, check_ids, check_length, half_type, names
 from ..core.dispatch import dispatched
 from ..core.errors import ShapeError
 from ..ops.embedding import EmbeddingSaved
-from .layer import Frozen, Layer, Spec
+from .layer import Frozen, Layer, RecordShape, Spec
 from .norm import Norm
 
 
@@ -86,6 +86,14 @@ class InputEmbedding(Layer):
     def specs(self) -> Tree:
         """Return the specs of all parts that there are."""
         return {name: part.specs() for name, part in self.parts.items()}
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of y, and of what normalized and dropped it, for ids of this shape (..., T)."""
+        shape = (*shape, self.tokens.width)
+        shapes: dict[str, Tree] = {"output": RecordShape(shape)}
+        if self.norm is not None:  # which reads the sum in the precision of the tables
+            shapes["norm"] = {"x": RecordShape(shape, "params"), **self.norm.record_shapes(shape)}
+        return shapes | ({"dropout": RecordShape(shape, "bool")} if self.dropout > 0 else {})
 
     def forward(
         self,

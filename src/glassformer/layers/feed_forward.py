@@ -19,7 +19,7 @@ from functools import cached_property
 
 from .. import ops
 from ..core.arrays import Array, Tree
-from .layer import Layer
+from .layer import Layer, RecordShape
 from .linear import Linear
 
 
@@ -52,6 +52,11 @@ class FeedForward(Layer):
     def specs(self) -> Tree:
         """Return the `Spec` of the two or three matrices and their biases."""
         return {name: part.specs() for name, part in self.parts.items()}
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of the hidden features before and after the activation, and of the gate, (..., F) each."""
+        names = ("gate", "up", "h") if self.gated else ("up", "h")
+        return {name: RecordShape((*shape[:-1], self.hidden)) for name in names}
 
     def forward(self, params: Tree, x: Array) -> tuple[Array, Tree]:
         """Return y (..., D) for x (..., D): all places at once, as they never meet here."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from .. import ops
 from ..core.arrays import Array, Tree
 from ..ops.linear import LinearSaved
-from .layer import Layer, Spec
+from .layer import Layer, RecordShape, Spec
 from .linear import Linear, linear_backward
 from .norm import Norm
 
@@ -68,6 +68,18 @@ class TokenHead(Layer):
             std = 0.1 / math.sqrt(self.width) if self.std is None else self.std
             specs["w"] = Spec((self.width, self.vocab), std)
         return {**specs, "b": Spec((self.vocab,))} if self.bias else specs
+
+    @property
+    def keeps_input(self) -> bool:
+        """Whether the record holds x as it is."""
+        return self.transform is not None or self.scale == 1
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of what the logits are made of, where it is not x, and of the transform's record."""
+        if self.transform is None:
+            return {} if self.keeps_input else {"h": RecordShape(shape)}
+        inner = {"activation": RecordShape(shape), "x": RecordShape(shape), **self.transform.record_shapes(shape)}
+        return {"transform": inner, "h": RecordShape(shape)}
 
     def forward(self, params: Tree, x: Array, table: Array | None = None) -> tuple[Array, Tree]:
         """Return logits (..., V) for x (..., D); a tied head reads the embedding `table` (V, D)."""

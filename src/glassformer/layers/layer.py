@@ -44,6 +44,17 @@ class Spec:
         return values.astype(dtype, copy=False)
 
 
+@dataclass(frozen=True)
+class RecordShape:
+    """An array of a record before it exists: its shape, and the type of its numbers.
+
+    dtype   "compute", that of the stream; "params", that of the parameters, for statistics and tables; or "bool"
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "compute"
+
+
 class Layer:
     """Base of all layers: subclasses say which parameters they have, `init` makes them."""
 
@@ -60,6 +71,13 @@ class Layer:
     def specs(self) -> Tree:
         """Return the `Spec` of every parameter, under the names `init` will use; nothing is allocated."""
         raise NotImplementedError
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the `RecordShape` of all arrays that training on x of this shape makes here and the record keeps.
+
+        x itself is counted where it was made, ids and masks nowhere. A memory is as long as x.
+        """
+        return {}
 
     def init(self, seed: int | np.random.Generator = 0, dtype: Any = np.float32) -> Tree:
         """Draw all parameters; the same seed gives the same numbers."""

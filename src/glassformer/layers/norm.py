@@ -16,7 +16,7 @@ from ..core import registry
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError
 from ..ops.norm import LayerNormSaved
-from .layer import Layer, Spec
+from .layer import Layer, RecordShape, Spec
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,10 @@ class LayerNorm(Layer):
         """Return the specs of gamma and beta, (D,) each."""
         specs = {"gamma": Spec((self.width,), mean=1.0)}
         return {**specs, "beta": Spec((self.width,))} if self.bias else specs
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of the mean and of the spread, (..., 1) each."""
+        return {name: RecordShape((*shape[:-1], 1), "params") for name in ("mean", "rstd")}
 
     def forward(self, params: Tree, x: Array) -> tuple[Array, Tree]:
         """Return y (..., D), and x with its mean and its spread."""
@@ -61,6 +65,10 @@ class RMSNorm(Layer):
     def specs(self) -> Tree:
         """Return the spec of gamma (D,)."""
         return {"gamma": Spec((self.width,), mean=1.0)}
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shape of the root mean square, (..., 1)."""
+        return {"rrms": RecordShape((*shape[:-1], 1), "params")}
 
     def forward(self, params: Tree, x: Array) -> tuple[Array, Tree]:
         """Return y (..., D), and x with its root mean square."""

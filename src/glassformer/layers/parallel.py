@@ -13,7 +13,7 @@ from ..core.dispatch import recorded
 from ..core.errors import ConfigError
 from .block import OUTPUT_KEYS, Block, child_key, sublayer_inputs
 from .cache import BlockCache
-from .layer import InputGrads
+from .layer import InputGrads, RecordShape
 from .residual import Direct
 
 
@@ -29,6 +29,10 @@ class Parallel(Block):
     def __post_init__(self) -> None:
         if self.norm_position != "pre":
             raise ConfigError(f"norm_position of a parallel block is {self.norm_position!r}", hint='use "pre"')
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of what all sublayers keep, and of the one sum."""
+        return super().record_shapes(shape) | {"output": RecordShape(shape)}
 
     @recorded
     def forward(

@@ -17,7 +17,7 @@ from ..core import registry
 from ..core.arrays import Array, Tree
 from ..core.dispatch import dispatched, record_methods
 from ..core.errors import ConfigError
-from .layer import Layer, Spec
+from .layer import Layer, RecordShape, Spec
 
 
 class Positions(Layer):
@@ -70,6 +70,10 @@ class RotaryPositions(Positions):
     scaling: RotaryScaling | None = None
     turning: int | None = None  # how many of the channels turn; None: all
 
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of cosines and sines, (T, C/2) each."""
+        return {name: RecordShape((shape[-2], self.channels // 2), "params") for name in ("cos", "sin")}
+
     @dispatched
     def rotation(self, positions: Array, limit: int | None = None) -> tuple[Array, Array]:
         """Return cosines and sines for positions (T,) or (..., T), with an axis for the heads in the latter case.
@@ -86,6 +90,10 @@ class AlibiPositions(Positions):
     """Lower the scores of distant keys, each head at its own pace (Press et al. 2022)."""
 
     heads: int
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shape of the bias, (H, T, T)."""
+        return {"bias": RecordShape((self.heads, shape[-2], shape[-2]), "params")}
 
     def forward(self, params: Tree, rows: Array, columns: Array) -> tuple[Array, None]:
         """Return the bias (H, T, S); it has no parameters, and so no record."""
@@ -109,6 +117,10 @@ class RelativePositions(Positions):
 
     def specs(self) -> Tree:
         return {"table": Spec((self.buckets, self.heads), self.std)}
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shape of the bias, (H, T, T)."""
+        return {"bias": RecordShape((self.heads, shape[-2], shape[-2]), "params")}
 
     def forward(self, params: Tree, rows: Array, columns: Array) -> tuple[Array, Tree]:
         """Return the bias (H, T, S) for queries at `rows` (T,) and keys at `columns` (S,)."""

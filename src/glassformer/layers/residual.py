@@ -14,7 +14,7 @@ from typing import Any
 from .. import ops
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError
-from .layer import InputGrads, Layer, sum_of
+from .layer import InputGrads, Layer, RecordShape, sum_of
 from .norm import Norm
 
 
@@ -46,6 +46,14 @@ class Residual(Layer):
     def specs(self) -> Tree:
         """Return the specs of the norm and of the sublayer, under their names."""
         return {f"{self.name}_norm": self.norm.specs(), self.name: self.sublayer.specs()}
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of what norm and sublayer keep, of what was normalized for one of them, and of dropout."""
+        name = self.name
+        shapes = {f"{name}_norm": self.norm.record_shapes(shape), name: self.sublayer.record_shapes(shape)}
+        # With pre-norm the sublayer keeps what the norm returned, with post-norm the norm keeps the sum.
+        shapes[f"{name}_x"] = RecordShape(shape)
+        return shapes | ({f"{name}_dropout": RecordShape(shape, "bool")} if self.dropout > 0 else {})
 
     def forward(
         self, params: Tree, x: Array, extra_inputs: dict[str, Any] | None = None, key: Array | None = None

@@ -23,9 +23,10 @@ from .. import ops
 from ..core.arrays import Array, Tree, real_type
 from ..core.dispatch import dispatched
 from ..core.errors import ConfigError
+from ..core.tree import tree_map
 from .block import Block
 from .cache import Cache
-from .layer import InputGrads, Layer
+from .layer import InputGrads, Layer, RecordShape
 from .norm import Norm
 from .position import Positions
 
@@ -65,6 +66,27 @@ class Stack(Layer):
         if self.final_norm is not None:
             specs["final_norm"] = self.final_norm.specs()
         return specs
+
+    @property
+    def keeps_output(self) -> bool:
+        """Whether the record holds what the stack returns: that of the last block does, where it is kept."""
+        return self.final_norm is None and not self.remat
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of what all blocks keep, L of each, of the last norm's record, and of positions."""
+        shapes: dict[str, Tree] = {}
+        if self.positions is not None:
+            shapes[self.positions.name] = self.positions.record_shapes(shape)
+            # A bias that is not learned is kept where tiles, or blocks that run again, need it.
+            if not (self.remat or self.block.attention.tile or self.positions.specs()):
+                shapes[self.positions.name].pop("bias", None)
+        if self.final_norm is not None:
+            shapes["final_norm"] = self.final_norm.record_shapes(shape)
+        if self.remat:
+            # What block 0 read was made before, what the last one returned is kept by a norm alone.
+            return shapes | {"blocks": RecordShape((self.layers - (self.final_norm is None), *shape))}
+        block = tree_map(lambda one: RecordShape((self.layers, *one.shape), one.dtype), self.block.record_shapes(shape))
+        return shapes | {"blocks": block}
 
     def forward(
         self,

@@ -23,7 +23,10 @@ def build(config: TransformerConfig | str, execution: Execution | None = None, *
     changes, how = separated(changes)
     if not isinstance(config, str | TransformerConfig):
         raise ConfigError(f"{config!r:.80} is no model", hint="pass the name of a preset, or a config")
-    config = preset(config, **changes) if isinstance(config, str) else config.replace(**changes)
+    if isinstance(config, str):
+        config = preset(config, **changes)
+    elif changes:  # each replaced config is checked again
+        config = config.replace(**changes)
     execution = (PLAIN if execution is None else execution).replace(**how)
     if isinstance(config, EncoderDecoderConfig):
         return EncoderDecoder(config, execution)

@@ -40,6 +40,16 @@ class Decoder(WritingModel):
     def specs(self) -> Tree:
         return {"embedding": self.embedding.specs(), **self.stack.specs(), "head": self.head.specs()}
 
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The blocks."""
+        return (self.stack,)
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of what all parts keep for ids of this shape (..., T)."""
+        x = self.stream_shape(shape)
+        return {"embedding": self.embedding.record_shapes(shape), **self.stack.record_shapes(x), **self.head_shapes(x)}
+
     @explain_missing_params
     def forward(
         self,

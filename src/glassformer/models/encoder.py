@@ -14,7 +14,7 @@ from ..config import EncoderConfig
 from ..core.arrays import Array, Tree, check_length, check_mask, namespace
 from ..core.errors import ConfigError
 from ..core.execution import PLAIN, Execution
-from ..layers import Linear, RMSNorm, Spec, Stack, TokenHead
+from ..layers import Linear, RecordShape, RMSNorm, Spec, Stack, TokenHead
 from ..layers.layer import sum_of
 from ..ops.arrange import PrependSaved
 from .building import build_head, build_stack
@@ -59,6 +59,34 @@ class Encoder(Model):
         if self.config.head == "tokens":
             specs["head"] = self.head.specs()
         return specs
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The blocks."""
+        return (self.stack,)
+
+    def stream_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape (..., T, D) of what the blocks read, with the learned vector where there is one."""
+        return (*shape[:-1], shape[-1] + (self.config.pooling == "cls"), self.config.width)
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of what all parts keep for ids of this shape (..., T)."""
+        x = self.stream_shape(shape)
+        shapes = {"embedding": self.embedding.record_shapes(shape), **self.stack.record_shapes(x)}
+        if self.config.pooling == "cls":
+            shapes["cls"] = RecordShape(x)  # before the embedded tokens, in another array
+        output = None if self.stack.keeps_output else RecordShape(x)
+        if self.config.head == "tokens":
+            return {**shapes, "x": output, "head": self.head.record_shapes(x)}
+        if self.config.head == "none":
+            return shapes
+        pooled = (*x[:-2], x[-1])
+        if self.config.pooled_norm:
+            shapes["pooled_norm"] = {"x": RecordShape(pooled), **self.pooled_norm.record_shapes(pooled)}
+        # A mean is a new array; the first vector is seen in all of them, and so keeps them.
+        if self.config.pooling == "mean":
+            return {**shapes, "pool": RecordShape((*x[:-1], 1), "params"), "classifier": RecordShape(pooled)}
+        return {**shapes, "pool": RecordShape((x[-2],), "bool"), "x": output}
 
     @explain_missing_params
     def forward(

@@ -14,7 +14,7 @@ from ..config import EncoderDecoderConfig
 from ..core.arrays import Array, Tree, check_mask
 from ..core.errors import ConfigError
 from ..core.execution import PLAIN, Execution
-from ..layers import Cache, InputEmbedding, Stack
+from ..layers import Cache, InputEmbedding, RecordShape, Stack
 from ..layers.layer import sum_of
 from .building import build_embedding, build_stack
 from .model import Batch, WritingModel, as_key, explain_missing_params, key_mask, same_order
@@ -52,6 +52,23 @@ class EncoderDecoder(WritingModel):
             "encoder": self.encoder.specs(),
             "decoder": self.decoder.specs(),
             "head": self.head.specs(),
+        }
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The blocks that read, and those that write."""
+        return self.encoder, self.decoder
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of what all parts keep for sources and targets of this shape (..., T)."""
+        x = self.stream_shape(shape)
+        return {
+            "source_embedding": self.source_embedding.record_shapes(shape),
+            "encoder": self.encoder.record_shapes(x),
+            "memory": None if self.encoder.keeps_output else RecordShape(x),
+            "embedding": self.embedding.record_shapes(shape),
+            "decoder": self.decoder.record_shapes(x),
+            **self.head_shapes(x),
         }
 
     @explain_missing_params

@@ -16,7 +16,7 @@ from ..core.arrays import Array, Tree, check_length
 from ..core.errors import ConfigError, ShapeError, some
 from ..core.execution import Execution
 from ..core.tree import flatten
-from ..layers import Cache, InputEmbedding, Layer, Stack, TokenHead
+from ..layers import Cache, InputEmbedding, Layer, RecordShape, Stack, TokenHead
 from ..layers.stack import ConsumableRecords
 from .building import build_embedding, build_head
 
@@ -120,6 +120,15 @@ class Model(Layer):
         """Ids to vectors; of an encoder-decoder, those of the target."""
         return build_embedding(self.config, self.execution)
 
+    @property
+    @abstractmethod
+    def stacks(self) -> tuple[Stack, ...]:
+        """The stacks of blocks, in the order in which they run."""
+
+    def stream_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape (..., T, D) of what the blocks read for ids of this shape (..., T)."""
+        return (*shape, self.config.width)
+
     @abstractmethod
     def predict(self, params: Tree, batch: Batch, *, key: Array | None = None) -> tuple[Array, Tree]:
         """Return logits for a batch, and the record."""
@@ -187,6 +196,11 @@ class WritingModel(Model):
     @abstractmethod
     def decoder_stack(self, params: Tree) -> tuple[Stack, Tree]:
         """Return the stack that reads and writes the tokens, and its parameters."""
+
+    def head_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of what the head keeps for x of this shape, and of x where the stack does not keep it."""
+        kept = self.head.keeps_input and not self.stacks[-1].keeps_output
+        return {"head": self.head.record_shapes(shape), "x": RecordShape(shape) if kept else None}
 
     @explain_missing_params
     def read(

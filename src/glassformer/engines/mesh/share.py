@@ -4,14 +4,15 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from ...config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
+from ...config import EncoderConfig, TransformerConfig
+from ...core.arrays import Tree
 from ...core.execution import Execution, MeshShape
 from ...core.tree import named_leaves
-from ...models import build
-from ...models.accounting import activation_bytes
+from ...models import Model, build
+from ...models.accounting import record_bytes
 from .rules import Axes, Rules, axes_for
 
 PRECISIONS = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -119,53 +120,43 @@ class Share:
     @property
     def vector(self) -> int:
         """Bytes of one array (B, T, D) between sublayers."""
-        extra = isinstance(self.config, EncoderConfig) and self.config.pooling == "cls"
-        return self.rows * (self.length + extra) * self.config.width * self.itemsize
+        return math.prod(self.model.stream_shape((self.rows, self.length))) * self.itemsize
 
     @property
     def looked_up(self) -> int:
         """Bytes of the tokens' rows (B, T, D), which are added up before they are rounded."""
         return self.rows * self.length * self.config.width * MASTER
 
+    @cached_property
+    def model(self) -> Model:
+        """The model whose record is what this device records: with its part of the heads and of the hidden features."""
+        c, tensor = self.config, self.mesh.tensor
+        tile = self.execution.tile or (_TILE if self.itemsize < MASTER else None)
+        narrow = {"heads": c.heads // tensor, "kv_heads": max(c.key_heads // tensor, 1), "head_width": c.channels}
+        config = c.replace(**narrow, feed_forward=c.hidden // tensor)
+        return build(config, self.execution.replace(tile=tile))
+
+    @cached_property
+    def blocks(self) -> list[tuple[int, int]]:
+        """How many blocks each stack has, and the bytes that one of them records."""
+        x = self.model.stream_shape((self.rows, self.length))
+        return [(stack.layers, self._bytes(stack.block.record_shapes(x))) for stack in self.model.stacks]
+
     def activations(self, *, remat: bool) -> int:
         """Bytes of the record."""
-        everything = self._recorded(self._narrow())
+        everything = self._bytes(self.model.record_shapes((self.rows, self.length)))
         if not remat:
             return everything
-        recorded = sum(count * size for count, size in self._blocks())
-        inputs = sum(count for count, _ in self._blocks()) * self.vector
+        recorded = sum(count * size for count, size in self.blocks)
+        inputs = sum(count for count, _ in self.blocks) * self.vector
         return everything - recorded + inputs + self.workspace()
 
     def workspace(self) -> int:
         """Bytes of the largest record of one block."""
-        return max(size for _, size in self._blocks())
+        return max(size for _, size in self.blocks)
 
-    def _recorded(self, config: TransformerConfig) -> int:
-        tile = self.execution.tile or (_TILE if self.itemsize < MASTER else None)
-        return activation_bytes(config, self.rows, self.length, execution=self.execution.replace(tile=tile))
-
-    def _narrow(self) -> TransformerConfig:
-        """The model whose record is what a device records."""
-        c, tensor = self.config, self.mesh.tensor
-        return c.replace(
-            heads=c.heads // tensor,
-            kv_heads=max(c.key_heads // tensor, 1),
-            head_width=c.channels,
-            feed_forward=c.hidden // tensor,
-        )
-
-    def _blocks(self) -> list[tuple[int, int]]:
-        """How many blocks there are of each kind, and the bytes that one of them records."""
-        narrow = self._narrow()
-
-        def size(**layers: int) -> int:
-            return self._recorded(narrow.replace(**layers))
-
-        if isinstance(narrow, EncoderDecoderConfig):
-            one = size(layers=1, encoder_layers=1)
-            decoder, encoder = size(layers=2, encoder_layers=1) - one, size(layers=1, encoder_layers=2) - one
-            return [(narrow.layers, decoder), (narrow.encoder_depth, encoder)]
-        return [(narrow.layers, size(layers=2) - size(layers=1))]
+    def _bytes(self, shapes: Tree) -> int:
+        return record_bytes(shapes, MASTER, self.execution)
 
     def logits(self) -> int:
         """Bytes of the logits, and of their logarithms in float32."""
