@@ -24,7 +24,7 @@ def desk(tmp_path, monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv(catalog.CACHE, str(tmp_path / "cache"))
     monkeypatch.setenv("SHELL", "/bin/bash")
-    place = catalog.CATALOG["minilm"].place
+    place = catalog.CATALOG["minilm"].path
     place.parent.mkdir(parents=True)
     place.write_text("x") if place.suffix else place.mkdir(exist_ok=True)
     (tmp_path / "home").mkdir()

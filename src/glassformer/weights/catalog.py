@@ -48,14 +48,14 @@ class Entry:
         return cache_folder() / "models" / f"{self.name}-{self.version}"
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         """The folder, or the one file in it."""
         return self.folder / self.inside.rpartition("/")[2]
 
     @property
     def is_complete(self) -> bool:
         """Whether all files of the model are there, by their size."""
-        return self.place.exists() and size_of(self.place) >= self.size
+        return self.path.exists() and size_of(self.path) >= self.size
 
 
 CATALOG: dict[str, Entry] = {
@@ -102,7 +102,7 @@ def cache_folder() -> Path:
 def resolve(name: str) -> Path | None:
     """Return the file or folder of a model that was pulled; None if the name is unknown or the model is not there."""
     entry = CATALOG.get(name)
-    return entry.place if entry is not None and entry.place.exists() else None
+    return entry.path if entry is not None and entry.path.exists() else None
 
 
 def size_of(path: Path) -> int:
@@ -134,8 +134,8 @@ def pull(
     entry = CATALOG[name]
     folder = entry.folder
     if entry.is_complete:
-        talk(f"{name} is already there: {entry.place}")
-        return entry.place
+        talk(f"{name} is already there: {entry.path}")
+        return entry.path
     if folder.exists():
         talk(f"{folder} is not complete: {name} is fetched again")
     try:
@@ -160,8 +160,8 @@ def pull(
             f"{name} cannot be stored in {folder.parent}: {error.strerror or error}",
             hint=f"check the space and the rights there ({entry.size:,} bytes), or choose another folder with {CACHE}",
         ) from error
-    talk(f"{name} is in {entry.place}")
-    return entry.place
+    talk(f"{name} is in {entry.path}")
+    return entry.path
 
 
 def _download(entry: Entry, folder: Path, talk: Callable[[str], None], output: Any) -> Path:

@@ -134,10 +134,10 @@ def _stack(stack: str, *sublayers: str) -> Names:
     }
     attention = {"query": "q", "key": "k", "value": "v", "output": "o"}
     for number, name in enumerate(sublayers):
-        ours, place = f"{stack}.blocks.*.{name}", f"{stack}.block.*.layer.{number}"
+        ours, theirs = f"{stack}.blocks.*.{name}", f"{stack}.block.*.layer.{number}"
         parts = {"gate": "wi_0", "up": "wi_1", "down": "wo"} if name == "feed_forward" else attention
-        names |= {f"{ours}.{part}": f"{place}.{_SUBLAYERS[name]}.{letter}" for part, letter in parts.items()}
-        names[f"{ours}_norm"] = f"{place}.layer_norm"
+        names |= {f"{ours}.{part}": f"{theirs}.{_SUBLAYERS[name]}.{letter}" for part, letter in parts.items()}
+        names[f"{ours}_norm"] = f"{theirs}.layer_norm"
     return names
 
 

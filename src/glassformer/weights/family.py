@@ -222,8 +222,8 @@ class Family:
         classes = values.get("architectures", None)
         if not classes:
             heads = {theirs for ours, theirs in self.table.items() if ours.startswith("head.transform")}
-            found = {self.bare(name).rpartition(".")[0] for name in names or ()}
-            return "tokens" if not heads or heads & found else "none"
+            parts = {self.bare(name).rpartition(".")[0] for name in names or ()}
+            return "tokens" if not heads or heads & parts else "none"
         first = str(classes[0] if isinstance(classes, list) else classes)
         if first not in self.classes:
             fact = f"{values.source} is about a {first[:80]}, which is not supported"
@@ -284,29 +284,29 @@ def read_params(
 
     A tensor that is missing, is not known, or has another shape is named in the error.
     """
-    found: dict[str, str] = {}
+    stored: dict[str, str] = {}
     for name in tensors.stored:
         bare = family.bare(name)
-        if bare in found:
-            raise WeightsError(f"{found[bare]} and {name} are the same tensor", hint="get the files from one place")
-        found[bare] = name
-    config = _with_stored_head(family, config, tensors, found)
+        if bare in stored:
+            raise WeightsError(f"{stored[bare]} and {name} are the same tensor", hint="get the files from one place")
+        stored[bare] = name
+    config = _with_stored_head(family, config, tensors, stored)
     names, specs = family.names(config), flatten(build(config).specs())
-    places = {ours: found.get(family.bare(t.name), found.get(family.bare(t.twin), "")) for ours, t in names.items()}
-    _check_names(family, names, places, found)
+    sources = {ours: stored.get(family.bare(t.name), stored.get(family.bare(t.twin), "")) for ours, t in names.items()}
+    _check_names(family, names, sources, stored)
     leaves: dict[str, Any] = {}
     for ours, tensor in names.items():
-        have, want = tensors.stored[places[ours]].shape, tensor.published_shape(specs[ours].shape)
+        have, want = tensors.stored[sources[ours]].shape, tensor.published_shape(specs[ours].shape)
         if have != want:
-            fact = f"the tensor {places[ours]} has shape {have}, but the config asks for {want}"
+            fact = f"the tensor {sources[ours]} has shape {have}, but the config asks for {want}"
             raise WeightsError(fact, hint="the config belongs to other weights: get both from one place")
-        if (tensor.transposed or ours == TABLE) and tensors.keeps_blocks(places[ours]):
-            blocks = tensors.read_blocks(places[ours], tensor.part)
+        if (tensor.transposed or ours == TABLE) and tensors.keeps_blocks(sources[ours]):
+            blocks = tensors.read_blocks(sources[ours], tensor.part)
             leaves[ours] = blocks.T if tensor.transposed else blocks
         else:
-            leaves[ours] = tensor.read(tensors.read(places[ours], dtype), specs[ours].shape)
+            leaves[ours] = tensor.read(tensors.read(sources[ours], dtype), specs[ours].shape)
     shapes = family.kept(config)
-    extras = {name: tensors.read(found[name], dtype) for name in shapes.keys() & found.keys()}
+    extras = {name: tensors.read(stored[name], dtype) for name in shapes.keys() & stored.keys()}
     extras = {name: array for name, array in extras.items() if array.shape == shapes[name]}
     return config, rebuilt(build(config).specs(), leaves), extras
 
@@ -331,10 +331,10 @@ def differences(family: Family, config: TransformerConfig) -> dict[str, Any]:
 
 
 def _with_stored_head(
-    family: Family, config: TransformerConfig, tensors: Tensors, found: dict[str, str]
+    family: Family, config: TransformerConfig, tensors: Tensors, stored: dict[str, str]
 ) -> TransformerConfig:
     """Give a head of its own to a model that says it is tied, but whose files hold another matrix."""
-    head, tokens = (found.get(published(family.table, name).name) for name in (HEAD, TABLE))
+    head, tokens = (stored.get(published(family.table, name).name) for name in (HEAD, TABLE))
     headless = isinstance(config, EncoderConfig) and config.head != "tokens"
     if headless or not config.tied_head or head is None or tokens is None:
         return config
@@ -343,11 +343,11 @@ def _with_stored_head(
     return config if same else config.replace(tied_head=False)
 
 
-def _check_names(family: Family, names: dict[str, Foreign], places: dict[str, str], found: dict[str, str]) -> None:
-    missing = sorted({names[ours].name for ours, place in places.items() if not place})
-    used = {*places.values(), *(found.get(family.bare(t.twin)) for t in names.values())}
+def _check_names(family: Family, names: dict[str, Foreign], sources: dict[str, str], stored: dict[str, str]) -> None:
+    missing = sorted({names[ours].name for ours, source in sources.items() if not source})
+    used = {*sources.values(), *(stored.get(family.bare(t.twin)) for t in names.values())}
     ignored = re.compile("|".join(f"(?:{pattern})" for pattern in family.ignored) or "(?!)")
-    unexpected = sorted(name for bare, name in found.items() if name not in used and not ignored.fullmatch(bare))
+    unexpected = sorted(name for bare, name in stored.items() if name not in used and not ignored.fullmatch(bare))
     if not unexpected and HEAD in names and missing == [names[HEAD].name]:
         raise WeightsError(
             f"the files hold no {missing[0]}, and config.json does not tie it to the token table: "

@@ -135,14 +135,14 @@ class Fields:
     def rotations(self, *others: str, allowed: tuple[str, ...] = ("default",)) -> tuple[str, "Fields"]:
         """Return what is said of rotary positions: the type of scaling, one of those allowed, and the fields."""
         name = "rope_parameters" if self.values.get("rope_parameters") else "rope_scaling"
-        given = self.values.get(name) or {}
+        rope = self.values.get(name) or {}
         known = {"rope_theta", "rope_type", "type", "partial_rotary_factor", *others}
-        if not isinstance(given, dict) or not given.keys() <= known:
+        if not isinstance(rope, dict) or not rope.keys() <= known:
             self.refuse(name, "it has settings that are not supported")
-        scaling = given.get("rope_type", given.get("type", "default"))
+        scaling = rope.get("rope_type", rope.get("type", "default"))
         if scaling not in allowed:
             self.refuse(name, f"of the types of scaling, only {' and '.join(map(repr, allowed))} is supported")
-        return scaling, Fields(given, f"{name} of {self.source}")
+        return scaling, Fields(rope, f"{name} of {self.source}")
 
     def refuse(self, name: str, reason: str) -> Any:
         """Raise the error that names a field."""

@@ -103,13 +103,13 @@ def _start_and_ends(
     known = {**values.values, **{name: value for name, value in asked.items() if value is not None}}
     ends = known.get("eos_token_id")
     ends = ends if isinstance(ends, list) else [ends]
-    found = tuple(i for i in ends if type(i) is int and 0 <= i < config.vocab)
-    if not found and tokenizer is not None and (end := tokenizer.role_id("eos")) is not None:
-        found = (end,)
+    known_ends = tuple(i for i in ends if type(i) is int and 0 <= i < config.vocab)
+    if not known_ends and tokenizer is not None and (end := tokenizer.role_id("eos")) is not None:
+        known_ends = (end,)
     if isinstance(config, DecoderConfig):
-        return (None if tokenizer is None else first_special(tokenizer)), found
+        return (None if tokenizer is None else first_special(tokenizer)), known_ends
     starts = (known.get(name) for name in ("decoder_start_token_id", "pad_token_id"))
-    return next((i for i in starts if type(i) is int and 0 <= i < config.vocab), 0), found
+    return next((i for i in starts if type(i) is int and 0 <= i < config.vocab), 0), known_ends
 
 
 def first_special(tokenizer: PublishedTokenizer) -> int | None:
@@ -137,8 +137,8 @@ def open_tokenizer(folder: Path, family: str) -> PublishedTokenizer | None:
         if roles is _BERT:
             names = {"do_lower_case": "lowercase", "tokenize_chinese_chars": "handle_chinese_chars"}
             names["strip_accents"] = "strip_accents"
-            given = {ours: settings[theirs] for theirs, ours in names.items() if theirs in settings}
-            inner: Any = BertWordPieceTokenizer.from_file(str(words), **given)
+            options = {ours: settings[theirs] for theirs, ours in names.items() if theirs in settings}
+            inner: Any = BertWordPieceTokenizer.from_file(str(words), **options)
         else:
             prefix = settings.get("add_prefix_space", False)
             vocabulary = str(folder / "vocab.json")

@@ -43,18 +43,18 @@ def params_from(
     leaves = {}
     for ours, foreign in chosen.items():
         shape, theirs = tuple(specs[ours].shape), arrays[foreign.name]
-        found = foreign.read(theirs, shape)
-        if found.shape != shape:
-            was = "" if found.shape == np.shape(theirs) else f", which becomes {found.shape}"
+        array = foreign.read(theirs, shape)
+        if array.shape != shape:
+            was = "" if array.shape == np.shape(theirs) else f", which becomes {array.shape}"
             raise WeightsError(
                 f"{foreign.name} has shape {np.shape(theirs)}{was}, but {ours} has shape {shape}",
                 hint='it is transposed: use Foreign(name, "a b -> b a")'
-                if found.shape == shape[::-1]
+                if array.shape == shape[::-1]
                 else "say in a Foreign how its axes are to be ordered, or change the sizes in the config",
             )
-        if found.dtype.kind not in "fiu":
-            raise WeightsError(f"{foreign.name} holds {found.dtype}, not numbers", hint="convert it first")
-        leaves[ours] = np.array(found, dtype=dtype, order="C")
+        if array.dtype.kind not in "fiu":
+            raise WeightsError(f"{foreign.name} holds {array.dtype}, not numbers", hint="convert it first")
+        leaves[ours] = np.array(array, dtype=dtype, order="C")
     return rebuilt(build(config).specs(), leaves)
 
 

@@ -133,7 +133,7 @@ def _architecture(name: str, fixed: dict[str, Any], *, fused: bool = False) -> F
         fields["rotary_base"] = (at + "rope.freq_base", Fields.number, 10000.0)
     if not fused:
         count = fields["heads"][0]
-        fields["kv_heads"] = (at + "attention.head_count_kv", Fields.size, lambda given: given.size(count))
+        fields["kv_heads"] = (at + "attention.head_count_kv", Fields.size, lambda header: header.size(count))
         fields["head_width"] = (at + "attention.key_length", Fields.optional_size)
         biases = ("attention_bias", "output_bias", "feed_forward_bias")
         fields |= {bias: (bias, Fields.flag, False) for bias in biases if bias not in fixed}

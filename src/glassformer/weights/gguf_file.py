@@ -98,14 +98,14 @@ def parse_header(content: Any, path: Path = Path()) -> Header:
         if key in values:
             raise WeightsError(f"the setting {key!r:.80} is there twice", hint=_DAMAGED)
         values[key] = reader.value(reader.number(4))
-    found = [_read_tensor(reader, path) for _ in range(tensors)]
+    entries = [_read_tensor(reader, path) for _ in range(tensors)]
     alignment = values.get(ALIGNMENT, DEFAULT_ALIGNMENT)
     # Eight bytes at least, so that every type of number stands where the processor wants it.
     if type(alignment) is not int or not 8 <= alignment <= LARGEST_ALIGNMENT or alignment & (alignment - 1):
         fact = f"{ALIGNMENT} is {alignment!r:.80}"
         raise WeightsError(fact, hint=f"it must be a power of two from 8 to {LARGEST_ALIGNMENT}")
-    start = -(-reader.place // alignment) * alignment
-    return Header(values, _placed(found, start, alignment, reader.size))
+    start = -(-reader.offset // alignment) * alignment
+    return Header(values, _placed(entries, start, alignment, reader.size))
 
 
 class _ByteReader:
@@ -114,17 +114,17 @@ class _ByteReader:
     def __init__(self, content: Any) -> None:
         self.content = content  # a slice of a map is bytes, which are decoded sooner than a memoryview
         self.size = len(content)
-        self.place = 0
+        self.offset = 0
         self.strings_left = MOST_STRINGS
 
     def take(self, length: int) -> bytes:
-        end = self.place + length
+        end = self.offset + length
         if end > self.size:
             self.ends(length)
         if end > MOST_HEADER:
             raise WeightsError(f"the header is larger than {MOST_HEADER:,} bytes", hint=_DAMAGED)
-        part: bytes = self.content[self.place : end]
-        self.place = end
+        part: bytes = self.content[self.offset : end]
+        self.offset = end
         return part
 
     def number(self, length: int) -> int:
@@ -135,7 +135,7 @@ class _ByteReader:
         count = self.number(8)
         if count > most:
             raise WeightsError(f"the header claims {count:,} {what}; {most:,} are read at most", hint=_DAMAGED)
-        if count * smallest > self.size - self.place:
+        if count * smallest > self.size - self.offset:
             self.ends(count * smallest)
         return count
 
@@ -164,18 +164,18 @@ class _ByteReader:
 
     def strings(self, count: int) -> list[str]:
         """Read strings one behind the other, without a call for each: a tokenizer has a hundred thousand."""
-        content, place, end, found = self.content, self.place, min(self.size, MOST_HEADER), []
+        content, offset, end, texts = self.content, self.offset, min(self.size, MOST_HEADER), []
         length_at = _LENGTH.unpack_from
         with suppress(struct.error, UnicodeDecodeError):
             for _ in range(count):
-                start = place + 8
-                stop = start + length_at(content, place)[0]
+                start = offset + 8
+                stop = start + length_at(content, offset)[0]
                 if stop > end:
                     break
-                found.append(content[start:stop].decode())
-                place = stop
-        self.place = place
-        return found + [self.string() for _ in range(count - len(found))]  # which refuses what is damaged
+                texts.append(content[start:stop].decode())
+                offset = stop
+        self.offset = offset
+        return texts + [self.string() for _ in range(count - len(texts))]  # which refuses what is damaged
 
     def numbers(self, code: int, count: int | None) -> Any:
         """Read `count` numbers or truth values; None: as many as the file says."""
@@ -190,8 +190,8 @@ class _ByteReader:
         return np.frombuffer(part, dtype)
 
     def ends(self, length: int) -> NoReturn:
-        left = self.size - self.place
-        fact = f"the file ends too soon: {length:,} bytes should follow byte {self.place:,}, but {left:,} do"
+        left = self.size - self.offset
+        fact = f"the file ends too soon: {length:,} bytes should follow byte {self.offset:,}, but {left:,} do"
         raise WeightsError(fact, hint="it is damaged or was not downloaded completely: get it again")
 
 
@@ -214,11 +214,11 @@ def _read_tensor(reader: _ByteReader, path: Path) -> tuple[str, TensorEntry]:
     return name, TensorEntry(path, form, shape, start, start + prod(shape) // numbers * size)
 
 
-def _placed(found: list[tuple[str, TensorEntry]], first: int, alignment: int, size: int) -> dict[str, TensorEntry]:
-    """Return the tensors by name, with places in the file; refuse those outside it, and those that overlap."""
+def _placed(entries: list[tuple[str, TensorEntry]], first: int, alignment: int, size: int) -> dict[str, TensorEntry]:
+    """Return the tensors by name, with offsets in the file; refuse those outside it, and those that overlap."""
     tensors: dict[str, TensorEntry] = {}
     end, before = first, ""
-    for name, entry in sorted(found, key=lambda pair: pair[1].start):
+    for name, entry in sorted(entries, key=lambda pair: pair[1].start):
         if name in tensors:
             raise WeightsError(f"tensor {name!r:.80} is there twice", hint=_DAMAGED)
         if entry.start % alignment:
@@ -231,7 +231,7 @@ def _placed(found: list[tuple[str, TensorEntry]], first: int, alignment: int, si
             fact = f"tensor {name!r:.80} ends at byte {end:,}, but the file has {size:,}"
             raise WeightsError(fact, hint="it is damaged or was not downloaded completely: get it again")
         tensors[name] = TensorEntry(entry.file, entry.dtype, entry.shape, first + entry.start, end)
-    return {name: tensors[name] for name, _ in found}
+    return {name: tensors[name] for name, _ in entries}
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -242,10 +242,10 @@ def write_gguf(path: Path, settings: dict[str, Any], tensors: dict[str, tuple[st
     codes = {name: code for code, name in TYPES.items()}
     header = MAGIC + struct.pack("<IQQ", VERSIONS[-1], len(tensors), len(settings))
     header += b"".join(_string(key) + _value(value) for key, value in settings.items())
-    place = 0
+    offset = 0
     for name, (form, shape, stored) in tensors.items():
-        header += _string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1], codes[form], place)
-        place += stored.nbytes + _padding(stored.nbytes)
+        header += _string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1], codes[form], offset)
+        offset += stored.nbytes + _padding(stored.nbytes)
     with path.open("wb") as file:
         file.write(header + bytes(_padding(len(header))))
         for _, _, stored in tensors.values():

@@ -63,11 +63,11 @@ _SAME = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "falcon3": "llama-bpe",
 
 def read_tokenizer(settings: dict[str, Any], *, vocab: int) -> tuple[PublishedTokenizer, int | None, tuple[int, ...]]:
     """Return the tokenizer, the id to put before a prompt or None, and the ids that end an answer."""
-    own = {key.removeprefix(KEY): value for key, value in settings.items() if key.startswith(KEY)}
-    fields, template = Fields(own, KEY.rstrip(".")), settings.get(TEMPLATE)
+    values = {key.removeprefix(KEY): value for key, value in settings.items() if key.startswith(KEY)}
+    fields, template = Fields(values, KEY.rstrip(".")), settings.get(TEMPLATE)
     tokens = _tokens(fields, vocab)
-    types = _numbers(fields, "token_type", tokens) if "token_type" in own else np.full(len(tokens), NORMAL)
-    ids = {role: _id(fields, key, tokens) for role, key in _ROLES.items() if key in own}
+    types = _numbers(fields, "token_type", tokens) if "token_type" in values else np.full(len(tokens), NORMAL)
+    ids = {role: _id(fields, key, tokens) for role, key in _ROLES.items() if key in values}
     rule = _rule(fields)
     starts = fields.flag("add_bos_token", rule in (None, "llama-bpe")) and "bos" in ids
     described = _word_pieces(fields, tokens, types) if rule is None else _byte_pieces(fields, tokens, rule)
@@ -87,7 +87,7 @@ def read_tokenizer(settings: dict[str, Any], *, vocab: int) -> tuple[PublishedTo
         _check_merges(described["model"])
         raise WeightsError(f"its tokenizer cannot be built: {error.fact}", hint=error.hint) from error
     ends = [ids["eos"]] if "eos" in ids else []
-    ends += [_id(fields, key, tokens) for key in ("eot_token_id", "eom_token_id") if key in own]
+    ends += [_id(fields, key, tokens) for key in ("eot_token_id", "eom_token_id") if key in values]
     ends += [i for i in added if types[i] == CONTROL and tokens[i] in _ENDS]
     return tokenizer, ids["bos"] if starts else None, tuple(dict.fromkeys(ends))
 
@@ -283,14 +283,14 @@ def _name_of_rule(described: dict[str, Any], merges: list[Any]) -> str:
     """Return llama.cpp's name of the rule by which text is cut into words."""
     cut = _plain(described["pre_tokenizer"])
     normalizer = described.get("normalizer")
-    found = next((name for name, rule in RULES.items() if _plain(rule) == cut), None)
-    if found is None and (not merges or WORDS in json.dumps(cut, ensure_ascii=False).replace("\\\\", "\\")):
+    rule = next((name for name, rule in RULES.items() if _plain(rule) == cut), None)
+    if rule is None and (not merges or WORDS in json.dumps(cut, ensure_ascii=False).replace("\\\\", "\\")):
         # Where nothing is joined, cuts change nothing; our own rule is GPT-2's with a bound on the length of words.
-        found = "gpt-2"
-    if found is None or (normalizer is not None and (found, normalizer) != ("qwen2", {"type": "NFC"})):
+        rule = "gpt-2"
+    if rule is None or (normalizer is not None and (rule, normalizer) != ("qwen2", {"type": "NFC"})):
         fact = "llama.cpp has no name for the rule by which this tokenizer cuts text"
         raise WeightsError(fact, hint=_REMEDY)
-    return found
+    return rule
 
 
 def _plain(step: Any) -> Any:

@@ -49,7 +49,7 @@ def open_llama2c(path: str | Path, *, dtype: Any = np.float32) -> TrainedModel:
     config = _read_config(path)
     tensors = Tensors(_entries(path, config))
     beside = [path.with_name(name) for name in (f"tok{config.vocab}.bin", "tokenizer.bin")]
-    tokenizers = (read_vocabulary(place) for place in beside if place.is_file())
+    tokenizers = (read_vocabulary(file) for file in beside if file.is_file())
 
     def read(name: str, _: Any) -> Any:
         return tensors.read(name, dtype).T if name.endswith(".w") else tensors.read(name, dtype)
@@ -131,13 +131,13 @@ def _pieces(content: bytes) -> tuple[list[str], list[float]]:
     """Return the pieces, with ▁ for spaces and the bytes in the later spelling, and their scores."""
     pieces: list[bytes] = []
     scores: list[float] = []
-    place = 4
-    while place < len(content):
-        score, length = struct.unpack_from("<fi", content, place)
-        place += 8 + length
-        if length < 0 or place > len(content) or len(pieces) >= _MOST_PIECES:
+    offset = 4
+    while offset < len(content):
+        score, length = struct.unpack_from("<fi", content, offset)
+        offset += 8 + length
+        if length < 0 or offset > len(content) or len(pieces) >= _MOST_PIECES:
             raise struct.error(f"piece {len(pieces)} has a length of {length:,} bytes")
-        pieces.append(content[place - length : place])
+        pieces.append(content[offset - length : offset])
         scores.append(score)
     first, last = _FIRST_BYTE, _FIRST_BYTE + 256
     spellings = ([bytes([i]) for i in range(256)], [chr(i).encode() for i in range(256)], [b.encode() for b in _BYTES])

@@ -41,11 +41,11 @@ def embed(loaded: TrainedModel, texts: str | Sequence[str]) -> Array:
     """
     if isinstance(texts, str):
         return embed(loaded, [texts])[0]
-    given = texts_of(texts)
-    if not all(given):
+    texts = texts_of(texts)
+    if not all(texts):
         raise LengthError("a text is empty", hint="leave it out")
-    ids = encode_texts(loaded, given)
-    for text, row in zip(given, ids, strict=True):
+    ids = encode_texts(loaded, texts)
+    for text, row in zip(texts, ids, strict=True):
         if not 1 <= len(row) <= loaded.config.context:
             fact = f"the text {text[:40]!r} has {len(row):,} tokens but this model reads 1 to {loaded.config.context:,}"
             raise LengthError(fact, hint="split it into parts")
@@ -53,9 +53,9 @@ def embed(loaded: TrainedModel, texts: str | Sequence[str]) -> Array:
     done, turn = [0], Lock()
 
     def read(rows: list[int]) -> None:
-        found = _pooled(loaded, [ids[i] for i in rows])
+        pooled = _pooled(loaded, [ids[i] for i in rows])
         with turn:
-            vectors[rows] = found
+            vectors[rows] = pooled
             done[0] += len(rows)
             report(done[0], len(ids), "texts")
 

@@ -99,10 +99,10 @@ class _StateDictReader(_Machine):
         self.archive = archive
         self.bytes_left, self.numbers_left = size, NUMBERS_PER_BYTE * size
         self.stored: dict[str, Array] = {}
-        places = [name for name in archive.namelist() if name.rpartition("/")[2] == "data.pkl"]
-        if len(places) != 1:
+        programs = [name for name in archive.namelist() if name.rpartition("/")[2] == "data.pkl"]
+        if len(programs) != 1:
             raise _RefusalError("it holds no data.pkl, or several")
-        self.home = places[0].removesuffix("data.pkl")
+        self.home = programs[0].removesuffix("data.pkl")
         if self.home + "byteorder" in archive.namelist() and self._member("byteorder").strip() != b"little":
             raise _RefusalError("its numbers are stored in another byte order")
         self.program = self._member("data.pkl")
@@ -112,11 +112,11 @@ class _StateDictReader(_Machine):
 
     def read(self) -> dict[str, Array]:
         """Run the program, and return the floating-point tensors of its dicts and lists by their dotted names."""
-        found = self.load()
-        if not isinstance(found, dict):
-            raise _RefusalError(f"it holds a {type(found).__name__}, not a dict of tensors")
+        content = self.load()
+        if not isinstance(content, dict):
+            raise _RefusalError(f"it holds a {type(content).__name__}, not a dict of tensors")
         tensors: dict[str, Array] = {}
-        waiting: list[tuple[tuple[str, ...], Any]] = [((), found)]
+        waiting: list[tuple[tuple[str, ...], Any]] = [((), content)]
         steps_left = len(self.program)
         while waiting:
             path, part = waiting.pop()

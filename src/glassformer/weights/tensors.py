@@ -86,18 +86,18 @@ class Tensors:
 
     def read(self, name: str, dtype: Any = np.float32) -> Array:
         """Return one tensor: where it lies if it has the type that is asked for, else converted."""
-        found = self.stored[name]
-        if found.dtype in BLOCKS:
+        entry = self.stored[name]
+        if entry.dtype in BLOCKS:
             if (name, dtype) not in self._dequantized:  # the last one is kept, for the other parts of a fused matrix
                 self._dequantized.clear()
-                numbers = dequantize(self._bytes(name), found.shape, found.dtype)
+                numbers = dequantize(self._bytes(name), entry.shape, entry.dtype)
                 self._dequantized[name, dtype] = numbers.astype(dtype, copy=False)
             return self._dequantized[name, dtype]
-        if found.dtype not in FLOATS:
-            fact = f"the tensor {name} in {found.file} holds {found.dtype}, not numbers of a known floating-point type"
+        if entry.dtype not in FLOATS:
+            fact = f"the tensor {name} in {entry.file} holds {entry.dtype}, not numbers of a known floating-point type"
             raise WeightsError(fact, hint=f"use weights in {', '.join(FLOATS)}")
-        data = self._bytes(name).view(FLOATS[found.dtype]).reshape(found.shape)
-        if found.dtype == "BF16":
+        data = self._bytes(name).view(FLOATS[entry.dtype]).reshape(entry.shape)
+        if entry.dtype == "BF16":
             # The upper half of a float32: shifted into place, nothing is rounded.
             data = (data.astype(np.uint32) << 16).view(np.float32)
         data = data.astype(dtype, copy=False)
@@ -110,17 +110,17 @@ class Tensors:
 
     def read_blocks(self, name: str, part: tuple[int, int] | None = None) -> Quantized:
         """Return a matrix, or the i-th of n equal parts of its rows, in the blocks in which it is stored."""
-        found = self.stored[name]
-        rows, columns = found.shape
+        entry = self.stored[name]
+        rows, columns = entry.shape
         stored = self._bytes(name).reshape(rows, -1)
-        return Quantized.of_rows(found.dtype, stored if part is None else np.split(stored, part[1])[part[0]], columns)
+        return Quantized.of_rows(entry.dtype, stored if part is None else np.split(stored, part[1])[part[0]], columns)
 
     def _bytes(self, name: str) -> Array:
-        found = self.stored[name]
-        if found.file not in self._maps:
-            with explained(found.file, WeightsError, "check the file", "mapped into memory"):
-                self._maps[found.file] = np.asarray(np.memmap(found.file, dtype=np.uint8, mode="r"))
-        return self._maps[found.file][found.start : found.stop]
+        entry = self.stored[name]
+        if entry.file not in self._maps:
+            with explained(entry.file, WeightsError, "check the file", "mapped into memory"):
+                self._maps[entry.file] = np.asarray(np.memmap(entry.file, dtype=np.uint8, mode="r"))
+        return self._maps[entry.file][entry.start : entry.stop]
 
 
 def open_tensors(folder: Path) -> Tensors:
@@ -172,15 +172,15 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
 def _indexed(folder: Path) -> dict[str, TensorEntry]:
     """Return the tensors of all files that an index names."""
     index = folder / INDEX
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+    file_of = read_json(index).get("weight_map")
+    if not isinstance(file_of, dict) or not all(isinstance(name, str) for name in file_of.values()):
         _damaged(index, "it has no weight_map from names to files")
-    names = sorted(set(places.values()))
+    names = sorted(set(file_of.values()))
     if len(names) > MOST_FILES:
         _damaged(index, f"it names {len(names):,} files")
     headers = {name: read_header(_shard(folder, name)) for name in names}
     stored: dict[str, TensorEntry] = {}
-    for tensor, name in places.items():
+    for tensor, name in file_of.items():
         if tensor not in headers[name]:
             fact = f"{index} says that {tensor[:80]} is in {name}, but it is not"
             raise WeightsError(fact, hint="get the index and all files again")

@@ -54,19 +54,19 @@ def verify(loaded: TrainedModel, folder: str | Path | None = None) -> Verificati
     folder    where the reference reads them; without one, it reads what `export_folder` writes
     """
     if folder is None:
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory() as temporary:
             # The tokenizer is not what is compared, and takes long to write.
-            export_folder(replace(loaded, tokenizer=None, chat_template=None), Path(place) / "model")
-            return verify(loaded, Path(place) / "model")
+            export_folder(replace(loaded, tokenizer=None, chat_template=None), Path(temporary) / "model")
+            return verify(loaded, Path(temporary) / "model")
     family, config = family_for(loaded.config, loaded.family)
     loaded = with_config(loaded, config)
     tokens = sample_tokens(loaded)
     expected = _reference(loaded, family, Path(folder), tokens)
-    found = _ours(loaded, tokens)
+    ours = _ours(loaded, tokens)
     rows = []
     for layer, theirs in expected.items():
         largest = float(np.max(np.abs(theirs)))
-        difference = float(np.max(np.abs(np.asarray(found[layer], dtype=np.float64) - theirs))) / max(largest, 1e-30)
+        difference = float(np.max(np.abs(np.asarray(ours[layer], dtype=np.float64) - theirs))) / max(largest, 1e-30)
         rows.append(LayerDifference(layer, largest, difference if np.isfinite(difference) else float("inf")))
     return Verification(tokens.shape[-1], tuple(rows))
 
@@ -91,11 +91,11 @@ def _ours(loaded: TrainedModel, tokens: Array) -> dict[str, Array]:
     if pair:
         stacks = {"encoder.": (saved["source_embedding"], saved["encoder"])}
         stacks["decoder."] = (saved["embedding"], saved["decoder"])
-    found = {_last(loaded): output}
+    values = {_last(loaded): output}
     for prefix, (embedding, stack) in stacks.items():
-        found[f"{prefix}embedding"] = embedding["output"]
-        found |= {f"{prefix}blocks.{i}": block["output"] for i, block in enumerate(stack["blocks"])}
-    return found
+        values[f"{prefix}embedding"] = embedding["output"]
+        values |= {f"{prefix}blocks.{i}": block["output"] for i, block in enumerate(stack["blocks"])}
+    return values
 
 
 def _last(loaded: TrainedModel) -> str:
@@ -135,9 +135,9 @@ def _reference(loaded: TrainedModel, family: Family, folder: Path, tokens: Array
 
 
 def _keep(seen: dict[str, Array], layer: str) -> Any:
-    def keep(module: Any, args: Any, found: Any) -> None:
+    def keep(module: Any, args: Any, value: Any) -> None:
         """Keep what a block gives, or the first thing that it is given."""
-        found = (args[0] if args else found["hidden_states"]) if isinstance(found, dict) else found
-        seen[layer] = (found[0] if isinstance(found, tuple) else found).detach().numpy().copy()
+        value = (args[0] if args else value["hidden_states"]) if isinstance(value, dict) else value
+        seen[layer] = (value[0] if isinstance(value, tuple) else value).detach().numpy().copy()
 
     return keep
