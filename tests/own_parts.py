@@ -7,7 +7,7 @@ import numpy as np
 
 from glassformer import ops
 from glassformer.core import registry
-from glassformer.data import TASKS, custom_task
+from glassformer.data import TASKS, python_files
 from glassformer.layers import Block, InputGrads, Layer, Positions, Residual, Spec
 from glassformer.ops.activation import logistic
 from glassformer.text import TOKENIZERS
@@ -173,7 +173,7 @@ def softplus_backward(dy, x):
 @contextlib.contextmanager
 def forgotten():
     """Whatever is registered meanwhile is forgotten at the end."""
-    tables = (ops.ACTIVATIONS, OPTIMIZERS, TASKS, TOKENIZERS, registry._origins, custom_task._read)
+    tables = (ops.ACTIVATIONS, OPTIMIZERS, TASKS, TOKENIZERS, registry._origins, python_files._read)
     tables += tuple(registry._own.values())
     before = [dict(table) for table in tables]
     try:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .core.dispatch import set_engine, use_engine
     from .core.errors import GlassformerError
     from .core.execution import Execution
-    from .data.custom_task import task
+    from .data.python_files import task
     from .generation.answer import Classification
     from .layers import register_block, register_norm, register_positions
     from .loading import load
@@ -73,7 +73,7 @@ _HOMES = {
         "DecoderConfig", "EncoderConfig", "EncoderDecoderConfig", "RotaryScaling", "TransformerConfig",
         "config_from_dict",
     ),
-    "data.custom_task": ("task",),
+    "data.python_files": ("task",),
     "generation.answer": ("Classification",),
     "layers": ("register_block", "register_norm", "register_positions"),
     "loading": ("load",),

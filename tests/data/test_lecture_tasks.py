@@ -7,8 +7,8 @@ import pytest
 
 from glassformer.core.errors import ConfigError, DataError
 from glassformer.data import build_task
-from glassformer.data.tasks.counting import is_balanced
-from glassformer.data.tasks.regression import least_squares
+from glassformer.data.tasks.numbers import least_squares
+from glassformer.data.tasks.strings import is_balanced
 from glassformer.ops.loss import IGNORE
 
 FEW = {"train": 300, "validation": 30, "held_out": 30}

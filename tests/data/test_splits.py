@@ -7,7 +7,7 @@ import pytest
 
 from glassformer.core.errors import ConfigError
 from glassformer.data import build_task
-from glassformer.data.question_tasks import draw_splits, split_by_hash
+from glassformer.data.splits import draw_splits, split
 
 
 def numbers(limit):
@@ -26,8 +26,8 @@ def test_parts_share_nothing_and_have_the_sizes_that_were_asked_for():
 
 def test_a_question_is_in_the_same_part_however_it_was_found():
     drawn = draw_splits(numbers(200), asked=(None,) * 3, usual=(1000,) * 3)
-    split = split_by_hash(map(str, range(200)))
-    assert [set(part) for part in drawn] == [set(part) for part in split]
+    by_hash = split(map(str, range(200)))
+    assert [set(part) for part in drawn] == [set(part) for part in by_hash]
 
 
 def test_more_than_there_are_is_refused_and_not_shortened():

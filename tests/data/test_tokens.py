@@ -6,8 +6,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from glassformer.core.documents import crc32
 from glassformer.core.errors import DataError, TokenError
-from glassformer.data.corpus import _checksum, is_token_file, open_tokens, sidecar, write_tokens
+from glassformer.data.corpus import is_token_file, open_tokens, sidecar, write_tokens
 from glassformer.data.examples import Windows
 from glassformer.text import ByteTokenizer, CharTokenizer, WordTokenizer
 
@@ -97,7 +98,7 @@ def _flip(path):
 def _describe(path, **changes):
     about = {**json.loads(sidecar(path).read_text()), **changes}
     del about["checksum"]
-    sidecar(path).write_text(json.dumps({**about, "checksum": _checksum(about)}))
+    sidecar(path).write_text(json.dumps({**about, "checksum": crc32(about)}))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ..core.execution import PLAIN, Execution, joined, separated
 from ..core.quantized import Quantized
 from ..core.tree import flatten, tree_map
 from ..data import Task, build_task
-from ..data.array_task import BatchStream, array_task
+from ..data.arrays import BatchStream, array_task
 from ..data.tables import is_rows, written_rows
 from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
 from ..runs.in_memory import MemoryRun, memory_run

@@ -14,7 +14,7 @@ from ..core.execution import AMONG_MODEL_SETTINGS
 from ..core.registry import find
 from ..core.setting import check_known, setting_names
 from ..data import TASKS, Task
-from ..data.array_task import array_task
+from ..data.arrays import array_task
 from ..data.examples import Dataset, Windows
 from ..data.tables import is_rows, suited_task
 from ..data.tasks.classify import LONGEST, labeled_examples

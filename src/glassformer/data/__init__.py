@@ -2,9 +2,9 @@
 
 from ..core.arguments import public
 from .corpus import TokenFile, open_tokens, pydoc_topics, read_text, stdlib_source, write_tokens
-from .custom_task import CustomFile, files_of, import_file
 from .examples import Dataset, Examples, Windows, count_targets, trim
-from .question_tasks import Lexicon
+from .python_files import CustomFile, files_of, import_file
+from .questions import Lexicon
 from .task import Task
 from .tasks import TASKS, build_task
 

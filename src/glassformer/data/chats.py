@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..core.errors import DataError
-from .pair_files import Pair
+from .catalogs import Pair
 from .tables import Row, Table
 
 CHAT = ("messages", "conversations", "conversation")

@@ -11,7 +11,6 @@ import numpy as np
 
 from ..core.arrays import Array, namespace
 from ..core.errors import ConfigError, DataError, ShapeError
-from ..core.setting import check_count
 from ..models.model import Batch
 from ..ops.loss import IGNORE
 
@@ -218,19 +217,6 @@ def translation_examples(sources: Sequence[Array], answers: Sequence[Array], *, 
     tokens, mask = stack([np.concatenate([[bos], answer]) for answer in answers])
     targets, _ = stack([np.concatenate([answer, [eos]]) for answer in answers], pad=IGNORE)
     return Examples(Batch(tokens, targets, mask, source, source_mask))
-
-
-def random_split(count: int, shares: tuple[float, ...], seed: int) -> list[Array]:
-    """Return the numbers 0 … count − 1 in random order, cut at these shares of them; the last part takes the rest."""
-    check_count("seed", seed, least=0)
-    if count < len(shares) + 1:
-        raise DataError(f"{count} examples cannot be split into {len(shares) + 1} parts", hint="use more data")
-    order = np.random.default_rng(seed).permutation(count)
-    cuts = [int(share * count) for share in np.cumsum(shares)]
-    # Every part gets at least one example, however few there are.
-    for part in range(len(cuts)):
-        cuts[part] = min(max(cuts[part], part + 1), count - len(cuts) + part)
-    return np.split(order, cuts)
 
 
 def _trim(ids: Array, mask: Array, others: tuple[Array, ...]) -> tuple[Array, Array, tuple[Array, ...]]:

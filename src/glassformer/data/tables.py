@@ -12,7 +12,6 @@ import math
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -193,11 +192,6 @@ def text_of(value: Any, row: Row, column: str) -> str:
     if isinstance(value, list | tuple | dict | set):
         raise DataError(f"{row.place}: {column!r} holds {value!r:.60}, not text", hint="name another column")
     return str(value).strip()
-
-
-def normalized(text: str) -> str:
-    """Return what two spellings of the same text have in common: neither case nor white space nor width count."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from ..core.errors import CheckpointError, ConfigError, DataError, typed
 from ..core.files import explained
 from ..core.tree import flatten, tree_map
 from ..data import Task
-from ..data.array_task import BatchStream
+from ..data.arrays import BatchStream
 from ..data.examples import Examples
 from ..engines.cluster.collective import agreed, meet, process, processes
 from ..engines.cluster.watch import Watch

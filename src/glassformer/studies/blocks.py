@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..core.tree import count
-from ..data.tasks.counting import LENGTH, TOKENS
+from ..data.tasks.strings import LENGTH, TOKENS
 from ..models import Batch
 from ..progress import plural
 from .measures import trained

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core.errors import DataError
 from ..core.setting import check_known
-from ..data.custom_task import failing
+from ..data.python_files import failing
 from .study import Study
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..data.array_task import array_task
+from ..data.arrays import array_task
 from ..data.examples import Examples
 from ..interpret import ablate_heads, detect_heads, watch
 from ..models import Batch

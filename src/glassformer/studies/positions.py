@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.array_task import array_task
+from ..data.arrays import array_task
 from ..runs.session import Session
 from .coupling import START, register_coupled, sequences
 from .measures import on_accelerator, session_on

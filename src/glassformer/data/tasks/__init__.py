@@ -6,25 +6,25 @@ from typing import Any, get_args
 
 from ...core.errors import ConfigError
 from ...core.setting import check_count, check_known
-from ..question_tasks import Within
+from ..questions import Within
 from ..task import Task
-from . import arithmetic, classify, counting, dates, files, regression, strings
+from . import classify, dates, files, numbers, strings
 
 __all__ = ["TASKS", "build_task"]
 
 TASKS: dict[str, Callable[..., Task]] = {
-    "majority": counting.majority,
-    "counting": counting.counting,
+    "majority": strings.majority,
+    "counting": strings.counting,
     "copy": strings.copy,
     "reverse": strings.reverse,
     "sort": strings.sort,
-    "addition": arithmetic.addition,
-    "multiplication": arithmetic.multiplication,
-    "modular": arithmetic.modular,
+    "addition": numbers.addition,
+    "multiplication": numbers.multiplication,
+    "modular": numbers.modular,
     "induction": strings.induction,
-    "parity": counting.parity,
-    "brackets": counting.brackets,
-    "regression": regression.regression,
+    "parity": strings.parity,
+    "brackets": strings.brackets,
+    "regression": numbers.regression,
     "dates": dates.dates,
     "text": files.text,
     "lines": files.lines,

@@ -12,8 +12,9 @@ from ...models.model import Batch
 from ...text.tokenizer import Family, Tokenizer, fit_tokenizer
 from .. import preview
 from ..examples import Examples, stack
-from ..question_tasks import Count, Lexicon, Seed, Splits, hash_fraction, require_text
-from ..tables import Table, normalized, read_table
+from ..questions import Count, Lexicon, Seed, require_text
+from ..splits import Splits, hash_fraction, normalized
+from ..tables import Table, read_table
 from ..task import Task, recipe
 
 HELD_OUT_SHARE = 0.1
@@ -207,19 +208,16 @@ def _classes(name: str, column: str, kept: Sequence[Labeled], known: Sequence[st
 
 def _split(kept: Sequence[Labeled]) -> Splits:
     """Split the texts of each label by a hash; a label with a single text is trained on."""
-    splits = Splits([], [], [])
     by_hash = sorted(kept, key=lambda one: hash_fraction(normalized(one.text)))
-    groups: dict[str, list[Labeled]] = {}
+    sizes, taken = Counter(one.label for one in kept), Counter[str]()
+    splits = Splits([], [], [])
     for one in by_hash:
-        groups.setdefault(one.label, []).append(one)
-    for group in groups.values():
-        test = min(max(1, round(len(group) * HELD_OUT_SHARE)), len(group) - 1)
-        validation = min(test, len(group) - 1 - test) if len(kept) >= ENOUGH else 0
-        splits.held_out.extend(group[:test])
-        splits.validation.extend(group[test : test + validation])
-        splits.train.extend(group[test + validation :])
-    order = {one: place for place, one in enumerate(by_hash)}
-    return Splits(*(sorted(part, key=order.__getitem__) for part in splits))
+        size, number = sizes[one.label], taken[one.label]
+        taken[one.label] += 1
+        test = min(max(1, round(size * HELD_OUT_SHARE)), size - 1)
+        validation = min(test, size - 1 - test) if len(kept) >= ENOUGH else 0
+        splits[2 if number < test else 1 if number < test + validation else 0].append(one)
+    return splits
 
 
 def _encoded(

@@ -17,7 +17,8 @@ import numpy as np
 
 from ...core.errors import ConfigError, DataError, did_you_mean
 from ...text.symbols import CharTokenizer
-from ..question_tasks import Count, Lexicon, Seed, Splits, question_task
+from ..questions import Count, Lexicon, Seed, question_task
+from ..splits import Splits
 from ..task import Task, recipe
 
 LOCALES = (

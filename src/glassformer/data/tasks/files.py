@@ -16,12 +16,13 @@ from ...text import PublishedTokenizer
 from ...text.chat import encode_chat
 from ...text.tokenizer import Family, Tokenizer, fit_tokenizer
 from .. import preview
+from ..catalogs import CATALOGS, PAIR_SUFFIXES, Pair, read_catalog
 from ..chats import conversations, exchange, message
 from ..corpus import CARRIED, encode_long, is_token_file, left_out_files, open_tokens, read_text, shown_path, text_files
-from ..examples import Windows, random_split
-from ..pair_files import CATALOGS, PAIR_SUFFIXES, Pair, read_catalog
-from ..question_tasks import Count, Lexicon, Seed, Splits, question_task, require_text
-from ..tables import Table, is_rows, is_table, normalized, read_table
+from ..examples import Windows
+from ..questions import Count, Lexicon, Seed, question_task, require_text
+from ..splits import Splits, normalized, split
+from ..tables import Table, is_rows, is_table, read_table
 from ..task import Task, recipe
 
 TRAIN_SHARE = 0.9
@@ -125,21 +126,22 @@ def lines(
     kept = [line for line in every if len(line) <= longest]
     if not kept:
         raise DataError(f"{name} has no line of at most {longest} characters", hint="raise `longest`")
-    splits, repeats = _split_lines(kept, seed)
+    share = min(HELD_OUT_SHARE, MOST_HELD_OUT / len(kept))
+    splits = _without_repeats(split(kept, (1 - 2 * share, share), seed=seed))
     own = lexicon is None
     if lexicon is None:
         specials, others = ("<bos>", "<eos>"), [*splits.validation, *splits.held_out]
         lexicon = _lexicon(fit_tokenizer(tokenizer, splits.train, others, size=tokenizer_size, specials=specials))
     reasons = {
         f"lines of more than {longest} characters": len(every) - len(kept),
-        "repeated lines of validation and test, because training holds them": repeats,
+        "repeated lines of validation and test, because training holds them": len(kept) - sum(map(len, splits)),
     }
     read = Content(kept, f"{name}: {len(every):,} lines", reasons)
     return _previewed(read, [(line,) for line in kept], lexicon, splits, own, question_task(
         "lines",
         "decoder",
         replace(lexicon, target_tokenizer=None, start_id=lexicon.borders[0]),
-        Splits(*([("", line) for line in part] for part in splits)),
+        splits.map(lambda line: ("", line)),
         str,
         settings={"width": 64, "heads": 4, "layers": 4, **WRITER},
         recipe=recipe(steps=8000, batch=128, lr=4e-3, beta2=0.99, warmup=100, dropout=0.1, eval_every=500),
@@ -173,17 +175,18 @@ def pairs(
     """
     found = _pairs_of(data, source, target, longest)
     kept: list[Pair] = found.content
-    train, held_out = _split_pairs(kept, seed)
+    # Pairs whose sources differ in case or white space alone stay together.
+    splits = split(kept, (TRAIN_SHARE,), seed=seed, key=lambda pair: normalized(pair.source))
     own, specials = lexicon is None, ("<pad>", "<bos>", "<eos>")
     if lexicon is None:
-        sides = zip(zip(*train, strict=True), zip(*held_out, strict=True), strict=True)
+        sides = zip(zip(*splits.train, strict=True), zip(*splits.held_out, strict=True), strict=True)
         lexicon = _lexicon(*(fit_tokenizer(tokenizer, *side, size=tokenizer_size, specials=specials) for side in sides))
     context = {"context": longest + 1} if own and lexicon.tokenizer.kind == lexicon.writer.kind == "chars" else {}
-    return _previewed(found, kept, lexicon, (train, [], held_out), own, question_task(
+    return _previewed(found, kept, lexicon, splits, own, question_task(
         "pairs",
         "encoder-decoder",
         lexicon,
-        Splits(train, [], held_out),
+        splits,
         require_text,
         settings={"width": 128, "heads": 4, "encoder_layers": 3, "layers": 3, **context},
         recipe=recipe(steps=5000, batch=32, lr=1e-3, warmup=200, dropout=0.1, label_smoothing=0.1, eval_every=500),
@@ -312,32 +315,19 @@ def _encoded_text(found: Content, family: str, size: int | None, known: Tokenize
 # --- lines and pairs -------------------------------------------------------------------------------------------------
 
 
-def _split_lines(kept: list[str], seed: int) -> tuple[Splits, int]:
-    """Return three splits, and how many lines left the last two because they occur in another one."""
-    share = min(HELD_OUT_SHARE, MOST_HELD_OUT / len(kept))
-    parts = random_split(len(kept), (1 - 2 * share, share), seed)
-    train, validation, held_out = ([kept[i] for i in part] for part in parts)
-    seen = set(map(normalized, train))
-    fresh_validation = [line for line in validation if normalized(line) not in seen]
-    seen |= set(map(normalized, validation))
-    fresh_held_out = [line for line in held_out if normalized(line) not in seen]
-    if not fresh_validation or not fresh_held_out:
+def _without_repeats(splits: Splits) -> Splits:
+    """Return splits whose later parts hold no line that occurs in an earlier one."""
+    seen = set(map(normalized, splits.train))
+    validation = [line for line in splits.validation if normalized(line) not in seen]
+    seen |= set(map(normalized, splits.validation))
+    held_out = [line for line in splits.held_out if normalized(line) not in seen]
+    if not validation or not held_out:
+        lines = [line for part in splits for line in part]
         raise DataError(
-            f"{len(kept):,} lines, of which {len(set(kept)):,} differ, leave nothing to hold out", hint="use more lines"
+            f"{len(lines):,} lines, of which {len(set(lines)):,} differ, leave nothing to hold out",
+            hint="use more lines",
         )
-    splits = Splits(train, fresh_validation, fresh_held_out)
-    return splits, len(kept) - sum(map(len, splits))
-
-
-def _split_pairs(kept: list[Pair], seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Split pairs at random; those whose sources differ in case or white space alone stay together."""
-    groups: dict[str, list[Pair]] = {}
-    for pair in kept:
-        groups.setdefault(normalized(pair.source), []).append(pair)
-    ordered = list(groups.values())
-    train, held_out = ([pair for i in part for pair in ordered[i]]
-                       for part in random_split(len(ordered), (TRAIN_SHARE,), seed))  # fmt: skip
-    return train, held_out
+    return Splits(splits.train, validation, held_out)
 
 
 def _pairs_of(data: Any, source: str | None, target: str | None, longest: int) -> Content:

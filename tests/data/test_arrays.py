@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from glassformer.core.errors import ConfigError, DataError, ShapeError
-from glassformer.data.array_task import array_task
+from glassformer.data.arrays import array_task
 from glassformer.data.examples import Examples, Windows
 from glassformer.models import Batch
 from glassformer.ops import IGNORE

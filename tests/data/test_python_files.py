@@ -139,7 +139,7 @@ def test_a_function_may_return_a_whole_task():
         (lambda: [("a", 1)], r"yielded \('a', 1\)"),
         (lambda: [("", "a")], r"yielded \('', 'a'\)"),
         (lambda: [("a", "b")], "1 different questions, too few"),
-        (lambda: 1 / 0, r"ZeroDivisionError: division by zero \(test_custom_task.py, line \d+\)"),
+        (lambda: 1 / 0, r"ZeroDivisionError: division by zero \(test_python_files.py, line \d+\)"),
     ],
 )
 def test_what_is_no_data_is_refused(made, message):

@@ -12,7 +12,8 @@ from ..models.model import Batch
 from ..ops.loss import IGNORE
 from ..text.symbols import WordTokenizer
 from ..text.tokenizer import Tokenizer
-from .examples import Dataset, Examples, Windows, count_targets, random_split
+from .examples import Dataset, Examples, Windows, count_targets
+from .splits import random_split
 from .task import Architecture, Task, recipe
 
 TRAIN_SHARE = 0.9

@@ -20,7 +20,8 @@ from ..core.documents import digest
 from ..core.errors import ConfigError, DataError, GlassformerError
 from ..core.setting import check_known
 from ..text import CharTokenizer, Tokenizer
-from .question_tasks import Lexicon, question_task, require_text, split_by_hash
+from .questions import Lexicon, question_task, require_text
+from .splits import split
 from .task import Architecture, Task
 from .task import recipe as full_recipe
 from .tasks import TASKS
@@ -239,7 +240,7 @@ def _from_pairs(
     answers: dict[str, str] = {}
     for question, answer in pairs:
         answers.setdefault(question, answer)
-    splits = split_by_hash(answers).answered(answers.__getitem__)
+    splits = split(answers).answered(answers.__getitem__)
     if not all(splits):
         raise DataError(
             f"the task {name!r} yields {len(answers):,} different questions, too few for three splits",
