@@ -9,6 +9,7 @@ arrays, JAX computes it whatever the engine; given NumPy arrays under the engine
 """
 
 import importlib
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,19 +65,26 @@ def gather(folder: Path) -> None:
     importlib.import_module(f"{__name__}.jax.sharded_checkpoint").gather(folder)
 
 
-def is_known(stack: "Stack") -> bool:
-    """Tell whether a stack is what kernels of one more token read: a decoder's, norms first, of no derived classes."""
+def is_readable(stack: "Stack", activations: Collection[str]) -> bool:
+    """Return whether kernels of one more token can read a stack: a decoder's, norms first, of no derived classes.
+
+    activations   those that the kernels compute
+    """
     from ..layers import Attention, Block, FeedForward, LayerNorm, Linear, Residual, RMSNorm, RotaryPositions
 
     block = stack.block
-    sublayers = block.attention, block.feed_forward
+    attention, feed_forward = block.attention, block.feed_forward
+    residuals = [(type(one), one.name) for one in block.residuals]
     return (
-        (type(block), *map(type, sublayers)) == (Block, Attention, FeedForward)
-        and [(type(one), one.name) for one in block.residuals] == [(Residual, "attention"), (Residual, "feed_forward")]
-        and all(type(part) is Linear for own in sublayers for part in own.parts.values())
+        (type(block), type(attention), type(feed_forward)) == (Block, Attention, FeedForward)
+        and residuals == [(Residual, "attention"), (Residual, "feed_forward")]
+        and all(type(part) is Linear for layer in (attention, feed_forward) for part in layer.parts.values())
         and type(block.norm) in (LayerNorm, RMSNorm)
         and block.norm_position == "pre"
         and type(stack.positions) in (type(None), RotaryPositions)
+        and attention.pattern.stride is None
+        and attention.pairing in ("halves", "interleaved")
+        and feed_forward.activation in activations
     )
 
 

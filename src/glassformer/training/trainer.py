@@ -68,8 +68,8 @@ class Trainer:
         return state
 
     def is_donated(self, state: TrainingState) -> bool:
-        """Tell whether a step has taken the memory of a state."""
-        return False
+        """Return whether a step has taken the memory of a state, as steps on a device do."""
+        return any(getattr(leaf, "is_deleted", bool)() for leaf in flatten(state.params).values())
 
     def batch(self, data: Dataset, step: int) -> Batch:
         """Return the batch of a step."""
@@ -90,28 +90,33 @@ class Trainer:
         """Return the loss of a batch, its gradients by dotted name, clipped, and their norm before that."""
         recipe = self.recipe
         key = ops.fold_key(ops.new_key(recipe.seed), state.step) if drops(self.model) else None
-        parametrization, freeze = self.parametrization, recipe.freeze
-        params = parametrization.effective(state.params)
-        params = parametrization.marked(self.model, params, state.params, freeze)
-
-        def part(rows: Batch, key: Array | None) -> tuple[Array, Tree]:
-            loss, grads = self.loss_and_grads(params, rows, key)
-            return loss, trainable(parametrization.pull_back(state.params, grads), freeze)
-
+        trained = state.params
+        params = self.parametrization.effective(trained)
+        params = self.parametrization.marked(self.model, params, trained, recipe.freeze)
         if recipe.accumulate == 1:
-            loss, grads = part(batch, key)
+            loss, grads = self.trained_gradients(params, trained, batch, key)
         else:
             loss, grads, _ = accumulate(
-                (*part(rows, None if key is None else ops.fold_key(key, i)), n)
+                (*self.trained_gradients(params, trained, rows, None if key is None else ops.fold_key(key, i)), n)
                 for i, (rows, n) in enumerate(_microbatches(batch, recipe.accumulate))
             )
-        named = flatten(grads)
-        named, norm = clip(named, recipe.clip) if recipe.clip else (named, global_norm(named))
+        named, norm = self.clipped(flatten(grads))
         return float(loss), named, float(norm)
 
-    def loss_and_grads(self, params: Tree, batch: Batch, key: Array | None) -> tuple[Array, Tree]:
-        """Return the loss and the gradients of a batch, or of a part of it."""
-        return self.model.loss_and_grads(params, batch, key=key, **self.recipe.loss_settings())
+    def trained_gradients(
+        self, params: Tree, trained: Tree, batch: Batch, key: Array | None, **settings: Any
+    ) -> tuple[Array, Tree]:
+        """Return the loss of a batch, or of a part of it, and the gradients of what is trained and not frozen."""
+        loss, grads = self.loss_and_grads(params, batch, key, **settings)
+        return loss, trainable(self.parametrization.pull_back(trained, grads), self.recipe.freeze)
+
+    def loss_and_grads(self, params: Tree, batch: Batch, key: Array | None, **settings: Any) -> tuple[Array, Tree]:
+        """Return the loss and the gradients of the parameters of the model."""
+        return self.model.loss_and_grads(params, batch, key=key, **self.recipe.loss_settings(), **settings)
+
+    def clipped(self, grads: Tree) -> tuple[Tree, Any]:
+        """Return gradients clipped as the recipe says, and their norm before that."""
+        return clip(grads, self.recipe.clip) if self.recipe.clip else (grads, global_norm(grads))
 
     def moved(self, state: TrainingState, grads: Tree, lr: float, loss: float, norm: float) -> Taken:
         """Return the state after the optimizer's step, if all of it is finite."""

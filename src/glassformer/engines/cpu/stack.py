@@ -20,7 +20,7 @@ from ...core.dispatch import replaces
 from ...core.errors import ConfigError, ShapeError
 from ...core.tree import flatten
 from ...layers import Cache, FeedForward, KeyValues, RMSNorm, Stack
-from .. import is_known
+from .. import is_readable
 from .activation import LOOPS, activation_address
 from .compile import call, compiled, is_array
 from .linear import MOST_ROWS_OF, described, multiply, workspace
@@ -45,7 +45,7 @@ def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tup
         return NotImplemented
     plan = _plans.get(cache)
     if plan is None or not plan.is_about(self, params["blocks"]):
-        if not is_readable(self):
+        if not is_readable(self, LOOPS):
             return NotImplemented
         plan = _plans[cache] = Plan(self, params["blocks"])
     if x.shape[-1] != plan.sizes.width or plan.tables is None or not plan.fits(cache, x.shape[:-2], rotation):
@@ -67,14 +67,6 @@ def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tup
     finally:
         plan.turn.release()
     return y.reshape(x.shape)
-
-
-def is_readable(stack: Stack) -> bool:
-    """Tell whether the loops have all that a stack has."""
-    if not is_known(stack):
-        return False
-    attention, activation = stack.block.attention, stack.block.feed_forward.activation
-    return attention.pattern.stride is None and attention.pairing in PAIRINGS and activation in LOOPS
 
 
 class Sizes(NamedTuple):

@@ -77,9 +77,9 @@ class InPlaceTrainer(Trainer):
                 keep(state, figures)
             return state, figures
 
-    def loss_and_grads(self, params: Tree, batch: Batch, key: Array | None) -> tuple[Array, Tree]:
+    def loss_and_grads(self, params: Tree, batch: Batch, key: Array | None, **settings: Any) -> tuple[Array, Tree]:
         """Return the loss and the gradients of a batch, computed in shards."""
-        settings = self.recipe.loss_settings()
+        settings |= self.recipe.loss_settings()
         return loss_and_grads(self.model, params, batch, shards=self.recipe.shards or 1, key=key, **settings)
 
 

@@ -26,7 +26,7 @@ from ... import ops
 from ...core.arrays import Array, Tree
 from ...core.dispatch import replaces
 from ...layers import Attention, Block, Cache, LayerNorm, Stack
-from .. import is_known
+from .. import is_readable
 from .cached_attention import attend, can_attend, heads_of, seen_so_far
 from .fused import launched, load, on_one_gpu, pallas_and_triton, store
 from .programs import FixedCache
@@ -49,7 +49,7 @@ class Stream(NamedTuple):
 def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Array:
     if type(cache) is not FixedCache or x.size != x.shape[-1] or x.size > _WIDEST or x.dtype.itemsize > 4:
         return NotImplemented
-    if not is_readable(self) or not on_one_gpu():
+    if not is_readable(self, _ACTIVATIONS) or not can_attend(self.block.attention) or not on_one_gpu():
         return NotImplemented
     stream = Stream(x.reshape(-1), None)
     for own, kept in zip(params["blocks"], cache.blocks, strict=True):
@@ -73,12 +73,6 @@ def read_block(block: Block, params: Tree, stream: Stream, kept: Any, padding: A
     inward = ("gate", "up") if block.feed_forward.gated else ("up",)
     stream, h = projected(stream, [own[name] for name in inward], normed)
     return Stream(stream.x, activated_product(h, block.feed_forward.activation, own["down"], stream.x.dtype))
-
-
-def is_readable(stack: Stack) -> bool:
-    """Tell whether the kernels have all that a stack has."""
-    block = stack.block
-    return is_known(stack) and can_attend(block.attention) and block.feed_forward.activation in _ACTIVATIONS
 
 
 # --- products --------------------------------------------------------------------------------------------------------

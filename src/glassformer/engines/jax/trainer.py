@@ -23,9 +23,9 @@ from ...core.tree import flatten, named_leaves, rebuilt, tree_map
 from ...data.examples import Dataset
 from ...models import Batch, Model, build
 from ...models.accounting import rows_at_once
-from ...training.evaluate import Evaluation, evaluate, score
-from ...training.gradients import all_finite, clip, global_norm, target_shares
-from ...training.lora import EVERYTHING, trainable
+from ...training.evaluate import Evaluation, score
+from ...training.gradients import all_finite, target_shares
+from ...training.lora import EVERYTHING
 from ...training.optimizer import Optimizer
 from ...training.optimizers import EMA, Adam
 from ...training.recipe import Recipe
@@ -61,9 +61,8 @@ class JaxTrainer(Trainer):
     ) -> None:
         execution = model.execution if execution is None else execution
         check_execution(model.config, execution, batch=recipe.batch, accumulate=recipe.accumulate)
-        self.recipe, self.execution = recipe, execution
-        self.model = build(model.config, execution)
-        self.optimizer = recipe.build_optimizer()
+        super().__init__(build(model.config, execution), recipe)
+        self.execution = execution
         self.scaling = LossScaling() if execution.precision == "float16" else None
         self.placement = Placement(execution.mesh, execution.half, parse_rules(execution.rules))
         self.parametrization = parametrization.over(self.put_params(parametrization.base))
@@ -96,9 +95,10 @@ class JaxTrainer(Trainer):
         return TrainingState(0, params, **rest)
 
     def _beside(self, params: Tree) -> dict[str, Tree]:
-        ema = None if self.recipe.ema is None else EMA(self.recipe.ema).init(params)
+        """Return what the first state holds besides parameters."""
+        state = super().first(params)
         scaling = None if self.scaling is None else self.scaling.init()
-        return {"optimizer": self.optimizer.init(trainable(params, self.recipe.freeze)), "ema": ema, "scaling": scaling}
+        return {"optimizer": state.optimizer, "ema": state.ema, "scaling": scaling}
 
     def put(self, state: TrainingState) -> TrainingState:
         if self.scaling is not None and state.scaling is None:
@@ -120,9 +120,6 @@ class JaxTrainer(Trainer):
         """Return arrays of a state as NumPy arrays, block by block; None to a process that does not want them."""
         tree = fetch(tree, wanted=wanted)
         return unstack_blocks(tree) if self.execution.scan else tree
-
-    def is_donated(self, state: TrainingState) -> bool:
-        return any(getattr(leaf, "is_deleted", bool)() for _, leaf in named_leaves(state.params))
 
     def step(
         self, state: TrainingState, batch: Batch, lr: float, *, keep: Any = None
@@ -157,7 +154,7 @@ class JaxTrainer(Trainer):
             self._prepared = self._data, step, batch
 
     def is_excused(self, state: TrainingState) -> bool:
-        """Tell whether a scale of gradients is still coming down: that is not the run's fault."""
+        """Return whether a scale of gradients is still coming down: that is not the run's fault."""
         return self.scaling is not None and float(fetch(state.scaling)["scale"]) > 1
 
     def _take_step(
@@ -168,7 +165,7 @@ class JaxTrainer(Trainer):
             loss, grads = self._gradients(trees, base, batch, key)
         if self.scaling is not None:
             grads = self.scaling.undo(grads, trees["scaling"])
-        grads, norm = clip(grads, self.recipe.clip) if self.recipe.clip else (grads, global_norm(grads))
+        grads, norm = self.clipped(grads)
         params, optimizer = self.updated(trees["params"], grads, trees["optimizer"], lr)
         ema = None if trees["ema"] is None else EMA(self.recipe.ema or 0.0).update(trees["ema"], params)
         moved = xp.isfinite(loss) & xp.isfinite(norm)
@@ -181,17 +178,14 @@ class JaxTrainer(Trainer):
         return after, xp.stack([xp.asarray(figure, dtype=loss.dtype) for figure in (loss, norm, moved)])
 
     def _gradients(self, trees: dict[str, Tree], base: Tree, batch: Batch, key: Array | None) -> tuple[Array, Tree]:
-        """Return the loss and the gradients of all microbatches together, one after the other in a loop."""
+        """Return the loss and the gradients of a batch: of its microbatches, one after the other in a loop."""
+        trained, parts = trees["params"], self.recipe.accumulate
         scale = 1.0 if self.scaling is None else trees["scaling"]["scale"]
-        settings: dict[str, Any] = {**self.recipe.loss_settings(), "dloss": scale}
-        parts = self.recipe.accumulate
-        params = self.placement.outside_blocks(self.placement.working, self._effective(trees["params"], base))
-        params = self.parametrization.marked(self.model, params, trees["params"], self.recipe.freeze)
+        params = self.placement.outside_blocks(self.placement.working, self._effective(trained, base))
+        params = self.parametrization.marked(self.model, params, trained, self.recipe.freeze)
 
         def gradients(part: Batch, key: Array | None) -> tuple[Array, Tree]:
-            loss, grads = self.model.loss_and_grads(params, part, key=key, **settings)
-            grads = self.placement.outside_blocks(self.placement.resting, grads)
-            return loss, trainable(self.parametrization.pull_back(trees["params"], grads), self.recipe.freeze)
+            return self.trained_gradients(params, trained, part, key, dloss=scale)
 
         first = tree_map(lambda x: x[0], batch)
         if parts == 1:
@@ -199,8 +193,7 @@ class JaxTrainer(Trainer):
         keys = None if key is None else jax.numpy.stack([ops.fold_key(key, number) for number in range(parts)])
         # The targets counted in each part are its weight in the mean.
         targets: Array = batch.targets
-        counts = (targets != ops.IGNORE).sum(axis=tuple(range(1, targets.ndim)))
-        shares = target_shares(counts)
+        shares = target_shares((targets != ops.IGNORE).sum(axis=tuple(range(1, targets.ndim))))
 
         def add(sums: Tree, part: tuple[Batch, Array | None, Array]) -> tuple[Tree, None]:
             found = gradients(part[0], part[1])
@@ -210,6 +203,10 @@ class JaxTrainer(Trainer):
         zeros = jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), shapes)
         (loss, grads), _ = jax.lax.scan(add, zeros, (batch, keys, shares))
         return loss, grads
+
+    def loss_and_grads(self, params: Tree, batch: Batch, key: Array | None, **settings: Any) -> tuple[Array, Tree]:
+        loss, grads = super().loss_and_grads(params, batch, key, **settings)
+        return loss, self.placement.outside_blocks(self.placement.resting, grads)
 
     @contextmanager
     def _traced(self) -> Iterator[None]:
@@ -246,8 +243,7 @@ class JaxTrainer(Trainer):
             loss, right = fetch(self._compiled_score(params, self.placement.padded(batch, rows, data.longest)))
             return loss, right[: len(batch.tokens)]
 
-        settings = {"batch": rows, "scored": fetched, "most": self.recipe.eval_tokens, **settings}
-        return evaluate(self.model, self.put_params(params), data, **settings)
+        return super().evaluate(self.put_params(params), data, **{"batch": rows, "scored": fetched, **settings})
 
     def _score(self, params: Tree, batch: Batch) -> tuple[Array, Array]:
         with self._traced():
