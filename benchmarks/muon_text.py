@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from glassformer.runs.session import Session
+from glassformer.runs.session import TrainingSession
 from glassformer.studies.measures import session_of
 
 SCHEDULE: dict[str, Any] = {"batch": 12, "schedule": "cosine", "warmup": 100, "weight_decay": 0.1}
@@ -33,7 +33,7 @@ class Contender:
 
     def __init__(self, name: str, seed: int, steps: int) -> None:
         settings = {**RECIPES[name], "steps": steps, "eval_every": max(1, steps // EVALUATIONS)}
-        self.session: Session = session_of("text", seed, **settings)
+        self.session: TrainingSession = session_of("text", seed, **settings)
         self.steps: Iterator[Any] = self.session.steps()
         self.seconds, self.number, self.curve = 0.0, 0, list[tuple[float, float]]()
 

@@ -19,11 +19,13 @@ from typing import Any
 
 from _data import find, tinyshakespeare
 from glassformer.core.tree import count
-from glassformer.runs.session import Session
+from glassformer.runs.session import TrainingSession
 from glassformer.runs.start import new_session
 
 
-def run(task: str, *, seed: int = 0, data: Path | None = None, **settings: Any) -> tuple[Session, dict[str, Any]]:
+def run(
+    task: str, *, seed: int = 0, data: Path | None = None, **settings: Any
+) -> tuple[TrainingSession, dict[str, Any]]:
     """Train a task from start to end; return the session and its figures."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()

@@ -14,7 +14,7 @@ import numpy as np
 
 from glassformer.core.tree import flatten
 from glassformer.runs.run import open_run
-from glassformer.runs.session import Session
+from glassformer.runs.session import TrainingSession
 from glassformer.runs.start import new_session
 from glassformer.training import load_checkpoint
 
@@ -60,14 +60,14 @@ def write_data(task: str, folder: Path) -> str | None:
     return str(path)
 
 
-def tiny_session(task: str, folder: Path, *, seed: int = 0, **settings: Any) -> Session:
+def tiny_session(task: str, folder: Path, *, seed: int = 0, **settings: Any) -> TrainingSession:
     """Start a small run in `folder`; what it reads stands beside it."""
     return new_session(
         task, folder, data=write_data(task, folder.parent / "data"), settings={**TINY[task], **settings}, seed=seed
     )
 
 
-def finish(session: Session) -> Session:
+def finish(session: TrainingSession) -> TrainingSession:
     """Take all steps that a run has left."""
     for _ in session.steps():
         pass

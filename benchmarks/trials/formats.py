@@ -282,13 +282,14 @@ def _run(folder: Path) -> None:
     """Read a run as `eval` and `runs` do, and resume it."""
     from glassformer.runs.listing import list_runs
     from glassformer.runs.run import open_run
+    from glassformer.runs.sinks import RunFolder
 
     list_runs(folder.parent)
     run = open_run(folder)
     run.metrics()
     run.load_params()
     run.task()
-    run.rewind_metrics(2)
+    RunFolder(run).rewind_metrics(2)
     run.load_state()
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from glassformer.core.dispatch import use_engine
 from glassformer.core.errors import GlassformerError, TrainingError
 from glassformer.core.tree import flatten, tree_map
-from glassformer.runs.session import Session
+from glassformer.runs.session import TrainingSession
 from glassformer.runs.start import resume_session
 from glassformer.training import all_finite, list_checkpoints, load_checkpoint, save_checkpoint
 
@@ -47,11 +47,11 @@ def _somewhere(tree: Any, rng: random.Random) -> tuple[str, np.ndarray, tuple[in
     return name, leaves[name], tuple(rng.randrange(size) for size in leaves[name].shape)
 
 
-def _kept(session: Session) -> Any:
+def _kept(session: TrainingSession) -> Any:
     return tree_map(np.array, {"params": session.state.params, "optimizer": session.state.optimizer})
 
 
-def _refuses(session: Session, steps: Iterator[Any], poisoned: int) -> None:
+def _refuses(session: TrainingSession, steps: Iterator[Any], poisoned: int) -> None:
     """Go on to the end; lose the case unless the poisoned step alone was refused, and nothing moved in it."""
     before = _kept(session)
     for record in steps:
@@ -79,7 +79,7 @@ class _Poisoned:
         return self.change(*found) if self.calls == self.call else found
 
 
-def _gradient(session: Session, rng: random.Random) -> None:
+def _gradient(session: TrainingSession, rng: random.Random) -> None:
     value, step = rng.choice(VALUES), rng.randrange(1, PLAN["steps"] + 1)
 
     def change(loss: Any, grads: Any) -> Any:
@@ -92,13 +92,13 @@ def _gradient(session: Session, rng: random.Random) -> None:
     _refuses(session, session.steps(), step)
 
 
-def _loss(session: Session, rng: random.Random) -> None:
+def _loss(session: TrainingSession, rng: random.Random) -> None:
     value, step = rng.choice(VALUES), rng.randrange(1, PLAN["steps"] + 1)
     session.trainer.model = _Poisoned(session.model, step, lambda loss, grads: (np.asarray(value, loss.dtype), grads))
     _refuses(session, session.steps(), step)
 
 
-def _weight(session: Session, rng: random.Random) -> None:
+def _weight(session: TrainingSession, rng: random.Random) -> None:
     """Spoil a weight in memory, as a bad chip would: steps are refused, or what came of them is not saved."""
     step, steps = rng.randrange(1, PLAN["steps"]), session.steps()
     for record in steps:
@@ -115,7 +115,7 @@ def _weight(session: Session, rng: random.Random) -> None:
     demand(False, "the run came to its end with a weight that is not finite")
 
 
-def _batch(session: Session, rng: random.Random) -> None:
+def _batch(session: TrainingSession, rng: random.Random) -> None:
     """Put an id that no vocabulary has into a batch."""
     step, draw = rng.randrange(PLAN["steps"]), session.trainer.batch
     wrong = rng.choice((-1, -(2**31), 10**6, 2**31 - 1))
@@ -140,7 +140,7 @@ def _batch(session: Session, rng: random.Random) -> None:
     demand(wrong == -1, "a batch with an id that does not exist was trained on")  # −1 asks for nothing
 
 
-def _checkpoint(session: Session, rng: random.Random) -> None:
+def _checkpoint(session: TrainingSession, rng: random.Random) -> None:
     """Write a checkpoint that is whole, by its checksum, and yet holds numbers that are none."""
     for record in session.steps():
         if record.step == 4:
@@ -163,7 +163,7 @@ def _checkpoint(session: Session, rng: random.Random) -> None:
         demand("step" in str(error), f"the error names no step: {error}")
 
 
-POISONS: dict[str, Callable[[Session, random.Random], None]] = {
+POISONS: dict[str, Callable[[TrainingSession, random.Random], None]] = {
     "gradient": _gradient,
     "loss": _loss,
     "weight": _weight,

@@ -9,7 +9,7 @@ import glassformer as gf
 from fine_tuning import published
 from glassformer.core.errors import ConfigError, DataError, TrainingError
 from glassformer.core.quantized import Quantized
-from glassformer.runs.session import Session
+from glassformer.runs.session import TrainingSession
 from glassformer.training import load_checkpoint
 from runs import TINY, assert_same_bits, assert_same_run, tiny_session, write_data
 
@@ -131,7 +131,7 @@ def test_a_tuned_run_in_a_folder_starts_from_where_the_model_is(tmp_path):
 
 
 def test_ctrl_c_returns_what_was_reached(monkeypatch, capsys):
-    steps = Session.steps
+    steps = TrainingSession.steps
 
     def interrupted(self):
         for record in steps(self):
@@ -139,7 +139,7 @@ def test_ctrl_c_returns_what_was_reached(monkeypatch, capsys):
             if record.step == 3:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(Session, "steps", interrupted)
+    monkeypatch.setattr(TrainingSession, "steps", interrupted)
     model = gf.train(None, "counting", steps=50)
     assert len(model.history) == 3
     assert "interrupted after step 3" in capsys.readouterr().err
@@ -149,7 +149,7 @@ def test_ctrl_c_returns_what_was_reached(monkeypatch, capsys):
 
 
 def test_sigterm_saves_and_ends_the_program(monkeypatch, tmp_path):
-    steps = Session.steps
+    steps = TrainingSession.steps
 
     def terminated(self):
         for record in steps(self):
@@ -157,7 +157,7 @@ def test_sigterm_saves_and_ends_the_program(monkeypatch, tmp_path):
             if record.step == 3:
                 signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(Session, "steps", terminated)
+    monkeypatch.setattr(TrainingSession, "steps", terminated)
     with pytest.raises(SystemExit) as caught:
         gf.train(None, "counting", steps=50, out=tmp_path / "run", show=False)
     assert caught.value.code == 143

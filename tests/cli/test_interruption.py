@@ -11,7 +11,7 @@ import time
 import pytest
 
 from glassformer.core.dispatch import use_engine
-from glassformer.runs.run import TrainingRun
+from glassformer.runs.sinks import RunFolder
 from glassformer.runs.start import resume_session
 from glassformer.training import load_checkpoint
 from glassformer.training.interruption import Terminated
@@ -83,7 +83,7 @@ def test_sigterm_after_the_last_step_is_called_by_its_name(tmp_path, monkeypatch
 @pytest.mark.parametrize("engine", ["cpu", "numpy"])
 def test_sigterm_saves_says_how_to_go_on_and_loses_nothing(tmp_path, monkeypatch, engine):
     plan = {**PLAN, "steps": 12, "save_every": 100}
-    append, calls = TrainingRun.append, []
+    append, calls = RunFolder.append, []
 
     def terminated(self, records):
         append(self, records)
@@ -92,7 +92,7 @@ def test_sigterm_saves_says_how_to_go_on_and_loses_nothing(tmp_path, monkeypatch
             signal.raise_signal(signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingRun, "append", terminated)
+        patch.setattr(RunFolder, "append", terminated)
         patch.setattr("glassformer.runs.session.WRITE_EVERY", -1.0)  # every step is written at once
         place = ["--engine", engine, "--out", tmp_path / "run"]
         result = command("train", "majority", *options("majority", **plan), *place)

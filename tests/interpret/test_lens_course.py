@@ -31,7 +31,7 @@ def recorded(tmp_path_factory):
     session = new_session("induction", folder, settings=SETTINGS, recorded=True)
     list(session.steps())
     session.save()
-    session.run.lock.release()
+    session.sink.lock.release()
     return replay(folder)
 
 

@@ -7,7 +7,7 @@ from browser import TEXTS, tiny_model
 from glassformer import ops
 from glassformer.core.errors import ConfigError, LengthError
 from glassformer.interpret.reading import answers
-from glassformer.runs.in_memory import new_trial
+from glassformer.runs.start import new_session
 from runs import TINY
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("numpy_engine")
 
 @pytest.fixture(scope="module")
 def sorter(numpy_engine):
-    return new_trial("sort", {**TINY["sort"], "steps": 1}).session.trained
+    return new_session("sort", settings={**TINY["sort"], "steps": 1}).trained
 
 
 def test_an_answer_stands_behind_its_question(sorter):

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from glassformer.core.errors import CheckpointError
-from glassformer.runs.in_memory import memory_run
-from glassformer.runs.planning import RunPlan
-from glassformer.runs.session import start_session
+from glassformer.runs.run import Ready
+from glassformer.runs.start import start_session
 from runs import assert_same_bits, tiny_session
 
 
@@ -17,10 +16,8 @@ def test_it_has_the_bits_of_a_run_with_a_folder(tmp_path, monkeypatch):
     written = tiny_session("majority", tmp_path / "run", steps=4, eval_every=2, ema=0.9)
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    plan = RunPlan(replace(written.run, folder=Path("majority"), lock=None), written.task)
-    run = memory_run(plan)
-    assert run.recipe.shards == written.run.recipe.shards
-    session = start_session(run, plan)
+    session = start_session(replace(written.run, folder=Path("majority"), ready=Ready(written.task)))
+    assert session.run.recipe.shards == written.run.recipe.shards
     with pytest.raises(CheckpointError, match="no best parameters are kept yet"):
         session.load_params()
     list(session.steps())
@@ -30,4 +27,4 @@ def test_it_has_the_bits_of_a_run_with_a_folder(tmp_path, monkeypatch):
     assert sorted(tmp_path.rglob("*")) == before
     list(written.steps())
     assert_same_bits(session.load_params(), written.load_params())
-    assert [line["loss"] for line in run.metrics()] == [line["loss"] for line in written.run.metrics()]
+    assert [line["loss"] for line in session.metrics()] == [line["loss"] for line in written.run.metrics()]

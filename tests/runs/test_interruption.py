@@ -75,9 +75,9 @@ MOMENTS = {
     "one array of the step": "glassformer.ops.adam_update",
     "the moving average": "glassformer.training.optimizers.EMA.update",
     "an evaluation": "glassformer.training.trainer.Trainer.evaluate",
-    "a line of the metrics": "glassformer.runs.run.TrainingRun.append",
-    "the best parameters": "glassformer.runs.run.TrainingRun.save_best",
-    "a checkpoint": "glassformer.runs.run.TrainingRun.save",
+    "a line of the metrics": "glassformer.runs.sinks.RunFolder.append",
+    "the best parameters": "glassformer.runs.sinks.RunFolder.save_best",
+    "a checkpoint": "glassformer.runs.sinks.RunFolder.save",
 }
 
 

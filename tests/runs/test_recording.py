@@ -8,6 +8,7 @@ import pytest
 from glassformer.core.errors import ConfigError
 from glassformer.runs import session as recording
 from glassformer.runs.session import BUDGET, MOST, Recording, open_recording, spacing
+from glassformer.runs.sinks import RunFolder
 from glassformer.training.state import TrainingState
 from runs import TINY, command
 
@@ -18,12 +19,8 @@ def state(numbers):
 
 
 def test_the_states_of_a_model_of_800_000_parameters_fit_into_50_mb():
-    every = spacing(state(800_000), 2000)
-    kept = [
-        step
-        for step in range(1, 2001)
-        if Recording(SimpleNamespace(recipe=SimpleNamespace(steps=2000)), every).is_due(step)
-    ]
+    every, run = spacing(state(800_000), 2000), SimpleNamespace(recipe=SimpleNamespace(steps=2000))
+    kept = [step for step in range(1, 2001) if Recording(RunFolder(run), every).is_due(step)]
     assert kept == [400, 800, 1200, 1600]
     assert len(kept) * 3 * 4 * 800_000 <= BUDGET < 50_000_000
 
@@ -37,7 +34,7 @@ def test_small_models_have_more_states_and_large_ones_none_but_the_first(numbers
 def test_a_run_of_several_processes_is_not_recorded(monkeypatch, tmp_path):
     monkeypatch.setattr(recording, "processes", lambda: 2)
     with pytest.raises(ConfigError, match="several processes is not recorded"):
-        open_recording(SimpleNamespace(folder=tmp_path), state(1), new=True)
+        open_recording(RunFolder(SimpleNamespace(folder=tmp_path)), state(1), new=True)
 
 
 def test_the_command_records_and_resume_takes_no_such_option(tmp_path):

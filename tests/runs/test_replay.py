@@ -53,7 +53,7 @@ def stopped(session, step, *, save=True):
             break
     if save:
         session.save()
-    session.run.lock.release()
+    session.sink.lock.release()
     return session
 
 
@@ -120,7 +120,7 @@ def test_states_of_steps_that_are_taken_again_are_forgotten(tmp_path, monkeypatc
     again = resume_session(tmp_path / "run")
     assert again.state.step == 4
     assert list(again.recording.kept()) == [2, 4]
-    again.run.lock.release()
+    again.sink.lock.release()
 
 
 def test_a_run_that_goes_on_beyond_its_end_is_replayed_as_a_whole(tmp_path, two_states):
@@ -148,7 +148,7 @@ def test_what_cannot_be_replayed_is_refused(trained, tmp_path):
         with pytest.raises(ConfigError, match="cannot return to step"):
             found.at(step)
     plain = tiny_session("sort", tmp_path / "plain", steps=1)
-    plain.run.lock.release()
+    plain.sink.lock.release()
     with pytest.raises(ConfigError, match="was not recorded") as caught:
         replay(tmp_path / "plain")
     assert "--record" in caught.value.hint

@@ -234,7 +234,7 @@ def test_who_cannot_go_on_lets_the_folder_go(session):
         resume_session(folder)
     assert caught.value.hint == "restore it from a copy"
     session.save()  # it has the folder still
-    session.run.lock.release()
+    session.sink.lock.release()
     (folder / "latest.safetensors").write_bytes(b"damaged")
     with pytest.raises(CheckpointError, match="is damaged"):
         resume_session(folder)
@@ -250,7 +250,7 @@ def test_a_run_without_a_checkpoint_begins_anew_and_says_so(session):
 def test_a_crash_is_told_when_a_run_goes_on(session):
     take(session, 3)
     folder = session.run.folder
-    session.run.lock.release()
+    session.sink.lock.release()
     (folder / HOLDER).write_text('{"pid": 77, "host": "deep-thought", "since": "2026"}')
     (note,) = resume_session(folder).notes
     assert note.endswith(
@@ -271,7 +271,7 @@ def test_a_folder_that_vanishes_ends_the_run_with_an_error_and_does_not_come_bac
 
 def test_a_folder_that_vanishes_between_the_look_and_the_writing_does_not_come_back(session, monkeypatch):
     next(session.steps())
-    monkeypatch.setattr(session.run.lock, "check_held", lambda: shutil.rmtree(session.run.folder))
+    monkeypatch.setattr(session.sink.lock, "check_held", lambda: shutil.rmtree(session.run.folder))
     with pytest.raises(CheckpointError, match=r"could not write .* No such file or directory"):
         session.save()
     assert not session.run.folder.exists()

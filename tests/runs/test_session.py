@@ -12,8 +12,7 @@ import pytest
 from glassformer.core.dispatch import use_engine
 from glassformer.core.errors import ConfigError, DataError
 from glassformer.data import TASKS
-from glassformer.runs.in_memory import new_trial
-from glassformer.runs.session import Session
+from glassformer.runs.session import TrainingSession
 from glassformer.runs.start import new_session, resume_session
 from glassformer.training.state import final_params
 from runs import TINY, TINY_MODEL, assert_same_bits, assert_same_run, finish, tiny_session
@@ -76,7 +75,7 @@ def test_a_resume_that_has_nothing_to_do_leaves_the_files_alone(tmp_path):
 
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_a_step_whose_best_parameters_were_being_saved_at_ctrl_c_is_recorded_once(tmp_path, monkeypatch, in_memory):
-    saved, save = [], Session._save_best
+    saved, save = [], TrainingSession._save_best
 
     def interrupted(self, state):
         saved.append(state.step)
@@ -84,15 +83,15 @@ def test_a_step_whose_best_parameters_were_being_saved_at_ctrl_c_is_recorded_onc
             signal.raise_signal(signal.SIGINT)
         save(self, state)
 
-    monkeypatch.setattr(Session, "_save_best", interrupted)
+    monkeypatch.setattr(TrainingSession, "_save_best", interrupted)
     plan = {"steps": 6, "eval_every": 2}
     if in_memory:
-        session = new_trial("majority", {**TINY["majority"], **plan}).session
+        session = new_session("majority", settings={**TINY["majority"], **plan})
     else:
         session = tiny_session("majority", tmp_path / "run", **plan)
     with pytest.raises(KeyboardInterrupt):
         finish(session)
-    assert [line["step"] for line in finish(session).run.metrics()] == [1, 2, 3, 4, 5, 6]
+    assert [line["step"] for line in finish(session).metrics()] == [1, 2, 3, 4, 5, 6]
 
 
 def test_an_iterator_that_a_program_leaves_unfinished_writes_all_its_metrics(tmp_path):

@@ -3,10 +3,9 @@
 import pytest
 
 from glassformer.core.errors import ConfigError
-from glassformer.runs.in_memory import new_trial
-from glassformer.runs.replay import replay
+from glassformer.runs.replay import frame_now, replay
 from glassformer.runs.run import open_run
-from glassformer.runs.start import new_session
+from glassformer.runs.start import new_session, write_session
 from runs import TINY, assert_same_bits, assert_same_run
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -14,10 +13,10 @@ SETTINGS = {**TINY["sort"], "steps": 6, "eval_every": 3, "ema": 0.9}
 
 
 def test_what_is_written_later_is_the_run_that_would_have_been_written(tmp_path):
-    trial = new_trial("sort", SETTINGS, seed=3)
-    list(trial.session.steps())
+    trial = new_session("sort", settings=SETTINGS, seed=3)
+    list(trial.steps())
     assert list(tmp_path.iterdir()) == []
-    run = trial.write(tmp_path / "late")
+    run = write_session(trial, tmp_path / "late")
     other = new_session("sort", tmp_path / "early", settings=SETTINGS, seed=3, recorded=True)
     list(other.steps())
     assert run.folder == tmp_path / "late"
@@ -26,11 +25,11 @@ def test_what_is_written_later_is_the_run_that_would_have_been_written(tmp_path)
 
 
 def test_every_step_of_it_can_be_returned_to(tmp_path):
-    trial = new_trial("sort", SETTINGS)
-    frames = [trial.frame()]
-    for _ in trial.session.steps():
-        frames.append(trial.frame())
-    found = replay(trial.write(tmp_path / "run").folder)
+    trial = new_session("sort", settings=SETTINGS)
+    frames = [frame_now(trial)]
+    for _ in trial.steps():
+        frames.append(frame_now(trial))
+    found = replay(write_session(trial, tmp_path / "run").folder)
     for frame, again in zip(frames, found.frames(range(7)), strict=True):
         assert frame.step == again.step
         assert_same_bits(frame.params, again.params)
@@ -39,14 +38,14 @@ def test_every_step_of_it_can_be_returned_to(tmp_path):
 
 
 def test_one_that_was_stopped_half_way_is_written_as_far_as_it_came(tmp_path):
-    trial = new_trial("sort", SETTINGS)
-    next(iter(trial.session.steps()))
-    first, second = trial.write(tmp_path / "run"), trial.write(tmp_path / "run")
+    trial = new_session("sort", settings=SETTINGS)
+    next(iter(trial.steps()))
+    first, second = write_session(trial, tmp_path / "run"), write_session(trial, tmp_path / "run")
     assert (first.folder.name, second.folder.name) == ("run", "run-2")
     assert [line["step"] for line in open_run(first.folder).metrics()] == [1]
 
 
 def test_nothing_is_written_of_one_that_took_no_step(tmp_path):
     with pytest.raises(ConfigError, match="no step was taken yet"):
-        new_trial("sort", SETTINGS).write(tmp_path / "run")
+        write_session(new_session("sort", settings=SETTINGS), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,7 @@ from ..core.reporting import granted
 from ..engines.cluster.collective import processes
 from ..progress import log
 from ..progress.stopwatch import Show, Stopwatch
-from ..runs.session import Session
+from ..runs.session import TrainingSession
 from ..trained_model import TrainedModel
 from ..training import StepRecord
 from ..training.interruption import Terminated, heeding_termination
@@ -146,7 +146,7 @@ def _trained(loop: Loop, callbacks: Sequence[Callback], *, show: bool) -> Traine
         return loop.best
 
 
-def _shown(session: Session, clock: Stopwatch) -> contextlib.AbstractContextManager[Show]:
+def _shown(session: TrainingSession, clock: Stopwatch) -> contextlib.AbstractContextManager[Show]:
     from ..progress.display import display  # which loads Rich
 
     return display(session, clock)

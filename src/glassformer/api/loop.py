@@ -19,11 +19,11 @@ from ..data import Task, build_task
 from ..data.arrays import BatchStream, array_task
 from ..data.tables import is_rows, written_rows
 from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
-from ..runs.in_memory import MemoryRun, memory_run
-from ..runs.planning import RunPlan, check_fit, check_settings, jax_execution, model_config, new_run, plan_tuned
-from ..runs.run import model_of_run
-from ..runs.session import Session, start_session
-from ..runs.start import create_run, resume_session
+from ..runs.planning import check_fit, check_settings, jax_execution, model_config, new_run, plan_tuned
+from ..runs.run import Ready, TrainingRun, model_of_run
+from ..runs.session import TrainingSession
+from ..runs.sinks import Memory
+from ..runs.start import resume_session, start_session
 from ..trained_model import TrainedModel
 from ..training import History, StepRecord
 from ..training.lora import LoRA
@@ -32,6 +32,8 @@ from ..training.peft import Adapter
 from ..training.recipe import Recipe, changed_recipe, register_loss, register_schedule
 from .tasks import known, named_data, sorted_for, tuning_task
 
+Begun = tuple[TrainingSession, Callable[[Tree], TrainedModel]]
+"""A training, and what makes a model of its parameters."""
 REGISTER: dict[str, Any] = {"optimizer": register_optimizer, "schedule": register_schedule, "loss": register_loss}
 
 
@@ -120,9 +122,9 @@ class Loop:
     @property
     def history(self) -> History:
         """What all steps so far did."""
-        run = self.session.run
+        sink = self.session.sink
         self.session.write_records()
-        return History(run.records) if isinstance(run, MemoryRun) else History.from_metrics(run.metrics())
+        return History(sink.records) if isinstance(sink, Memory) else History.from_metrics(sink.metrics())
 
     @property
     def now(self) -> TrainedModel:
@@ -136,7 +138,7 @@ class Loop:
     def best(self) -> TrainedModel:
         """The model with the lowest validation loss so far, or as it is now where nothing was evaluated yet."""
         try:
-            return self._made(self.session.run.load_trained())
+            return self._made(self.session.sink.load())
         except CheckpointError:
             return self._made(self.session.now())
 
@@ -170,7 +172,7 @@ class _Asked(NamedTuple):
             raise ConfigError(fact, hint="leave validation out")
 
 
-def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, Callable[[Tree], TrainedModel]]:
+def _new(model: Any, asked: _Asked, params: Tree | None) -> Begun:
     """Begin the training of a model that does not exist yet; return what makes it of its parameters, too."""
     preset, given = _model(model)
     of_task, of_model, of_recipe = sorted_for(asked.data, asked.settings)
@@ -183,12 +185,12 @@ def _new(model: Any, asked: _Asked, params: Tree | None) -> tuple[Session, Calla
         config = given.replace(**separated(of_model)[0])
         check_fit(task, "this model", config)
     run = new_run(task, _options(origin), config, Recipe.from_dict(recipe), of_model, asked.execution)
-    session = _session(asked, RunPlan(run, task, params), origin)
+    session = _session(asked, replace(run, ready=Ready(task, params)), origin)
     source = "" if asked.out is None else str(asked.out)
     return session, lambda params: TrainedModel.of_task(session.model, params, task, source=source, origin=origin)
 
 
-def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Session, Callable[[Tree], TrainedModel]]:
+def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> Begun:
     """Begin the training of a model that exists: of all of it, or of adapters beside it."""
     if asked.out is not None and not model.source:
         fact = "a run folder remembers the model it started from by where it is, and this one is nowhere"
@@ -203,8 +205,8 @@ def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> tuple[Sess
     of_recipe = {"seed": asked.seed, **of_recipe}
     in_memory = asked.out is None
     given = (base, task, source, _options(origin), of_model, of_recipe, asked.execution)
-    plan = plan_tuned(*given, lora=lora, in_memory=in_memory)
-    session, config = _session(asked, plan, origin), plan.run.config
+    session = _session(asked, plan_tuned(*given, lora=lora, in_memory=in_memory), origin)
+    config = session.run.config
     where = "" if in_memory else str(asked.out)
     labels = task.class_labels(config)
     more: dict[str, Any] = {"labels": labels, "source": where, "origin": origin, "task_maker": lambda: task}
@@ -254,10 +256,10 @@ def _options(origin: dict[str, Any] | None) -> dict[str, Any]:
     return {} if origin is None else origin["options"]
 
 
-def _session(asked: _Asked, plan: RunPlan, origin: dict[str, Any] | None) -> Session:
+def _session(asked: _Asked, run: TrainingRun, origin: dict[str, Any] | None) -> TrainingSession:
     """Start the training in memory, or in a folder if one is asked for."""
     if asked.out is None:
-        return start_session(memory_run(plan, asked.own), plan)
+        return start_session(replace(run, ready=run.ready._replace(model=asked.own)))
     if asked.own is not None:
         own = type(asked.own).__name__
         fact = f"a run folder builds its model from the config, which does not know the class {own}"
@@ -266,7 +268,7 @@ def _session(asked: _Asked, plan: RunPlan, origin: dict[str, Any] | None) -> Ses
         fact = "a run folder remembers its data by the name of a task or a file, and this data has neither"
         hint = "write it into a file and pass the path; or leave out `out`, and write the model with gf.save"
         raise ConfigError(fact, hint=hint)
-    return start_session(create_run(plan, Path(asked.out)), plan, recorded=asked.record)
+    return start_session(run, Path(asked.out), recorded=asked.record)
 
 
 def _host_settings(own: Execution, execution: Execution | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..core.errors import ConfigError, typed
 from ..core.files import new_folder, write_new
 from ..progress.display import waiting
 from ..proofs import prove_all
-from ..runs.session import Session
+from ..runs.session import TrainingSession
 from ..runs.start import new_session
 from ..web.page_export import models_page
 from .options import json_option, out_option
@@ -50,7 +50,7 @@ def demo(out: Path | None, json: bool) -> None:
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists already", hint="choose another --out, or leave it out for a new folder")
     folder = new_folder(Path("runs") / "demo") if out is None else out
-    sessions: dict[str, Session] = {}
+    sessions: dict[str, TrainingSession] = {}
     results: list[dict[str, Any]] = []
     with dispatch.current().beside(prove_all) as proved:
         for name, settings in PARTS.items():

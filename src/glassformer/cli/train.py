@@ -22,7 +22,7 @@ from ..progress.display import display, event_writer, require_tensorboard, waiti
 from ..progress.screen import short
 from ..progress.stopwatch import Stopwatch
 from ..runs.run import open_run
-from ..runs.session import Session
+from ..runs.session import TrainingSession
 from ..runs.start import new_session, resume_session
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from . import devices
@@ -148,7 +148,9 @@ def _check_resume(resume: Path | None, others: list[Any], *, anyway: bool) -> No
         raise ConfigError("--resume continues a run with its own settings", hint=hint)
 
 
-def _resumed(folder: Path, steps: int | None, mesh: str | None, watch: Watch | None, *, anyway: bool) -> Session:
+def _resumed(
+    folder: Path, steps: int | None, mesh: str | None, watch: Watch | None, *, anyway: bool
+) -> TrainingSession:
     shape = None if mesh is None else MeshShape.parse(mesh)
     with waiting(f"preparing {folder}"):
         session = resume_session(folder, steps=steps, mesh=shape, watch=watch, anyway=anyway)
@@ -170,7 +172,7 @@ def open_session(
     lora: bool,
     quiet: bool = False,
     **settings: Any,
-) -> Session:
+) -> TrainingSession:
     """Start a run from scratch, or from a trained model, and log its data; without --out, in a new folder."""
     if lora and source is None:
         raise ConfigError("--lora needs a model to start from", hint="name one with --from")
@@ -184,7 +186,7 @@ def open_session(
     return session
 
 
-def run_session(session: Session, *, tensorboard: bool = False) -> dict[str, Any]:
+def run_session(session: TrainingSession, *, tensorboard: bool = False) -> dict[str, Any]:
     """Train to the end and return the results; Ctrl-C and SIGTERM save the run and log how to resume it."""
     clock = Stopwatch(session.run.recipe.steps, session.state.step)
     events = event_writer(session.run.folder, wanted=tensorboard)
@@ -213,7 +215,7 @@ def run_session(session: Session, *, tensorboard: bool = False) -> dict[str, Any
             raise
 
 
-def _interrupted(session: Session, error: KeyboardInterrupt) -> int:
+def _interrupted(session: TrainingSession, error: KeyboardInterrupt) -> int:
     """Log that a run was interrupted and how to resume it; return the exit code of the signal."""
     terminated = isinstance(error, Terminated) or (isinstance(error, Stopped) and not any_of(session.watch.interrupted))
     if rank() == 0:
@@ -223,11 +225,11 @@ def _interrupted(session: Session, error: KeyboardInterrupt) -> int:
     return 143 if terminated else 130
 
 
-def results(session: Session, clock: Stopwatch, seconds: float) -> dict[str, Any]:
+def results(session: TrainingSession, clock: Stopwatch, seconds: float) -> dict[str, Any]:
     """Return the figures of a finished run; loss and accuracy are those of the best parameters."""
     params = session.load_params()
     final = session.test(params)
-    metrics = session.run.metrics()
+    metrics = session.metrics()
     judged = [row for row in metrics if "val_loss" in row]
     keeps_last = session.run.recipe.keep == "last"
     line = {
@@ -250,16 +252,16 @@ def results(session: Session, clock: Stopwatch, seconds: float) -> dict[str, Any
     return line if not final.groups else {**line, "worst_group": min(final.groups, key=lambda g: final.groups[g])}
 
 
-def draw_loss(session: Session) -> None:
+def draw_loss(session: TrainingSession) -> None:
     """Write the loss curve beside the checkpoints, for light and for dark pages."""
     from ..plots import loss_curve, save_themes
 
-    metrics = session.run.metrics()
+    metrics = session.metrics()
     if metrics:
         save_themes(partial(loss_curve, metrics), session.run.folder, "loss")
 
 
-def print_summary(session: Session, summary: dict[str, Any]) -> None:
+def print_summary(session: TrainingSession, summary: dict[str, Any]) -> None:
     """Print the results, samples as they are written, and the run folder."""
     print(summary_line(summary), flush=True)
     if total() == 1:

@@ -27,7 +27,7 @@ from .screen import Screen, duration, meaning_of
 from .stopwatch import Show, Stopwatch, compilation, timing_compilers
 
 if TYPE_CHECKING:  # many commands show progress without training
-    from ..runs.session import Session
+    from ..runs.session import TrainingSession
     from ..training.loop import StepRecord
 
 PATIENCE = 10.0
@@ -40,7 +40,7 @@ PRE = '<pre style="line-height: normal; overflow-x: auto">{code}</pre>'
 
 
 @contextlib.contextmanager
-def display(session: Session, clock: Stopwatch, *, console: Console | None = None) -> Iterator[Show]:
+def display(session: TrainingSession, clock: Stopwatch, *, console: Console | None = None) -> Iterator[Show]:
     """Yield a function that shows steps: a panel on a terminal or in a notebook, lines in a pipe."""
     console = console or SafeConsole(sys.stderr)
     if process():
@@ -51,7 +51,7 @@ def display(session: Session, clock: Stopwatch, *, console: Console | None = Non
     recipe, task = session.run.recipe, session.task
     sampled = sample_size(task.validation or task.held_out, recipe.eval_tokens)
     meaning = meaning_of(recipe, session.run.config, validates=task.validation is not None, sampled=sampled)
-    screen = Screen(session.task.name, meaning, clock, session.run.engine, session.run.metrics())
+    screen = Screen(session.task.name, meaning, clock, session.run.engine, session.metrics())
     begun: Callable[[str], None]
     if is_notebook():
         draw = _notebook_pane(screen)
@@ -88,7 +88,7 @@ def _lines(screen: Screen) -> Iterator[Show]:
 
 
 @contextlib.contextmanager
-def _panel(screen: Screen, session: Session, drawing: Any, draw: Callable[[bool], None]) -> Iterator[Show]:
+def _panel(screen: Screen, session: TrainingSession, drawing: Any, draw: Callable[[bool], None]) -> Iterator[Show]:
     """Show steps in a panel, whose last state says how the training ended."""
 
     def show(record: StepRecord) -> None:

@@ -2,23 +2,22 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig, config_from_dict
-from ..core.arrays import Tree
 from ..core.errors import ConfigError
 from ..core.execution import PLAIN, Execution, MeshShape, separated
 from ..core.setting import check_known
 from ..data import TASKS, Task, build_task
 from ..models import PRESETS, build
 from ..trained_model import TrainedModel
-from ..training.lora import EVERYTHING, HEAD, Adapted, LoRA, Parametrization, leaves_only
+from ..training.lora import EVERYTHING, HEAD, Adapted, LoRA, leaves_only
 from ..training.recipe import Recipe, changed_recipe
 from ..weights.places import locate
 from ..weights.sentence import classes_config, read_pooling, with_classes
 from .custom_files import takes_lexicon
 from .provenance import Base, Provenance, stable_data
-from .run import TrainingRun, engine_of, read_base
+from .run import Ready, TrainingRun, engine_of, read_base
 from .settings import (
     FROM_DATA,
     Group,
@@ -50,20 +49,6 @@ MAY_CHANGE = ("dropout", "attention_dropout", "embedding_dropout", "attention_ti
 """Settings of a model that its parameters do not depend on."""
 
 
-class RunPlan(NamedTuple):
-    """A run before it starts.
-
-    run               without a folder yet
-    params            what is trained, before the first step; None: it is drawn from the seed
-    parametrization   how that makes up the model
-    """
-
-    run: TrainingRun
-    task: Task
-    params: Tree | None = None
-    parametrization: Parametrization = EVERYTHING
-
-
 def new_run(
     task: Task,
     options: dict[str, Any],
@@ -92,6 +77,7 @@ def new_run(
         base=base,
         execution=(execution or PLAIN).replace(**separated(of_model)[1]),
         under_jax=execution is not None,
+        ready=Ready(task),
     )
     run.check()
     return run
@@ -105,7 +91,7 @@ def plan_new(
     data: str | None = None,
     preset: str | None = None,
     seed: int = 0,
-) -> RunPlan:
+) -> TrainingRun:
     """Plan the training of a new model: the task's own, or a preset's, changed by settings."""
     of_task, of_model, of_recipe = split_settings(task_name, settings or {})
     options = {"data": stable_data(data), "seed": seed, **of_task}
@@ -121,11 +107,11 @@ def plan_task(
     execution: Execution | None = None,
     *,
     preset: str | None = None,
-) -> RunPlan:
+) -> TrainingRun:
     """Plan the training of a new model on a task that was built with these options."""
     recipe = changed_recipe(task.recipe, of_recipe)
     config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
-    return RunPlan(new_run(task, options, config, Recipe.from_dict(recipe), of_model, execution, preset=preset), task)
+    return new_run(task, options, config, Recipe.from_dict(recipe), of_model, execution, preset=preset)
 
 
 def jax_execution(own: Execution = PLAIN) -> Execution:
@@ -144,7 +130,7 @@ def plan_tuning(
     adapters: bool = False,
     data: str | None = None,
     seed: int = 0,
-) -> RunPlan:
+) -> TrainingRun:
     """Plan the training of the model at `source`, a path or a name; with `adapters`, its own parameters stay frozen.
 
     `settings` may change the recipe, the task, the dropout of the model, and rank, alpha and targets of the adapters,
@@ -170,7 +156,7 @@ def plan_tuned(
     *,
     lora: LoRA | None,
     in_memory: bool = False,
-) -> RunPlan:
+) -> TrainingRun:
     """Plan how a model learns a task: all of it, adapters beside it, or only a new head for its classes."""
     head = needs_head(model.config) and "classes" in task.settings
     if head:
@@ -193,9 +179,9 @@ def plan_tuned(
     base = None if in_memory else Base.of(source, model, lora, head=head)
     run = new_run(task, options, config, recipe, of_model, execution, base=base)
     if lora is None and not head_alone:
-        return RunPlan(run, task, model.params)
+        return replace(run, ready=Ready(task, model.params, EVERYTHING))
     own = Adapted(model.params, lora, (HEAD,) if head else (), model.source)
-    return RunPlan(run, task, own.first(recipe.seed), own)
+    return replace(run, ready=Ready(task, own.first(recipe.seed), own))
 
 
 def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:

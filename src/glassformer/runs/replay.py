@@ -8,7 +8,7 @@ that the run recorded, to the last bit; otherwise an error is raised.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ from ..training.lora import Parametrization
 from ..training.state import TrainingState, final_params
 from ..training.trainer import Trainer
 from .folder import METRICS
-from .run import TrainingRun, open_run
-from .session import Recording, Session, make_trainer, open_recording
+from .run import Ready, TrainingRun, open_run
+from .session import Recording, TrainingSession, make_trainer, open_recording
+from .sinks import RunFolder
 from .start import compare, refusal
 
 
@@ -147,7 +148,12 @@ class Replay:
         return line
 
 
-def frame_of(taking: Replay | Session, state: TrainingState, line: dict[str, Any] | None) -> Frame:
+def frame_now(session: TrainingSession) -> Frame:
+    """Return a training as it is now."""
+    return frame_of(session, session.state, None if session.last is None else session.last.to_dict())
+
+
+def frame_of(taking: Replay | TrainingSession, state: TrainingState, line: dict[str, Any] | None) -> Frame:
     """Return a state of a run as a frame, with the line of the step that led there."""
     taken = taking.trainer.take(state)
     # Copies: the next step may overwrite the memory of this state.
@@ -174,10 +180,10 @@ def replay(folder: str | Path) -> Replay:
     Runs that were not recorded, or whose data, engine or versions have changed, are refused.
     """
     run = open_run(folder)
-    task = run.task()
-    parametrization = run.parametrization()
-    trainer = make_trainer(run, task, parametrization)
-    recording = open_recording(run, trainer.first(run.first_params()))
+    task, parametrization = run.task(), run.parametrization()
+    run = replace(run, ready=Ready(task, parametrization=parametrization))
+    trainer = make_trainer(run)
+    recording = open_recording(RunFolder(run), trainer.first(run.first_params()))
     if recording is None:
         raise ConfigError(f"{folder} was not recorded", hint="train it again with --record")
     _, found = compare(run, task)

@@ -4,11 +4,10 @@ Where only adapters are trained, beside the frozen parameters of another model, 
 """
 
 import contextlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,31 +19,41 @@ from ..core.errors import CheckpointError, ConfigError, DataError, GlassformerEr
 from ..core.execution import PLAIN, Execution, joined, separated
 from ..core.quantized import FORMS
 from ..core.registry import check_stored
-from ..core.tree import check_same, flatten, rebuilt, tree_map, unflatten
+from ..core.tree import check_same, rebuilt, tree_map, unflatten
 from ..data import CustomFile, Task, build_task
-from ..engines.cluster.collective import first_before_others
 from ..engines.mesh.rules import check_execution
 from ..models import Model, build
 from ..text import tokenizer_from_dict
 from ..trained_model import END, START, TrainedModel
-from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint, save_checkpoint
-from ..training.loop import StepRecord
+from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint
 from ..training.lora import EVERYTHING, HEAD, Adapted, LoRA, Parametrization, leaves_only
 from ..training.peft import Adapter, with_adapter
 from ..training.recipe import Recipe
-from ..training.state import COUNTERS, TrainingState, final_params, not_finite, refuse_to_save, start
+from ..training.state import COUNTERS, TrainingState, start
 from ..weights.places import following, is_run, locate, named_base, open_published, split_adapter
 from ..weights.sentence import with_classes
 from .custom_files import check_task, load_custom_file, load_custom_files, takes_lexicon
-from .folder import CONFIG, FORMAT, METRICS, read_config, read_metrics, write, write_config
-from .lock import FolderLock
+from .folder import CONFIG, FORMAT, METRICS, read_config, read_metrics
 from .provenance import Base, Provenance, data_provenance, fingerprint
 from .settings import check_options
 
 
+class Ready(NamedTuple):
+    """What of a run is in memory already, and is not built or read again; nothing, of a run that was just opened.
+
+    params   what is trained, before the first step
+    model    of the user's own class, which is trained in the place of the config's
+    """
+
+    task: Task | None = None
+    params: Tree | None = None
+    parametrization: Parametrization | None = None
+    model: Model | None = None
+
+
 @dataclass(frozen=True)
 class TrainingRun:
-    """A run folder and what its config.json says."""
+    """The settings of a training, as its config.json holds them; without a folder, that is named like the task."""
 
     folder: Path
     task_name: str
@@ -59,7 +68,7 @@ class TrainingRun:
     under_jax: bool = False  # whether the engine jax computes it, else one of the host
     own: tuple[CustomFile, ...] = ()  # files with its task or parts of its model
     labels: tuple[str, ...] = ()  # the names of its classes
-    lock: FolderLock | None = field(default=None, compare=False, repr=False)  # of the session that trains it
+    ready: Ready = field(default=Ready(), compare=False, repr=False)
 
     @property
     def model(self) -> Model:
@@ -69,7 +78,9 @@ class TrainingRun:
 
     def build(self, execution: Execution) -> Model:
         """Return the model that is trained, as it runs with this execution."""
-        return build(self.config, execution)
+        if self.ready.model is None:
+            return build(self.config, execution)
+        return replace(self.ready.model, config=self.config, execution=execution)  # type: ignore[type-var]
 
     @property
     def engine(self) -> dispatch.Engine:
@@ -80,26 +91,10 @@ class TrainingRun:
         """Return the context in which the cores compute as they did when the run began."""
         return contextlib.nullcontext if self.under_jax else self.provenance.computing()
 
-    def keep(self) -> None:
-        """Write what has changed about a run into its folder; of several processes, the first one does."""
-        with first_before_others("config") as first:
-            if first:
-                self.write_config()
-
     def check(self) -> None:
         """Refuse devices that are missing, and a model or batches that cannot be split over them."""
         if self.under_jax:
             check_execution(self.config, self.execution, batch=self.recipe.batch, accumulate=self.recipe.accumulate)
-
-    def write_config(self) -> None:
-        """Write config.json."""
-        self._hold()
-        write_config(self.folder, self.to_dict())
-
-    def _hold(self) -> None:
-        """Refuse to write into a folder that is gone, or belongs to another session by now."""
-        if self.lock is not None:
-            self.lock.check_held()
 
     def to_dict(self) -> dict[str, Any]:
         """Return what config.json holds."""
@@ -118,7 +113,9 @@ class TrainingRun:
         }
 
     def task(self) -> Task:
-        """Build the task anew: its data, tokenizers and metric; refuse data that has another vocabulary by now."""
+        """Return the task: its data, tokenizers and metric; refuse data that has another vocabulary by now."""
+        if self.ready.task is not None:
+            return self.ready.task
         self._keep_own()
         check_task(self.task_name, self.folder)
         options = dict(self.task_options)
@@ -154,7 +151,9 @@ class TrainingRun:
         return None if self.base is None else self.base.lora
 
     def parametrization(self) -> Parametrization:
-        """Return what is trained; for adapters, the base model is read again."""
+        """Return what is trained; for adapters, the base model is read."""
+        if self.ready.parametrization is not None:
+            return self.ready.parametrization
         whole = self._whole_parts()
         if self.base is None or not (self.base.lora or whole):
             return EVERYTHING
@@ -184,13 +183,9 @@ class TrainingRun:
         check_same(found.params, self.model.specs())
         return found.params
 
-    def load_params(self, name: str = BEST, *, parametrization: Parametrization | None = None) -> Tree:
-        """Return trained parameters of the model, adapters merged: the best, or the latest where there is no best yet.
-
-        A given `parametrization` saves reading the model that adapters belong to.
-        """
-        parametrization = self.parametrization() if parametrization is None else parametrization
-        return parametrization.effective(self.load_trained(name))
+    def load_params(self, name: str = BEST) -> Tree:
+        """Return trained parameters of the model, adapters merged: the best, or the latest if there is no best yet."""
+        return self.parametrization().effective(self.load_trained(name))
 
     def load_trained(self, name: str = BEST) -> Tree:
         """Return what was trained: the parameters of the model, or adapters."""
@@ -206,6 +201,8 @@ class TrainingRun:
 
     def first_params(self) -> Tree | None:
         """Return what is trained before the first step, where training starts from a model; None: it is drawn anew."""
+        if self.ready.params is not None:
+            return self.ready.params
         own = self.parametrization()
         if isinstance(own, Adapted):
             return own.first(self.recipe.seed)
@@ -222,51 +219,14 @@ class TrainingRun:
         scaling = unflatten(_part(arrays, "scaling")) or None
         return TrainingState(**rebuilt(trees, arrays), scaling=scaling, **{name: meta[name] for name in COUNTERS})
 
-    def save(self, state: TrainingState) -> None:
-        """Write the latest state."""
-        self.save_as(self.folder, LATEST, state)
-
-    def save_parts(self, parts: Any, state: TrainingState) -> None:
-        """Write the latest state in parts, this process those of its own devices (`Trainer.parts`)."""
-        parts.save(self.folder, state)
-
-    def save_as(self, folder: Path, name: str, state: TrainingState) -> None:
-        """Write a state and its recipe into this folder or one inside it."""
-        self._write(folder, name, state, state.trees, recipe=self.recipe.to_dict())
-
-    def save_best(self, state: TrainingState) -> None:
-        """Write the parameters that count as the best so far."""
-        self._write(self.folder, BEST, state, {"params": final_params(state, self.recipe)})
-
-    def _write(self, folder: Path, name: str, state: TrainingState, trees: Tree, **meta: Any) -> None:
-        refuse_to_save(not_finite(state), state.step)
-        self._hold()
-        counters = {name: getattr(state, name) for name in COUNTERS}
-        # A folder that this session took is not made again, should it be moved away just now.
-        save_checkpoint(folder, name, flatten(trees), {**counters, **meta}, make_folder=self.lock is None)
-
     def trained_specs(self) -> Tree:
         """Return the shapes of what is trained."""
         specs, whole = self.model.specs(), self._whole_parts()
         return Adapted(None, self.lora, whole).specs(specs) if self.lora or whole else specs
 
-    def append(self, records: list[StepRecord]) -> None:
-        """Add lines to the metrics file."""
-        self._hold()
-        write(self.folder / METRICS, "".join(json.dumps(record.to_dict()) + "\n" for record in records), append=True)
-
     def metrics(self) -> list[dict[str, Any]]:
         """Read the metrics file; a last line cut off by a crash is left out."""
         return read_metrics(self.folder / METRICS)[0]
-
-    def rewind_metrics(self, step: int) -> int:
-        """Drop the lines of steps that will be taken again, and damaged ones; return how many lines were damaged."""
-        self._hold()
-        lines, damaged = read_metrics(self.folder / METRICS)
-        kept = [line for line in lines if line["step"] <= step]
-        if damaged or len(kept) < len(lines):
-            write(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
-        return damaged
 
 
 def engine_of(*, under_jax: bool) -> dispatch.Engine:

@@ -24,7 +24,6 @@ from ..core.arrays import Tree
 from ..core.errors import CheckpointError, ConfigError, DataError, typed
 from ..core.files import explained
 from ..core.tree import flatten, tree_map
-from ..data import Task
 from ..data.arrays import BatchStream
 from ..data.examples import Examples
 from ..engines.cluster.collective import agreed, meet, process, processes
@@ -36,11 +35,11 @@ from ..training.evaluate import Evaluation
 from ..training.frozen import FrozenEncoder
 from ..training.interruption import Stopped, uninterrupted
 from ..training.loop import StepRecord, suitable_threads, training_steps
-from ..training.lora import EVERYTHING, Adapted, Parametrization
+from ..training.lora import EVERYTHING, Adapted
 from ..training.state import TrainingState, final_params, refuse_to_save
 from ..training.trainer import Trainer, drops
-from .planning import RunPlan
 from .run import TrainingRun
+from .sinks import Memory, RunFolder
 
 WRITE_EVERY = 0.1
 """Seconds that metrics may wait to be written: to open a file takes a tenth of the smallest steps."""
@@ -57,24 +56,24 @@ _unfinished: weakref.WeakSet[Generator[StepRecord]] = weakref.WeakSet()
 
 @dataclass(frozen=True)
 class Recording:
-    """The states that a run keeps, one every `every` steps."""
+    """The states that a run keeps in its folder, one every `every` steps."""
 
-    run: TrainingRun
+    sink: RunFolder
     every: int
 
     @property
     def folder(self) -> Path:
         """Folder of the states."""
-        return self.run.folder / FOLDER
+        return self.sink.run.folder / FOLDER
 
     def is_due(self, step: int) -> bool:
         """Tell whether to keep the state after a step; the last one is in the run folder."""
-        return step % self.every == 0 and step < self.run.recipe.steps
+        return step % self.every == 0 and step < self.sink.run.recipe.steps
 
     def keep(self, state: TrainingState, kind: str = "step") -> None:
         """Write a state."""
         if process() == 0:
-            self.run.save_as(self.folder, f"{kind}-{state.step:09d}", state)
+            self.sink.save_as(self.folder, f"{kind}-{state.step:09d}", state)
 
     def kept(self) -> dict[int, str]:
         """Return the steps whose states are there, in order, each with the name of its checkpoint."""
@@ -85,7 +84,7 @@ class Recording:
 
 
 @dataclass
-class Session:
+class TrainingSession:
     """One run in training. `state` is complete after every step, so it can be saved at any moment.
 
     All processes of a run take the same steps. The first process writes the metrics and the best parameters. A state
@@ -93,16 +92,17 @@ class Session:
     """
 
     run: TrainingRun
-    task: Task
     trainer: Trainer
     state: TrainingState
-    parametrization: Parametrization = EVERYTHING
+    sink: RunFolder | Memory
     watch: Watch = field(default_factory=Watch)  # over the other processes of a run
     notes: list[str] = field(default_factory=list)  # what the user should know about how it continues
     recording: Recording | None = None  # the states that a replay starts from
 
     def __post_init__(self) -> None:
-        self.model = self.run.model
+        self.model, self.task = self.run.model, self.run.task()
+        self.parametrization = self.run.parametrization()
+        self.last: StepRecord | None = None  # of the steps taken here
         self._unwritten: list[StepRecord] = []
         self._written = -math.inf  # when metrics were last written
 
@@ -151,8 +151,7 @@ class Session:
                 self.write_records()
         if self.trainer.parts is not None and self.trainer.parts.needed:
             self._save_file()  # which all other commands can read
-        if self.run.lock is not None:
-            self.run.lock.release()
+        self.sink.release()
 
     def _accept(self, state: TrainingState, record: StepRecord) -> None:
         """Take over a new state; Ctrl-C must not come between its best parameters, its record and itself."""
@@ -166,12 +165,13 @@ class Session:
         self.state = state
         if record is not None:
             self._unwritten.append(record)
+            self.last = record
 
     def write_records(self) -> None:
         """Write the metrics of all steps so far."""
         with uninterrupted():
             if self._unwritten and process() == 0:
-                self.run.append(self._unwritten)
+                self.sink.append(self._unwritten)
             self._unwritten, self._written = [], time.monotonic()
 
     def _save_if_due(self, record: StepRecord) -> None:
@@ -197,20 +197,20 @@ class Session:
             return
         with self.watch.busy("saving"):
             refuse_to_save(parts.not_finite(self.state), self.state.step)
-            self.run.save_parts(parts, self.state)
+            self.sink.save(self.state, parts)
 
     def _save_file(self) -> None:
         with self.watch.busy("saving"):
             state = self.trainer.take(self.state, wanted=process() == 0)
             if process() == 0:
-                self.run.save(state)
+                self.sink.save(state)
             meet("saved")  # the others may read it next
 
     def _save_best(self, state: TrainingState) -> None:
         with self.watch.busy("saving"):
             best = self.trainer.take(self._final(state), wanted=process() == 0)
             if process() == 0:
-                self.run.save_best(best)
+                self.sink.save_best(best)
 
     def _final(self, state: TrainingState) -> TrainingState:
         """Return a state with the parameters to use, averaged where the recipe says so, and nothing else."""
@@ -254,22 +254,18 @@ class Session:
         return TrainedModel.of_task(self.model, self.load_params(), self.task)
 
     def load_params(self, name: str = BEST) -> Tree:
-        """Return trained parameters from the folder: the best, or the latest where there is no best yet."""
-        return self.run.load_params(name, parametrization=self.parametrization)
+        """Return trained parameters that were written: the best, or the latest where there is no best yet."""
+        return self.parametrization.effective(self.sink.load(name))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return one dict for each step so far."""
+        self.write_records()
+        return self.sink.metrics()
 
 
-def start_session(run: TrainingRun, plan: RunPlan, *, recorded: bool = False) -> Session:
-    """Start a session of a new run."""
-    trainer = make_trainer(run, plan.task, plan.parametrization)
-    state = trainer.first(plan.params)
-    recording = open_recording(run, state, new=True) if recorded else None
-    if recording is not None and plan.params is not None and run.base is None:
-        recording.keep(trainer.take(state), "from")  # no seed and no other model says where it began
-    return Session(run, plan.task, trainer, state, plan.parametrization, recording=recording)
-
-
-def make_trainer(run: TrainingRun, task: Task, parametrization: Parametrization) -> Trainer:
+def make_trainer(run: TrainingRun) -> Trainer:
     """Return what takes the steps of a run, on its engine; refuse workers that read different data."""
+    task, parametrization = run.task(), run.parametrization()
     if processes() > 1:
         tokens = np.ascontiguousarray(task.train.batch(0, run.recipe.batch, run.recipe.seed).tokens)
         own = [len(task.train), zlib.crc32(tokens.tobytes())]
@@ -293,25 +289,25 @@ def _close_unfinished() -> None:
 # --- recordings ------------------------------------------------------------------------------------------------------
 
 
-def open_recording(run: TrainingRun, state: TrainingState, *, new: bool = False) -> Recording | None:
+def open_recording(sink: RunFolder, state: TrainingState, *, new: bool = False) -> Recording | None:
     """Return the recording of a run, None where it has none; a `new` one is begun."""
-    folder = run.folder / FOLDER
+    folder = sink.run.folder / FOLDER
     if new:
         if processes() > 1:
             hint = "leave --record out, or use one process"
             raise ConfigError("a run of several processes is not recorded", hint=hint)
         with explained(folder):
             folder.mkdir(exist_ok=True)
-    return Recording(run, spacing(state, run.recipe.steps)) if folder.is_dir() else None
+    return Recording(sink, spacing(state, sink.run.recipe.steps)) if folder.is_dir() else None
 
 
-def continue_recording(run: TrainingRun, trainer: Trainer, state: TrainingState, *, anew: bool) -> Recording | None:
+def continue_recording(sink: RunFolder, trainer: Trainer, state: TrainingState, *, anew: bool) -> Recording | None:
     """Continue the recording of a run from a state, if it has one.
 
     States of later steps are removed, because the steps are taken again, and states that are now too close to each
     other. `anew` says that something changed: the state is then kept, since earlier steps no longer lead to it.
     """
-    recording = open_recording(run, state)
+    recording = open_recording(sink, state)
     if recording is None:
         return None
     for step, name in recording.kept().items():

@@ -27,10 +27,11 @@ from ..training.trainer import Trainer
 from .custom_files import custom_files_of, remember
 from .folder import CONFIG, METRICS
 from .lock import HOLDER, LOCK, FolderLock
-from .planning import RunPlan, plan_new, plan_tuning
+from .planning import plan_new, plan_tuning
 from .provenance import Provenance, data_provenance
-from .run import TrainingRun, open_run, tokenizers_of
-from .session import Session, continue_recording, make_trainer, start_session
+from .run import Ready, TrainingRun, open_run, tokenizers_of
+from .session import TrainingSession, continue_recording, make_trainer, open_recording
+from .sinks import Memory, RunFolder
 
 MAY_CHANGE = {"steps", "decay_steps"}
 """Recipe settings that `steps` changes."""
@@ -42,38 +43,84 @@ Changes = dict[str, tuple[Any, Any]]
 
 def new_session(
     task_name: str,
-    folder: Path,
+    folder: Path | None = None,
     *,
     source: str | None = None,
     numbered: bool = False,
     recorded: bool = False,
     **asked: Any,
-) -> Session:
-    """Start a run as `planning.plan_new` plans it, or `plan_tuning` from the model at `source`.
+) -> TrainingSession:
+    """Start a run as `planning.plan_new` plans it, or `plan_tuning` from the model at `source`."""
+    run = plan_new(task_name, **asked) if source is None else plan_tuning(task_name, source, **asked)
+    return start_session(run, folder, numbered=numbered, recorded=recorded)
+
+
+def start_session(
+    run: TrainingRun, folder: Path | None = None, *, numbered: bool = False, recorded: bool = False
+) -> TrainingSession:
+    """Start the session of a planned run: in a folder, or in memory if none is named.
 
     numbered   use the first of folder, folder-2, folder-3, … that is free
     recorded   keep what it takes to return to any step: see `session`
     """
-    plan = plan_new(task_name, **asked) if source is None else plan_tuning(task_name, source, **asked)
-    return start_session(create_run(plan, folder, numbered=numbered), plan, recorded=recorded)
-
-
-def create_run(plan: RunPlan, folder: Path, *, numbered: bool = False) -> TrainingRun:
-    """Create a run folder; refuse one that holds a run. Of several processes, the first one creates it."""
-    run, (tokenizer, target) = plan.run, tokenizers_of(plan.task)
     check_freeze(run.recipe.freeze, run.model, scan=run.execution.scan)
-    record = replace(run.provenance, data=data_provenance(run.task_name, run.task_options.get("data")))
-    own = custom_files_of(plan.task, run.config, run.recipe)
-    run = replace(run, folder=folder, tokenizer=tokenizer, target_tokenizer=target, own=own, provenance=record)
-    run = replace(run, labels=plan.task.class_labels(run.config))
+    sink: RunFolder | Memory = Memory()
+    if folder is not None:
+        sink = create_folder(run, folder, numbered=numbered)
+        run = sink.run
+    trainer = make_trainer(run)
+    state = trainer.first(run.ready.params)
+    recording = None
+    if recorded and isinstance(sink, RunFolder):
+        recording = open_recording(sink, state, new=True)
+        if recording is not None and run.ready.params is not None and run.base is None:
+            recording.keep(trainer.take(state), "from")  # no seed and no other model says where it began
+    return TrainingSession(run, trainer, state, sink, recording=recording)
+
+
+def write_session(session: TrainingSession, folder: str | Path) -> TrainingRun:
+    """Write a training in memory as a run, into the first of folder, folder-2, folder-3, … that is free."""
+    session.write_records()
+    assert isinstance(session.sink, Memory)
+    records, last = session.sink.records, session.run.recipe.keep == "last"
+    judged = [(record, record.evaluation) for record in records if record.evaluation and (record.is_best or last)]
+    if not records:
+        raise ConfigError("no step was taken yet", hint="train it first")
+    sink = create_folder(session.run, Path(folder), numbered=True)
+    open_recording(sink, session.state, new=True)
+    sink.append(records)
+    state = session.trainer.take(session.state)
+    if judged:
+        record, evaluation = judged[-1]
+        kept = state._replace(step=record.step, params=session.sink.best, best=evaluation.loss, stale=0)
+        sink.save_best(kept)
+    sink.save(state)
+    sink.release()
+    return sink.run
+
+
+def create_folder(run: TrainingRun, folder: Path, *, numbered: bool = False) -> RunFolder:
+    """Create a run folder; refuse one that holds a run. Of several processes, the first one creates it."""
+    task = run.task()
+    tokenizer, target = tokenizers_of(task)
+    run = replace(
+        run,
+        folder=folder,
+        tokenizer=tokenizer,
+        target_tokenizer=target,
+        own=custom_files_of(task, run.config, run.recipe),
+        labels=task.class_labels(run.config),
+        provenance=replace(run.provenance, data=data_provenance(run.task_name, run.task_options.get("data"))),
+    )
+    sink = RunFolder(run)
     with first_before_others("run folder") as first:
         if first:
-            run = _created(run, numbered=numbered)
-    made = Path(agreed(str(run.folder)))
-    return run if first else _followed(replace(run, folder=made))
+            sink = _created(run, numbered=numbered)
+    made = Path(agreed(str(sink.run.folder)))
+    return sink if first else RunFolder(_followed(replace(run, folder=made)))
 
 
-def _created(run: TrainingRun, *, numbered: bool) -> TrainingRun:
+def _created(run: TrainingRun, *, numbered: bool) -> RunFolder:
     """Create, lock and fill a run folder; refuse one with other content, or that another process locked first."""
     folder = new_folder(run.folder) if numbered else run.folder
     _check_free(folder)
@@ -87,14 +134,14 @@ def _created(run: TrainingRun, *, numbered: bool) -> TrainingRun:
         lock.release()
         raise
     flush_folder(folder.parent)
-    run = replace(run, folder=folder, lock=lock)
     with explained(folder):
-        run = _with_copy(run)
+        run = _with_copy(replace(run, folder=folder))
         for file in run.own:
             file.copy_into(folder)
             remember(file)  # the user named it
-    run.write_config()
-    return run
+    sink = RunFolder(run, lock)
+    sink.write_config()
+    return sink
 
 
 def _with_copy(run: TrainingRun) -> TrainingRun:
@@ -132,7 +179,7 @@ def _followed(own: TrainingRun) -> TrainingRun:
                 f"this worker was started with {name} = {have.get(name)!r}, worker 0 with {want.get(name)!r}",
                 hint="start all workers with the same command and the same data",
             )
-    return run
+    return replace(run, ready=own.ready)
 
 
 # --- resuming --------------------------------------------------------------------------------------------------------
@@ -145,7 +192,7 @@ def resume_session(
     mesh: MeshShape | None = None,
     watch: Watch | None = None,
     anyway: bool = False,
-) -> Session:
+) -> TrainingSession:
     """Continue a run from its latest complete checkpoint, from the beginning if there is none yet.
 
     steps    train to this step, past the planned end: see `Recipe.continuation`
@@ -163,7 +210,7 @@ def resume_session(
     if left is not None:
         notes.append(f"{run.folder} was left locked by {left}, which crashed; its lock is taken over")
     try:
-        session = _continued(replace(run, lock=lock), notes, steps, mesh, anyway=anyway)
+        session = _continued(RunFolder(run, lock), notes, steps, mesh, anyway=anyway)
     except BaseException:
         if lock is not None:
             lock.hand_back()
@@ -173,63 +220,71 @@ def resume_session(
 
 
 def _continued(
-    run: TrainingRun, notes: list[str], steps: int | None, mesh: MeshShape | None, *, anyway: bool
-) -> Session:
-    task, first = run.task(), process() == 0
-    found: Changes = {}
-    now = run.provenance
+    sink: RunFolder, notes: list[str], steps: int | None, mesh: MeshShape | None, *, anyway: bool
+) -> TrainingSession:
+    run, found = sink.run, Changes()
+    task, first, now = run.task(), process() == 0, run.provenance
     if first:
         now, found = compare(run, task)
         if found and not anyway:
             raise refusal(run, found, "continue", otherwise=ANYWAY)
-        cores = run.provenance.cores, now.cores
-        if cores[0] != cores[1] and not run.under_jax:
+        before = run.provenance.cores
+        if before != now.cores and not run.under_jax:
             if anyway:
-                found["cores"] = cores
+                found["cores"] = before, now.cores
             else:
-                notes.append(f"computing as with {cores[0]} cores, as it began; {cores[1]} are here")
+                notes.append(f"computing as with {before} cores, as it began; {now.cores} are here")
     elif not anyway:
         run.check_data()
     if mesh is not None:
         run = replace(run, execution=run.execution.replace(mesh=mesh))
         run.check()
-        run.keep()
+        _write_config(replace(sink, run=run))
     if steps is not None:
         run = replace(run, recipe=run.recipe.with_steps(steps))
-    parametrization = run.parametrization()
-    trainer = make_trainer(run, task, parametrization)
+    run = replace(run, ready=Ready(task, parametrization=run.parametrization()))
+    trainer = make_trainer(run)
     state, ignored = _latest(run, trainer)
     notes += [f"{path} is incomplete and ignored; continuing after step {state.step:,}" for path in ignored]
     if found:
         change = {"step": state.step, "when": now.started, **{name: list(pair) for name, pair in found.items()}}
-        began = run.provenance
-        run = replace(run, provenance=replace(now, started=began.started, changes=(*began.changes, change)))
-    begin = state if steps is None else _extend(run, state)
-    recording = continue_recording(run, trainer, begin, anew=bool(found) or begin is not state)
+        now = replace(now, started=run.provenance.started, changes=(*run.provenance.changes, change))
+        run = replace(run, provenance=now)
+    sink = replace(sink, run=run)
+    begin = state if steps is None else _extend(sink, state)
+    recording = continue_recording(sink, trainer, begin, anew=bool(found) or begin is not state)
     if first:
         if found:
-            run.write_config()
+            sink.write_config()
             notes.append(f"continuing anyway, and last digits will differ: {describe(found)}")
-        notes += _rewind(run, begin.step)
-    return Session(run, task, trainer, begin, parametrization, notes=notes, recording=recording)
+        notes += _rewind(sink, begin.step)
+    return TrainingSession(run, trainer, begin, sink, notes=notes, recording=recording)
 
 
-def _rewind(run: TrainingRun, step: int) -> list[str]:
+def _write_config(sink: RunFolder) -> None:
+    """Write what has changed about a run; of several processes, the first one does."""
+    with first_before_others("config") as first:
+        if first:
+            sink.write_config()
+
+
+def _rewind(sink: RunFolder, step: int) -> list[str]:
     """Cut the metrics back to a step; return notes on what is lost."""
-    taken = max((line["step"] for line in run.metrics()), default=0)
-    damaged = run.rewind_metrics(step)
-    notes = [f"{damaged:,} damaged lines of {run.folder / METRICS} are left out"] if damaged else []
+    taken = max((line["step"] for line in sink.metrics()), default=0)
+    damaged = sink.rewind_metrics(step)
+    notes = [f"{damaged:,} damaged lines of {sink.run.folder / METRICS} are left out"] if damaged else []
     return notes if step or not taken else [*notes, f"there is no checkpoint: {taken:,} steps are taken again"]
 
 
-def _extend(run: TrainingRun, state: TrainingState) -> TrainingState:
+def _extend(sink: RunFolder, state: TrainingState) -> TrainingState:
     """Write another number of steps into a run; refuse fewer than it has taken. Patience starts over."""
+    run = sink.run
     if run.recipe.steps <= state.step:
         raise ConfigError(
             f"{run.folder} has taken {state.step:,} steps already, and steps={run.recipe.steps} asks for no more",
             hint=f"ask for more than {state.step:,} in all, or leave out steps",
         )
-    run.keep()
+    _write_config(sink)
     return state._replace(stale=0) if out_of_patience(state, run.recipe) else state
 
 

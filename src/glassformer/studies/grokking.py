@@ -50,7 +50,7 @@ def measure(point: dict[str, Any], seed: int) -> dict[str, Any]:
     for _ in session.steps():
         pass
     session.write_records()
-    history, params = History.from_metrics(session.run.metrics()), session.now()
+    history, params = History.from_metrics(session.metrics()), session.now()
     found = fourier(params["embedding"]["tokens"]["table"][:n])
     share = found.share[1:] / found.share[1:].sum()  # without the constant
     keys = sorted((k for k, one in enumerate(share.tolist(), 1) if one >= KEY), key=lambda k: -share[k - 1])

@@ -15,12 +15,13 @@ from ..core.errors import CheckpointError, TrainingError
 from ..core.tree import count
 from ..data import Task, build_task
 from ..models import Model
-from ..runs.in_memory import memory_run
 from ..runs.planning import jax_execution, plan_new, plan_task
-from ..runs.session import Session, start_session
+from ..runs.session import TrainingSession
 from ..runs.settings import split_settings
+from ..runs.start import start_session
 from ..trained_model import TrainedModel
 from ..training import History
+from ..training.lora import check_freeze
 
 WORDS = ("loss", "accuracy", "steps_taken", "parameters", "tokens", "train_seconds")
 """What `training` measures."""
@@ -33,20 +34,21 @@ def on_accelerator() -> bool:
 
 def session_of(
     task: str, seed: int, *, data: str | None = None, build: Callable[..., Model] | None = None, **settings: Any
-) -> Session:
+) -> TrainingSession:
     """Begin the training of a task's own model, changed by settings of the task, the model and the recipe.
 
     data    a file or folder that the task reads
     build   makes a model of another class from the config
     """
-    plan = plan_new(task, settings, jax_execution() if on_accelerator() else None, data=data, seed=seed)
-    return start_session(memory_run(plan, None if build is None else build(plan.run.config)), plan)
+    run = plan_new(task, settings, jax_execution() if on_accelerator() else None, data=data, seed=seed)
+    model = None if build is None else build(run.config)
+    return start_session(replace(run, ready=run.ready._replace(model=model)))
 
 
-def session_on(task: Task, seed: int, model: dict[str, Any], recipe: dict[str, Any]) -> Session:
+def session_on(task: Task, seed: int, model: dict[str, Any], recipe: dict[str, Any]) -> TrainingSession:
     """Begin the training of a task that a study built, with settings of the model and of the recipe."""
-    plan = plan_task(task, {}, model, {**recipe, "seed": seed}, jax_execution() if on_accelerator() else None)
-    return start_session(memory_run(plan), plan)
+    execution = jax_execution() if on_accelerator() else None
+    return start_session(plan_task(task, {}, model, {**recipe, "seed": seed}, execution))
 
 
 def trained(task: str, seed: int, **settings: Any) -> TrainedModel:
@@ -54,15 +56,14 @@ def trained(task: str, seed: int, **settings: Any) -> TrainedModel:
     return _finished(session_of(task, seed, **settings))
 
 
-def _finished(session: Session) -> TrainedModel:
+def _finished(session: TrainingSession) -> TrainedModel:
     for _ in session.steps():
         pass
-    session.write_records()
     try:
         model = session.best
     except CheckpointError:  # no evaluation gave a finite loss
         model = session.trained
-    return replace(model, metrics=session.run.metrics())
+    return replace(model, metrics=session.metrics())
 
 
 def training(task: str, seed: int, **settings: Any) -> dict[str, Any]:
@@ -102,8 +103,7 @@ def loss_curve(task: str, seed: int, **settings: Any) -> dict[str, Any]:
             pass
     except TrainingError:
         return {"diverged": True}
-    session.write_records()
-    history = History.from_metrics(session.run.metrics())
+    history = History.from_metrics(session.metrics())
     losses = [round(loss, 5) for loss in history.val_loss.tolist()]
     median = 1e3 * float(np.median(history.seconds))
     curve = {"at": history.val_step.tolist(), "losses": losses, "loss": losses[-1]}
@@ -126,8 +126,8 @@ def check_training(task: str, *, data: str | None = None, **settings: Any) -> No
     """Refuse settings that a task cannot be trained with, as planning its training does."""
     of_task, of_model, of_recipe = split_settings(task, settings)
     built = _task(task, json.dumps({"data": data, **of_task}, sort_keys=True))
-    plan = plan_task(built, of_task, of_model, of_recipe, jax_execution() if on_accelerator() else None)
-    memory_run(plan)  # which refuses what cannot be frozen
+    run = plan_task(built, of_task, of_model, of_recipe, jax_execution() if on_accelerator() else None)
+    check_freeze(run.recipe.freeze, run.model, scan=run.execution.scan)
 
 
 @functools.lru_cache(maxsize=8)

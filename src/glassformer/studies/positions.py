@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..data.arrays import array_task
-from ..runs.session import Session
+from ..runs.session import TrainingSession
 from .coupling import START, register_coupled, sequences
 from .measures import on_accelerator, session_on
 from .study import Figures, Rows, Study
@@ -32,7 +32,7 @@ def _grid(quick: bool) -> list[dict[str, Any]]:
             for operation, steps in STEPS.items() for scheme in SCHEMES]  # fmt: skip
 
 
-def start(point: dict[str, Any], seed: int) -> tuple[Session, list[int]]:
+def start(point: dict[str, Any], seed: int) -> tuple[TrainingSession, list[int]]:
     """Begin the training of a point on sequences of 1 to `longest` letters; return it with the lengths of its tests."""
     operation, scheme, longest, tested = (point[name] for name in ("operation", "scheme", "longest", "tested"))
     rng = np.random.default_rng(seed)

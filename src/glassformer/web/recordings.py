@@ -21,11 +21,10 @@ from ..data import Task
 from ..interpret import Trace, detect_heads, trace
 from ..interpret.reading import labels_of
 from ..models import Batch
-from ..runs.in_memory import Trial
 from ..runs.measurements import LONGEST, fixed_example, gradient_norms_on, scored, weight_norms
-from ..runs.replay import Frame, Replay, replay
+from ..runs.replay import Frame, Replay, frame_now, replay
 from ..runs.run import open_run
-from ..runs.session import FOLDER
+from ..runs.session import FOLDER, TrainingSession
 from ..trained_model import TrainedModel
 from ..weights.places import is_run, locate
 from .jobs import Job
@@ -180,15 +179,14 @@ class TrainingHistory:
 class LiveTraining(TrainingHistory):
     """The frames of a training here, in memory; of large models fewer, so that they fit."""
 
-    def __init__(self, key: str, title: str, trial: Trial) -> None:
-        session = trial.session
+    def __init__(self, key: str, title: str, session: TrainingSession) -> None:
         super().__init__(key, title, session.task, session.trainer.batch(session.task.train, 0))
-        self.trial, self.planned = trial, session.run.recipe.steps
+        self.session, self.planned = session, session.run.recipe.steps
         self.ended = False
 
     def note(self) -> None:
         """Keep the training as it is now."""
-        frame = self.trial.frame()
+        frame = frame_now(self.session)
         self.hold(frame)
         self.measure(frame)
 

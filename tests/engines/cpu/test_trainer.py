@@ -11,9 +11,8 @@ from glassformer.core.tree import flatten, tree_map
 from glassformer.engines.cpu.cores import at_most
 from glassformer.engines.cpu.trainer import InPlaceTrainer, in_place
 from glassformer.models import Batch, build
-from glassformer.runs.planning import RunPlan
-from glassformer.runs.session import start_session
-from glassformer.runs.start import resume_session
+from glassformer.runs.run import Ready
+from glassformer.runs.start import resume_session, start_session
 from glassformer.training import OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon
 from glassformer.training.loop import training_steps
 from glassformer.training.optimizer import Optimizer
@@ -252,8 +251,7 @@ def arrays(tree):
 def test_a_session_never_writes_to_what_it_was_given(session):
     given = tree_map(np.copy, session.state.params)
     before = tree_map(np.copy, given)
-    plan = RunPlan(session.run, session.task, given)
-    other = start_session(session.run, plan)
+    other = start_session(replace(session.run, ready=Ready(session.task, given)))
     for _ in other.steps():
         if other.state.step == 3:
             break
@@ -276,7 +274,7 @@ def test_a_record_whose_writing_failed_is_written_with_the_state(session, monkey
     steps = session.steps()
     next(steps)
     with monkeypatch.context() as patch:
-        patch.setattr(type(session.run), "append", lambda *args: 1 // 0)
+        patch.setattr(type(session.sink), "append", lambda *args: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             next(steps)
     session.save()

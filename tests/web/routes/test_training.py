@@ -94,7 +94,7 @@ def test_a_training_that_is_stopped_offers_the_model_as_it_is(explorer, monkeypa
 
     def stops(history):
         note(history)
-        if history.trial.session.state.step == 2:
+        if history.session.state.step == 2:
             explorer.jobs.get(history.job).asked_to_stop.set()
 
     monkeypatch.setattr(LiveTraining, "note", stops)

@@ -7,9 +7,10 @@ from typing import Any
 from ...core.errors import CheckpointError, ConfigError, did_you_mean
 from ...core.registry import SUMMARIES
 from ...core.tree import flatten
-from ...runs.in_memory import Trial, new_trial
 from ...runs.replay import spaced_steps
+from ...runs.session import TrainingSession
 from ...runs.settings import default_task
+from ...runs.start import new_session, write_session
 from ...trained_model import TrainedModel
 from ...training.optimizers import OPTIMIZERS
 from ..explorer import Explorer
@@ -111,32 +112,30 @@ def _settings(task: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def _train(explorer: Explorer, job: Job, key: str, task: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
     job.show(0, 0, "draws its data")
-    trial = new_trial(task, settings, seed=seed)
-    history = LiveTraining(key, f"{task}, trained here", trial)
+    session = new_session(task, settings=settings, seed=seed)
+    history = LiveTraining(key, f"{task}, trained here", session)
     history.job = job.key
     explorer.add_training(key, history)
     try:
         while not training_lock.acquire(timeout=WAIT):
             job.show(0, history.planned, "waits for another training")
         try:
-            _take_steps(trial, history, job)
+            _take_steps(session, history, job)
         finally:
             training_lock.release()
-        params = trial.session.load_params()  # those with the lowest validation loss
+        params = session.load_params()  # those with the lowest validation loss
     except (StoppedError, CheckpointError):  # or the last ones, where none was finite
-        params = trial.session.trained.params
+        params = session.trained.params
     finally:
         history.ended = True
-    session = trial.session
     history.title = f"{task}, trained here, {session.state.step:,} steps"
     model = TrainedModel.of_task(session.model, params, session.task, source=history.title)
     explorer.add(Offer(key, history.title, "trained", ""), model)
     return history.to_dict()
 
 
-def _take_steps(trial: Trial, history: LiveTraining, job: Job) -> None:
+def _take_steps(session: TrainingSession, history: LiveTraining, job: Job) -> None:
     """Train to the end, and keep frames on the way."""
-    session = trial.session
     size = sum(leaf.nbytes for leaf in flatten(session.state.params).values())
     due = set(spaced_steps(0, history.planned, max(2, min(FRAMES, ROOM // size))))
     history.note()
@@ -160,7 +159,7 @@ def keep(explorer: Explorer, model: str) -> dict[str, Any]:
         raise ConfigError(f"no training {model[:40]!r} has ended here", hint="train it again, or wait for its end")
     with history.lock:
         if history.folder is None:
-            run = history.trial.write(Path(explorer.folder) / history.task.name)
+            run = write_session(history.session, Path(explorer.folder) / history.task.name)
             history.folder = run.folder
     steps = history.lines[-1]["step"]
     offer = Offer(history.folder.as_posix(), f"{history.folder.name}: {history.task.name}, {steps:,} steps", "run",
