@@ -116,12 +116,12 @@ class Loop:
 
     @property
     def steps(self) -> int:
-        """How many steps there are in all."""
+        """The number of steps in all."""
         return self.session.run.recipe.steps
 
     @property
     def history(self) -> History:
-        """What all steps so far did."""
+        """The records of all steps so far."""
         sink = self.session.sink
         self.session.write_records()
         return History(sink.records) if isinstance(sink, Memory) else History.from_metrics(sink.metrics())
@@ -151,7 +151,7 @@ class Loop:
 
 
 class _Asked(NamedTuple):
-    """What is to be trained on, and how."""
+    """The data and settings of a training."""
 
     data: Any
     settings: dict[str, Any]

@@ -124,7 +124,7 @@ def evaluated(model: TrainedModel, data: Any, options: dict[str, Any]) -> Evalua
 
 
 def is_table_of(model: TrainedModel, data: Any) -> bool:
-    """Tell whether data is a table with labels for a model that learned from one."""
+    """Return whether data is a table with labels for a model that learned from one."""
     has_labels = model.origin is not None and model.origin["name"] == "classify" and bool(model.labels)
     return has_labels and (is_rows(data) or (isinstance(data, str | os.PathLike) and Path(data).exists()))
 

@@ -31,7 +31,7 @@ SIZES: dict[str, Any] = {"vocab": 9, "context": 8, "width": 8, "heads": 2, "laye
 
 
 class Finding(NamedTuple):
-    """What a check found."""
+    """The result of a check."""
 
     ok: bool
     evidence: str

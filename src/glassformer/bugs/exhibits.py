@@ -38,7 +38,7 @@ class Exhibit:
 
     @property
     def title(self) -> str:
-        """What is wrong, in a few words."""
+        """The mistake in a few words."""
         return self.bug.title
 
     def run_check(self) -> Finding:

@@ -1,4 +1,4 @@
-"""What training looks like with a bug: loss curves over some seeds, beside those without it.
+"""Training with a bug: loss curves over some seeds, beside those without it.
 
 `benchmarks/museum.py` writes `curves.json`, which comes with the package.
 """
@@ -55,7 +55,7 @@ class Curves(NamedTuple):
         return self.loss[:, -3:].mean(axis=1)
 
     def effect(self, right: "Curves") -> str:
-        """Say how much of a bug training shows, beside the curves without it.
+        """Return in words how much of a bug training shows, beside the curves without it.
 
         "diverges", "too good", "stuck" (less than half of the way down), "worse" (beyond what seeds differ by), or
         "silent".

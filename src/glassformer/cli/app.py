@@ -304,7 +304,7 @@ def exit_with(message: str, code: int, error: BaseException | None = None) -> No
 
 
 def is_system_failure(error: BaseException) -> bool:
-    """Tell whether an unexpected error comes from the system or the input, not from a bug of ours."""
+    """Return whether an unexpected error comes from the system or the input, not from a bug of ours."""
     if isinstance(error, ImportError):
         return (error.name or "").partition(".")[0] != __package__.partition(".")[0]
     if isinstance(error, RuntimeError) and not isinstance(error, RecursionError):

@@ -1,4 +1,4 @@
-"""How a lack of memory is recognized, by what the system and libraries say about it, and what helps."""
+"""Recognizing a lack of memory by what the system and libraries say about it, and what helps."""
 
 import ctypes
 import errno

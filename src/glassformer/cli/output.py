@@ -1,4 +1,4 @@
-"""How results are printed: tables for people, tab-separated lines in a pipe, one JSON object for programs."""
+"""Printing of results: tables for people, tab-separated lines in a pipe, one JSON object for programs."""
 
 import json
 import sys

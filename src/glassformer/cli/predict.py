@@ -54,7 +54,7 @@ Answer = Prediction | GlassformerError | None
 
 
 class Predictor(NamedTuple):
-    """How a model answers several inputs at once; where it refuses one, it refuses all. `labels` are its classes."""
+    """Answers several inputs at once; where the model refuses one, it refuses all. `labels` are its classes."""
 
     ask: Callable[[Sequence[str]], list[Prediction]]
     config: TransformerConfig

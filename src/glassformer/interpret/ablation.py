@@ -46,7 +46,7 @@ class Ablated(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ablation(Tabled):
-    """What changed without each part.
+    """The change of a measure without each part.
 
     parts     which part was silenced
     loss      (parts,) by how much the loss grew; None for a batch without targets

@@ -93,7 +93,7 @@ def _registered(name: str, x: float) -> float:
 
 
 def is_call(node: Any, *names: str) -> bool:
-    """Tell whether a part of a line is a call of one of these functions."""
+    """Return whether a part of a line is a call of one of these functions."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
 
 
@@ -111,7 +111,7 @@ def operands_in(node: Any) -> list[Any]:
 
 @cache
 def runs(node: Any) -> bool:
-    """Tell whether there is a sum in a part of a line."""
+    """Return whether there is a sum in a part of a line."""
     return any(is_call(one, *RUNNING) for one in ast.walk(node))
 
 

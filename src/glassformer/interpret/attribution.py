@@ -35,7 +35,7 @@ READERS = {**dict.fromkeys(ATTENTIONS, ("attend.q", "attend.k", "attend.v")), "f
 
 
 class Contribution(NamedTuple):
-    """What one part adds to a logit."""
+    """The amount that one part adds to a logit."""
 
     name: str  # of the value, or of the bias among the parameters
     kind: str  # embedding, head, feed_forward or bias

@@ -49,7 +49,7 @@ MOST = 40
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """What one reader of a value sends back to it: its part of the gradient.
+    """The part of a gradient that one reader of a value sends back to it.
 
     source   the lines that computed it; `undoes`, what they undo
     """
@@ -62,7 +62,7 @@ class Reader:
 
     @property
     def operand(self) -> Operand:
-        """What it sends back, as a part of the sum of all."""
+        """Its part of the sum of all."""
         return Operand(self.label, self.made.number(), inner=lambda place: self.made)
 
 

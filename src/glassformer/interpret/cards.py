@@ -38,7 +38,7 @@ class Proof(NamedTuple):
 
     @property
     def difference(self) -> float:
-        """How far they are apart, by the larger of the two or by one."""
+        """Their difference, divided by the larger of the two or by one."""
         return abs(self.gradient - self.step) / max(abs(self.gradient), abs(self.step), 1.0)
 
 
@@ -78,7 +78,7 @@ class Cards:
         return list(dict.fromkeys([*known, *([LOSS_NAME] if self.run.batch.targets is not None else [])]))
 
     def has_gradient(self, name: str) -> bool:
-        """Tell whether there is a gradient of such a name."""
+        """Return whether there is a gradient of such a name."""
         return self._gradient(name, (0,) * self.array(name).ndim)[0] is not None
 
     @property
@@ -270,7 +270,7 @@ class Cards:
 
 
 def _differs(made: Formula | None, value: float, logits: Array) -> str:
-    """Say so where a formula does not give the number that is there."""
+    """Return a note where a formula does not give the number that is there."""
     if made is None:
         return ""
     again = made.number()

@@ -121,7 +121,7 @@ class Part:
 
 @dataclass(eq=False)
 class ChangePlan:
-    """Which calls are changed, and how.
+    """The calls that are changed, and their changes.
 
     placed    by the key of a call: what of it is changed, by which change
     opened    keys of the ops in which such a call is made; these run as written
@@ -138,7 +138,7 @@ class ChangePlan:
     _plain: tuple[Tree, Tree] = None, None
 
     def is_inside(self, path: str) -> bool:
-        """Tell whether a value is changed in a layer, given its path."""
+        """Return whether a value is changed in a layer, given its path."""
         return any(not path or f"{key.path}.".startswith(f"{path}.") for key in self.placed)
 
     def changed(self, params: Tree, batch: Batch) -> Run:
@@ -187,7 +187,7 @@ def from_start(change: Change, prompt: int) -> Change:
 
 
 def _is_of_each_token(change: Change, site: Site) -> bool:
-    """Tell whether a token, with those before it, tells what a change makes of its value."""
+    """Return whether a token, with those before it, tells what a change makes of its value."""
     if change.function is not None:
         return change.per_position and "key" not in site.axes
     if change.name in INPUTS or change.word in EXACT or is_of_all_tokens(change, site.axes):
@@ -269,7 +269,7 @@ class _ChangingEngine(Engine):
         return call.result
 
     def _is_opened(self, call: Call, path: str | None) -> bool:
-        """Tell whether a value is changed inside of a call."""
+        """Return whether a value is changed inside of a call."""
         if not call.is_method:
             return call.key in self.plan.opened
         if path is None:  # a part of a layer
@@ -277,7 +277,7 @@ class _ChangingEngine(Engine):
         return self.plan.is_inside(path)
 
     def _changes_bias(self, arguments: tuple[Any, ...]) -> bool:
-        """Tell whether the bias is changed that all blocks of a stack share."""
+        """Return whether the bias is changed that all blocks of a stack share."""
         stack, params, *_ = arguments
         return stack.positions is not None and self.plan.is_inside(params.get(stack.positions.name, {}).path)
 

@@ -226,7 +226,7 @@ def freeze(name: str, **where: Selection) -> Change:
 
 
 def stop(name: str, **where: Selection) -> Change:
-    """Let no gradient pass through the entries."""
+    """Stop the gradient at the entries."""
     return Change(name, 0.0, 0.0, Where(**where), word="stop", backward=True)
 
 

@@ -1,4 +1,4 @@
-"""What attention heads do by their weights alone: the circuits of Elhage et al. 2021.
+"""The circuits of Elhage et al. 2021: attention heads, read from their weights alone.
 
     OV = value · output        (D, D)   a head adds x OV to the stream where it attends to x
     QK = query · keyᵀ · scale  (D, D)   it attends from x to y by the score x QK yᵀ
@@ -52,7 +52,7 @@ class Circuit:
 
     @property
     def singular_values(self) -> Array:
-        """How much each direction is stretched, (C,), the largest first."""
+        """The factor by which each direction is stretched, (C,), the largest first."""
         return self.svd[1]
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class Circuit:
 
 
 class Composition(NamedTuple):
-    """How strongly each head reads what each earlier head writes, (L, H, L, H): [later, its head, earlier, its head].
+    """The strength with which heads read earlier ones, (L, H, L, H): [later, its head, earlier, its head].
 
     ‖A B‖ / (‖A‖ ‖B‖) of the two circuits, from 0 to 1; 0 where the first layer is not the later one.
     """

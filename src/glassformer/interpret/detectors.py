@@ -60,7 +60,7 @@ class NamedHead(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HeadScores:
-    """How much every head of one kind of attention is of each kind: (L, H) by kind, and what chance would give.
+    """The scores of every head of one kind of attention, (L, H) by kind of head, and those that chance would give.
 
     layers   the numbers of the L layers; None: 0, 1, …
     """

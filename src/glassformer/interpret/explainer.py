@@ -1,4 +1,4 @@
-"""How entries were made, and what comes back to them: the lines of the table, filled with the numbers of a run.
+"""The formulas of entries and of their gradients: the lines of the table, filled with the numbers of a run.
 
 The gradient of a value is the sum of what its readers send back. The stream is read by a sublayer and by the sum behind
 it, what a norm returned by three matrices, a tied table by the embedding and by the head.
@@ -206,7 +206,7 @@ class Explainer:
         return [Reader(f"through lines of {where}", where, made)]
 
     def _label(self, step: Step, role: str) -> str:
-        """Say which way a part of a gradient comes."""
+        """Return in words which way a part of a gradient comes."""
         ahead = next(iter(self.graph.fed_by(step)), step.op)
         return f"unchanged through the sum, from {ahead}" if (step.rule, role) == ("add", "x") else f"through {ahead}"
 

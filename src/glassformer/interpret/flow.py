@@ -1,4 +1,4 @@
-"""How gradients flow through the depth of a model, and what of them takes which path.
+"""The flow of gradients through the depth of a model, and the share of each path.
 
 A residual connection hands its gradient on twice, along the stream as it is and through its sublayer:
 

@@ -75,7 +75,7 @@ def links_of(terms: list[Term]) -> list[Link]:
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """What a formula reads: a number, or several along an axis.
+    """An operand of a formula: a number, or several along an axis.
 
     text       how it is written, x[n,t,k]
     name       of the array that it is read from, None for a number without a name
@@ -128,7 +128,7 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Formula:
-    """How one number was computed from others.
+    """The computation of one number from others.
 
     result       what is computed, y[n,t,j]
     expression   the line itself
@@ -187,7 +187,7 @@ class Formula:
 
     @property
     def combine(self) -> str:
-        """How the terms make the number: sum, product, or expression."""
+        """The way in which the terms make the number: sum, product, or expression."""
         top = parsed(self.expression)
         if isinstance(top, ast.BinOp) and isinstance(top.op, ast.Mult) and not runs(top):
             return "product"
@@ -196,7 +196,7 @@ class Formula:
 
     @property
     def size(self) -> int:
-        """How many terms there are."""
+        """The number of terms."""
         return sum(values.size for values, *_ in self._groups)
 
     def total(self) -> float:

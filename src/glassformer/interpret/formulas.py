@@ -1,4 +1,4 @@
-"""What one entry of a value, or of a gradient, is made of: a table with a line for every step of a run.
+"""The formula of one entry of a value, or of a gradient: a table with a line for every step of a run.
 
     linear      y[*,j] = sum(x[*,k] * w[k,j], k){ + b[j]}
     linear, x   dx[*,k] = sum(dy[*,j] * w[k,j], j)

@@ -216,7 +216,7 @@ def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, P
 
 
 class _Undoing:
-    """Lets gradients pass through the changes of values, and changes gradients.
+    """The changes of values, undone for gradients, and the changes of gradients.
 
     arrived   the gradients of values that were changed, as they became
     altered   the changes of gradients that altered something

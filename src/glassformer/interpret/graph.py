@@ -203,7 +203,7 @@ def find_places(calls: list[Call]) -> dict[int, Address]:
 
 
 def _is_ours(call: Call) -> bool:
-    """Tell an op or a layer of this package from a registered one of the same name."""
+    """Return whether an op or a layer is of this package, rather than a registered one of the same name."""
     return call.function.__module__.partition(".")[0] == __package__.partition(".")[0]
 
 

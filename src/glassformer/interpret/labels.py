@@ -1,4 +1,4 @@
-"""What the ids of a model are called, and which id a text names."""
+"""The names of the ids of a model, and the id that a text names."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +15,7 @@ CLS = "[CLS]"
 
 
 class Labels(NamedTuple):
-    """How to call the ids of a model.
+    """Names for the ids of a model.
 
     tokens      what an encoder or a decoder reads and predicts
     source      what the encoder of an encoder-decoder reads; None: as `tokens`

@@ -52,7 +52,7 @@ PIECE = 64
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Lens(Tabled):
-    """What the head reads at points of the stream: logits (N, B, T, V), or (N, B, classes).
+    """The predictions of the head at points of the stream: logits (N, B, T, V), or (N, B, classes).
 
     positions   (B, T) their numbers; None: all
     """
@@ -200,7 +200,7 @@ class Recorded(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LensCourse(Lens):
-    """What the head reads at points of the stream after steps of a training: logits (N, steps, V), of one position.
+    """The predictions at points of the stream after steps of a training: logits (N, steps, V), of one position.
 
     run   the last one, which names the tokens
     """

@@ -136,7 +136,7 @@ class Names:
 
 
 def _is_record(part: Any, call: Call) -> bool:
-    """Tell whether a part of a record is that of an op; layers leave parameters out of it."""
+    """Return whether a part of a record is that of an op; layers leave parameters out of it."""
     saved = call.outputs[1] if len(call.outputs) > 1 else None
     return saved is not None and (saved is part or (type(saved) is type(part) and hasattr(part, "_fields")))
 

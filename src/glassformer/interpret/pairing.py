@@ -1,4 +1,4 @@
-"""Which call of the backward pass undoes which call of the forward pass.
+"""Pairs of calls: one of the forward pass, and the one of the backward pass that undoes it.
 
 Both passes go through the same layers, and the backward pass is the list reversed: of the calls of an op at one path,
 the last is undone first.

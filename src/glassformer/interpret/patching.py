@@ -40,7 +40,7 @@ Answer = Logit | Loss
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Patching(Tabled):
-    """What each value of the source does to the answer of a run.
+    """The effect of each value of the source on the answer of a run.
 
     rows       what was patched: points of the stream, or sublayers
     columns    "position" or "head"
@@ -62,7 +62,7 @@ class Patching(Tabled):
 
     @property
     def share(self) -> Array:
-        """How far each moves the answer to that of the source: 0 not at all, 1 all of the way."""
+        """The share of the way to the answer of the source that each moves the answer: from 0 to 1."""
         if self.source == self.run:
             fact = "both runs give the same answer, so there is no way between them"
             raise ConfigError(fact, hint="read `effect`, or ask another")

@@ -63,7 +63,7 @@ class Place(NamedTuple):
 
 
 class PathEffect(NamedTuple):
-    """What a path does to the answer of a run.
+    """The effect of a path on the answer of a run.
 
     effect        the change of the answer
     run, source   the answers of the two
@@ -76,7 +76,7 @@ class PathEffect(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Paths(Tabled):
-    """What each path does to the answer of a run.
+    """The effect of each path on the answer of a run.
 
     effect        (senders, receivers) the change of the answer; NaN where no path leads
     label         what tables call the answer
@@ -109,7 +109,7 @@ class Paths(Tabled):
 
 
 def at(name: str, **where: Selection) -> Place:
-    """Say where a path begins or ends."""
+    """Return where a path begins or ends."""
     Where(**where)  # refuses other words
     return Place(name, where)
 

@@ -106,7 +106,7 @@ def within(change: Change, axes: list[str], sizes: dict[str, int]) -> Change | N
 
 
 def is_of_all_tokens(change: Change, axes: list[str]) -> bool:
-    """Tell whether a change has a value for each token of a text, however many these are."""
+    """Return whether a change has a value for each token of a text, however many these are."""
     for axis in {*BY_TOKEN} & {*axes}:
         asked, size = getattr(change.where, axis), np.shape(change.value)[axes.index(axis) - len(axes) :][:1]
         is_open = asked is None or (isinstance(asked, slice) and asked.stop is None)
@@ -116,7 +116,7 @@ def is_of_all_tokens(change: Change, axes: list[str]) -> bool:
 
 
 def reads_source(name: str, axis: str) -> bool:
-    """Tell whether an axis of a value is that of the tokens of a source."""
+    """Return whether an axis of a value is that of the tokens of a source."""
     return is_of_source(name) or (axis == "key" and "cross_attention" in name.split("."))
 
 

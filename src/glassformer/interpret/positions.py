@@ -1,4 +1,4 @@
-"""How alike positions look to a model, by how far apart they are."""
+"""The similarity of positions to a model, by their distance."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the vectors of a layer hold: linear probes, and how alike two layers are.
+"""The contents of the vectors of a layer: linear probes, and the similarity of two layers.
 
     fit_probe      w = (xᵀ x + ridge)⁻¹ xᵀ y     the best map to numbers y, or to classes as 0 and 1, in closed form
     train_probe    loss = cross-entropy(x w + b)  logistic regression, step by step: dlogits = (softmax − onehot) / N

@@ -83,7 +83,7 @@ def known_task(model: TrainedModel) -> Task | None:
 
 
 def answers(model: TrainedModel) -> bool:
-    """Tell whether what the model writes is an answer, apart from what it reads."""
+    """Return whether what the model writes is an answer, apart from what it reads."""
     if model.inputs is not None:
         return False
     if isinstance(model.config, EncoderDecoderConfig):

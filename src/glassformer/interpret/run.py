@@ -88,7 +88,7 @@ class Run(NamedValues):
 
     @cached_property
     def tokens(self) -> list[list[str]]:
-        """What the tokens of each example are called; padding is empty."""
+        """The names of the tokens of each example; padding is empty."""
         ids = np.asarray(self.batch.tokens)
         real = np.ones(ids.shape, dtype=bool) if self.batch.mask is None else np.asarray(self.batch.mask)
         return [[self.labels.tokens(int(i)) if is_real else "" for i, is_real in zip(*row, strict=True)]
@@ -110,7 +110,7 @@ class Run(NamedValues):
 
     @property
     def targets(self) -> Array:
-        """What the batch asks for."""
+        """The targets of the batch."""
         if self.batch.targets is None:
             raise ConfigError("the batch has no targets", hint="a loss needs Batch(tokens, targets)")
         return self.batch.targets
@@ -302,7 +302,7 @@ def read(model: Model, params: Tree, batch: Batch) -> tuple[Array, Tree]:
 
 
 def has_no_head(model: Model) -> bool:
-    """Tell whether a model makes vectors and predicts nothing."""
+    """Return whether a model makes vectors and predicts nothing."""
     return getattr(model.config, "head", None) == "none"
 
 
@@ -316,7 +316,7 @@ def mean_loss(logits: Array, targets: Array) -> tuple[Array, Any]:
 
 
 def sorted_changes(start: Run, changes: tuple[Change, ...]) -> tuple[list[Change], list[Change]]:
-    """Tell changes of parameters and of the batch from those of values."""
+    """Return the changes of parameters and of the batch, and those of values."""
     given = [*flatten(start.params), *(name for name, part in start.batch._asdict().items() if part is not None)]
     for change in changes:
         check_name(change.name, dict.fromkeys([*given, *start.addresses]), "value or parameter")

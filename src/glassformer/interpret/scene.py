@@ -1,4 +1,4 @@
-"""What stands in a picture of a run, from left to right: which values, in which order, and what each of them is.
+"""The contents of a picture of a run, from left to right: the values in their order, and the kind of each.
 
     scene(run)            the stacks of the model, each from its embedding through its blocks to its end
     growth(run)           how much each sublayer adds to the stream

@@ -1,4 +1,4 @@
-"""What attention heads look at and whether they specialize, and how large the vectors of each layer are."""
+"""Statistics of attention heads, whether they specialize, and of the sizes of the vectors of each layer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _CROSS_NAMES = {"self": "same position", "previous token": "one position before"
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """What every head of one kind of attention does, averaged over the queries of all examples; arrays start (L, H).
+    """Statistics of every head of one kind of attention, averaged over all queries; arrays start (L, H).
 
     score      (L, H) specialization: 0 for a head that looks everywhere alike, 1 for one that looks at one key only
     entropy    (L, H) of the weights of a query, in nats

@@ -75,7 +75,7 @@ def chat(model: TrainedModel, messages: Any, changes: Any, settings: Any) -> Any
 
 
 def _is_of_one_text(change: Change) -> bool:
-    """Tell whether a change of several texts at once would not be that of each: their prompts differ in length."""
+    """Return whether a change of several texts at once would not be that of each: their prompts differ in length."""
     return isinstance(change.where.position, str) or change.name.endswith(SHARED)
 
 
@@ -133,7 +133,7 @@ def _reaching(
 
 
 def _check_slide(settings: dict[str, Any]) -> None:
-    """Let a changed text end where the context does: a window that moves would give every token another position."""
+    """Refuse sliding windows: they would renumber positions."""
     if settings.setdefault("slide", False):
         raise ConfigError("a model that makes changes cannot slide past its context", hint="leave slide out")
 

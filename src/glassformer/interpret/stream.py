@@ -146,7 +146,7 @@ def last_stack(run: Run) -> tuple[Stack, Tree]:
 
 
 def is_classifier(run: Run) -> bool:
-    """Tell whether the model has one prediction for a sequence, not one for each token."""
+    """Return whether the model has one prediction for a sequence, not one for each token."""
     return isinstance(run.model, Encoder) and run.model.config.head == "classes"
 
 

@@ -1,4 +1,4 @@
-"""What a model did with one example, part by part, with padding removed."""
+"""One example of a run, part by part, with padding removed."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -24,7 +24,7 @@ BACK = ".run_block_backward"
 
 
 class Key(NamedTuple):
-    """What tells a call from others: the path of its layer, the name of the op, and the how-manieth of these it is."""
+    """The identity of a call: the path of its layer, the name of the op, and its ordinal among those of that name."""
 
     path: str
     op: str
@@ -92,12 +92,12 @@ class Call:
 
     @property
     def outputs(self) -> tuple[Any, ...]:
-        """What it returned: a value and its record, or gradients."""
+        """The values that it returned: a value and its record, or gradients."""
         return self.result if isinstance(self.result, tuple) else (self.result,)
 
 
 def is_block(call: Call) -> bool:
-    """Tell whether a call runs one block of a stack, forward or backward."""
+    """Return whether a call runs one block of a stack, forward or backward."""
     return call.name.endswith((".run_block", BACK))
 
 

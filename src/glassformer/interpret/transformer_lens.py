@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class OurName(NamedTuple):
-    """What a value of TransformerLens is here: the first of the names that a run has, and how it differs."""
+    """Our name of a value of TransformerLens: the first of the names that a run has, and how it differs."""
 
     names: tuple[str, ...]
     note: str = ""

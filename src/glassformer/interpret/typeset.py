@@ -1,4 +1,4 @@
-"""How formulas are written: as text, or typeset as presentation MathML, in the names of the code.
+"""Formulas as text, or typeset as presentation MathML, in the names of the code.
 
 TEXT      y[n,t,j] = Σ_k x[n,t,k] · w[k,j]
 MATHML    <msub><mi>y</mi>…</msub><mo>=</mo><munder><mo>∑</mo><mi>k</mi></munder>…

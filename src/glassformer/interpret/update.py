@@ -1,4 +1,4 @@
-"""What an optimizer would do with the gradients of a run: how far every parameter would move, and what comes of it."""
+"""The step of an optimizer with the gradients of a run: the move of every parameter, and the loss afterwards."""
 
 from typing import Any, NamedTuple
 

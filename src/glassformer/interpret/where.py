@@ -1,4 +1,4 @@
-"""Which entries of a value: by example, head, position, key and feature, whatever its axes are."""
+"""Selections of entries of a value: by example, head, position, key and feature, whatever its axes are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -60,7 +60,7 @@ EVERYWHERE = Where()
 
 
 def is_of_source(name: str) -> bool:
-    """Tell whether the positions of a value are those of the source that an encoder-decoder reads."""
+    """Return whether the positions of a value are those of the source that an encoder-decoder reads."""
     parts = name.split(".")
     of_memory = "cross_attention" in parts and bool({"k", "v", "key", "value"} & {*parts})
     return parts[0] == "encoder" or name.startswith("source") or of_memory

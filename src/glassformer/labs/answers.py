@@ -54,7 +54,7 @@ def scale_of(exercise: Exercise, args: Any, name: str, right: Array) -> float:
 
 
 def is_close(found: Array, right: Array, scale: float, allowed: float) -> bool:
-    """Tell whether two results are equal within rounding; infinities must be the same."""
+    """Return whether two results are equal within rounding; infinities must be the same."""
     if found.shape != right.shape:
         return False
     if right.dtype.kind in "biu" and found.dtype.kind in "biu":
@@ -141,7 +141,7 @@ def misfit(name: str, found: Array, right: Array, example: Example) -> Finding |
 
 
 def _shape(found: tuple[int, ...], right: tuple[int, ...]) -> tuple[str, str]:
-    """Say what a wrong shape comes from."""
+    """Return in words what a wrong shape comes from."""
     more = len(found) - len(right)
     if len(found) > 1 and found == (*right[:-2], *right[:-3:-1]):
         return "transposed", ": it is transposed"
@@ -167,7 +167,7 @@ def shapes_of(exercise: Exercise, args: Any) -> str:
 
 
 def differs(exercise: Exercise, name: str, example: Example, found: Found, right: Found) -> bool:
-    """Tell whether a result is not the right one, by more than rounding."""
+    """Return whether a result is not the right one, by more than rounding."""
     allowed = exercise.allowed if example.dtype == np.float64 else SINGLE_ALLOWED
     if name not in example.scales:
         example.scales[name] = scale_of(exercise, example.args, name, right[name])

@@ -216,7 +216,7 @@ def FUNCTION(*args):
 
 
 def by_value(case: Case, _: Sequence[str]) -> Found:
-    """Say which line makes a wrong value, if all is right once it has the value of one of our variables."""
+    """Return in words which line makes a wrong value, if all is right once it has the value of one of our variables."""
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         source, suspected = case.runner.source, _suspects(case)
         ours = _variables(case.exercise, case.pairs[:1])[0]
@@ -250,7 +250,7 @@ def watch_(value, line):
 
 
 def is_lost(found: Array, right: Array) -> bool:
-    """Tell whether a result is NaN or infinite where the right one is not."""
+    """Return whether a result is NaN or infinite where the right one is not."""
     return found.dtype.kind == "f" and bool((~np.isfinite(found) & np.isfinite(right)).any())
 
 

@@ -60,7 +60,7 @@ class Verdict:
 
     @property
     def has_run(self) -> bool:
-        """Tell whether there was something to run: no empty function, no empty file, no syntax error."""
+        """Whether there was something to run: no empty function, no empty file, no syntax error."""
         return self.kind not in ("empty", "missing function", "not Python")
 
     def as_dict(self) -> dict[str, Any]:
@@ -310,7 +310,7 @@ def check_exercise(exercise: Exercise, runner: Any, *, ours: Sequence[str] = (),
 
 
 def _special(case: Case, verdict: Verdict, where: str = "float32 inputs", maker: Maker | None = None) -> Verdict:
-    """Say what is wrong with what is right on usual float64 inputs, and show the smallest input for which it is."""
+    """Return in words what is wrong beyond usual float64 inputs, and show the smallest input for which it is."""
     name, (_, found, right) = case.wrong[0], case.pairs[0]
     finding = Finding("special case", f"{name} is wrong", result=name)
     finding = replace(of_lost(case, [name]), kind="not finite") if is_lost(found[name], right[name]) else finding

@@ -195,7 +195,7 @@ def _places(home: ast.FunctionDef, scope: Scope) -> Iterator[Place]:
 
 
 def _names_axis(node: Any, child: ast.AST) -> bool:
-    """Tell whether a child holds the number of an axis, which one rule changes as a whole."""
+    """Return whether a child holds the number of an axis, which one rule changes as a whole."""
     if isinstance(node, ast.keyword):
         return node.arg in ("axis", "keepdims", "axes", "dtype")
     is_axis = called(node) in ("swapaxes", "transpose", "moveaxis", *REDUCTIONS)

@@ -25,7 +25,7 @@ def parsed(text: str) -> Any:
 
 
 def match(pattern: Any, node: Any, found: dict[str, Any]) -> bool:
-    """Tell whether a node has the form of a pattern; note what its capital letters stand for."""
+    """Return whether a node has the form of a pattern; note what its capital letters stand for."""
     if isinstance(pattern, list):
         is_list = isinstance(node, list) and len(node) == len(pattern)
         return is_list and all(match(a, b, found) for a, b in zip(pattern, node, strict=True))

@@ -74,7 +74,7 @@ class Scope:
         return [one for one in self.names if one != name and shape == self.shapes.get(one, shape)]
 
     def is_size(self, node: ast.AST) -> bool:
-        """Tell whether an expression is made of sizes and numbers alone."""
+        """Return whether an expression is made of sizes and numbers alone."""
         text = ast.unparse(node)
         loads = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} - {"np", "math", "len"}
         return bool(loads) and all(n in self.sizes or f"{n}.shape" in text or f"len({n})" in text for n in loads)
@@ -125,7 +125,7 @@ def removed(old: Any, new: Any) -> Any:
 
 
 def is_mask(node: ast.AST) -> bool:
-    """Tell whether a short expression is about a mask, by the names in it."""
+    """Return whether a short expression is about a mask, by the names in it."""
     used = [one.id.casefold() for one in ast.walk(node) if isinstance(one, ast.Name)]
     return len(ast.unparse(node)) < 30 and any(word in name for name in used for word in MASKS)
 

@@ -72,7 +72,7 @@ def fitted(exercise: Exercise, pairs: Pairs, name: str) -> Finding | None:
 
 
 def is_plain(finding: Finding) -> bool:
-    """Tell whether the coefficients of a fit are simple ones, or follow the sizes, and are no accident."""
+    """Return whether the coefficients of a fit are simple ones, or follow the sizes, and are no accident."""
     if "in another order" in finding.words:  # which many mistakes bring about
         return False
     return "instead of 1" not in finding.words or any(f"factor {text} " in finding.words for text in SIMPLE.values())
@@ -111,7 +111,7 @@ def _solve(terms: Terms, pairs: Pairs, name: str, at: int | None = None) -> Arra
 
 
 def _read(name: str, off: list[tuple[str, str]], count: int, evidence: str) -> Finding:
-    """Say what the coefficients mean."""
+    """Return in words what the coefficients mean."""
     (label, text), rest = off[0], off[1:]
     what, _, formula = label.partition(": ")
     is_all = count == 1 or (len(off) == count and all(other == text for _, other in rest))
@@ -128,7 +128,7 @@ def _read(name: str, off: list[tuple[str, str]], count: int, evidence: str) -> F
 
 
 def _misscaled(formula: str, factor: str) -> str:
-    """Say what a wrong factor does to a term."""
+    """Return in words what a wrong factor does to a term."""
     more, _, less = factor.partition(" · 1/")
     if f"/ {more}" in formula and factor in (more, f"{more} · 1/{less}"):
         return f"is divided by {less} instead of {more}" if less else f"is not divided by {more}"

@@ -1,4 +1,4 @@
-"""What attention heads specialize in, which positions they look at most, and what patched ones do."""
+"""Figures of attention heads: their kinds, the positions that they look at most, and the effects of patched ones."""
 
 import math
 from collections import Counter
@@ -120,7 +120,7 @@ def _draw_shares(axes: Sequence[Axes], shares: Array, expected: Array, *, relati
 
 
 def _differ_by_far(shares: Array, expected: Array) -> bool:
-    """Tell whether some shares would flatten the others, those of one head or those of a head without preference."""
+    """Return whether some shares would flatten the others, those of one head or those of a head without preference."""
     visible = np.maximum(shares, float(shares.max()) / 1000)
     # Not by the smallest: under a causal mask, the last positions get little attention from any head.
     return bool(visible.max() > style.LEAP * np.median(visible) or expected.max() > STEEP * np.median(expected))

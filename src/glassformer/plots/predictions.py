@@ -1,4 +1,4 @@
-"""What a model expects, at its end and after every layer, as bars and as tables of tokens."""
+"""Figures of predictions, at the end and after every layer, as bars and as tables of tokens."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""How all figures look, in light and dark colors, and how they become files."""
+"""The style of all figures, in light and dark colors, and their files."""
 
 import functools
 import io
@@ -131,7 +131,7 @@ def _ink_on(color: Sequence[float]) -> str:
 
 
 def styled(draw: Drawing) -> Drawing:
-    """Let a function draw in the common style, and leave the caller's settings of matplotlib as they are."""
+    """Make a function draw in the common style, and leave the caller's settings of matplotlib as they are."""
 
     @functools.wraps(draw)
     def drawn(*args: Any, **settings: Any) -> Any:
@@ -200,7 +200,7 @@ def row(
 
 
 def starts_line(ax: Axes) -> bool:
-    """Tell whether nothing stands to the left of a panel, which then needs labels of its own."""
+    """Return whether nothing stands to the left of a panel, which then needs labels of its own."""
     place = ax.get_subplotspec()
     return place is None or place.is_first_col()
 
@@ -295,13 +295,13 @@ def token_ticks(axis: Any, labels: Sequence[str], *, room: float) -> None:
 
 
 def whole_ticks(*axes: Any) -> None:
-    """Let an axis mark whole numbers only."""
+    """Make an axis mark whole numbers only."""
     for axis in axes:
         axis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
 
 
 def are_far_apart(values: Array) -> bool:
-    """Tell whether the largest of positive values would flatten the others on a linear scale."""
+    """Return whether the largest of positive values would flatten the others on a linear scale."""
     values = np.asarray(values, dtype=np.float64)
     found = values[np.isfinite(values) & (values > 0)]
     if not len(found) or len(found) < np.size(values):

@@ -1,4 +1,4 @@
-"""How trainings went: the losses of one run or of several, and what a replay measured step by step."""
+"""Figures of trainings: the losses of one run or of several, and the measures of a replay step by step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is shown while something is computed: a panel on a terminal or in a notebook, lines in a pipe."""
+"""The display of progress: a panel on a terminal or in a notebook, lines in a pipe."""
 
 import sys
 
@@ -14,7 +14,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def is_notebook() -> bool:
-    """Tell whether this runs in a Jupyter notebook: IPython is loaded, and a kernel runs it."""
+    """Return whether this runs in a Jupyter notebook: IPython is loaded, and a kernel runs it."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and hasattr(shell, "kernel")

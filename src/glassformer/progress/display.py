@@ -168,7 +168,7 @@ def waiting(text: str, *, compiles: bool = True) -> Iterator[ShowCount]:
 
 
 class _Line:
-    """What `waiting` shows, after a moment and until it is stopped: a bar on a terminal, one line in a pipe."""
+    """The display of `waiting`, after a moment and until it is stopped: a bar on a terminal, one line in a pipe."""
 
     def __init__(self, text: str, state: _State, console: Console, *, on_terminal: bool) -> None:
         self.text, self.state, self.console, self.on_terminal = text, state, console, on_terminal
@@ -221,7 +221,7 @@ def paused() -> Iterator[None]:
 
 
 class _State(ProgressColumn):
-    """How much is done and how long the rest will take, or what is being compiled."""
+    """The part that is done and the time that the rest will take, or the name of what is being compiled."""
 
     max_refresh = None
 
@@ -237,7 +237,7 @@ class _State(ProgressColumn):
 
 
 def counted(clock: Stopwatch, note: str) -> str:
-    """Say how much is done, and how long the rest will take."""
+    """Return in words how much is done, and how long the rest will take."""
     left = "" if clock.remaining is None else f", {duration(clock.remaining)} left"
     return f"{clock.done:,} of {clock.total:,} {note}{left}"
 

@@ -39,7 +39,7 @@ BORDERS = {"training": "none", "done": "green", "stopped early": "green", "inter
 
 
 class Screen:
-    """What is known of a run in training: `show` takes in a step, `line` says it in one line, printing draws a panel.
+    """The state of a run in training: `show` takes in a step, `line` says it in one line, printing draws a panel.
 
     `metrics` are the lines of the run before it was resumed.
     """
@@ -161,7 +161,7 @@ class Screen:
 
 
 def meaning_of(recipe: Recipe, config: TransformerConfig, *, validates: bool, sampled: int | None = None) -> str:
-    """Say what both losses average over: they may differ widely for good reasons.
+    """Return in words what both losses average over: they may differ widely for good reasons.
 
     validates   whether there is validation data; sampled: how many windows of a long text are measured
     """
@@ -250,7 +250,7 @@ def chart(
 
 
 def is_logarithmic(low: float, high: float) -> bool:
-    """Tell whether values between these two are drawn on a log scale."""
+    """Return whether values between these two are drawn on a log scale."""
     return low > 0 and high > FAR * low
 
 

@@ -1,4 +1,4 @@
-"""How fast a run goes, how long it will take, and how long compilers took."""
+"""The speed of a run, its remaining time, and the time of compilers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Show = Callable[["StepRecord"], None]
 
 
 class Stopwatch:
-    """How fast a run goes, and how long it will take.
+    """The speed of a run, and its remaining time.
 
     Compiling says nothing about the pace, and neither does the first step, which also loads libraries: the time left
     is estimated from the steps after it.
@@ -89,7 +89,7 @@ class Stopwatch:
 
 
 def compilation(clock: Stopwatch, engine: Engine) -> str:
-    """Say what an engine compiles."""
+    """Return in words what an engine compiles."""
     if engine.name == "jax":
         return "compiling the step"
     number = f", number {clock.kernels:,}" if clock.kernels > 1 else ""

@@ -51,7 +51,7 @@ def measure(point: Point, seed: int) -> dict[str, Any]:
 
 
 def finding(rows: Rows) -> list[str]:
-    """Say which classifier is best, what each choice is worth, and how many heads specialize."""
+    """Return in words which classifier is best, what each choice is worth, and how many heads specialize."""
     said, seeds = [], plural(len(rows.values("seed")), "seed")
     for train in rows.values("train"):
         own = rows.where(train=train)

@@ -91,7 +91,7 @@ def _power(rows: Rows, x: str, y: str) -> str:
 
 
 def finding(rows: Rows) -> list[str]:
-    """Say with which power of each size time and memory grow, beside what the formulas say."""
+    """Return in words with which power of each size time and memory grow, beside what the formulas say."""
     alone = {way: rows.where(axis="length", way=way) for way in WAYS}
     says = {(way, name): _power(alone[way], "length", name) for way in WAYS for name in ("time", "memory")}
     return [

@@ -80,7 +80,7 @@ def _first(history: History, accuracy: Array) -> int | None:
 
 
 def finding(rows: Rows) -> list[str]:
-    """Say when the model memorized, when it understood, and by which frequencies."""
+    """Return in words when the model memorized, when it understood, and by which frequencies."""
     said = []
     for norm in rows.values("norm"):
         own = rows.where(norm=norm)

@@ -76,7 +76,7 @@ def _halfway(steps: list[int], values: Any) -> int:
 
 
 def finding(rows: Rows) -> list[str]:
-    """Say when copying begins, which heads do it, and what is lost without them."""
+    """Return in words when copying begins, which heads do it, and what is lost without them."""
     two, gain = rows.where(layers=2), rows.mean("gain", by="layers")
 
     def of(name: str, digits: int = 2) -> str:

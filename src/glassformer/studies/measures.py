@@ -28,7 +28,7 @@ WORDS = ("loss", "accuracy", "steps_taken", "parameters", "tokens", "train_secon
 
 
 def on_accelerator() -> bool:
-    """Tell whether the engine jax computes, for studies whose grid is larger there."""
+    """Return whether the engine jax computes, for studies whose grid is larger there."""
     return dispatch.current().library == "jax"
 
 

@@ -38,7 +38,7 @@ def measure(point: Point, seed: int) -> dict[str, Any]:
 
 
 def finding(rows: Rows) -> list[str]:
-    """Say at which depths each form fails to train, without and with a warm-up, and what its gradients were."""
+    """Return in words at which depths each form fails to train, without and with a warm-up, and its gradients."""
     found = rows.mean("failed", by=("norm_position", "warmup"))
     failed = {key: round(one.mean * one.runs) for key, one in found.items()}
     cold, warm = failed["post", 0], min(n for (place, warmup), n in failed.items() if place == "post" and warmup)

@@ -86,7 +86,7 @@ def read_left_to_right(model: TrainedModel, batch: Batch) -> Array:
 
 
 def finding(rows: Rows) -> list[str]:
-    """Say which part is worth most on each task, which are worth nothing, and what the mask hides."""
+    """Return in words which part is worth most on each task, which are worth nothing, and what the mask hides."""
     most, none = [], []
     for task in rows.values("task"):
         found = rows.where(task=task).mean("loss", by="part")

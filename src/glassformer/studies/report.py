@@ -106,7 +106,7 @@ def plain_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Say where runs are made: numbers agree to the last bit only on the same kind of machine."""
+    """Return in words where runs are made: numbers agree to the last bit only on the same kind of machine."""
     engine = dispatch.current().name
     found = {"system": system(), "processor": processor(engine), "cores": cores(), "BLAS": products(engine)}
     found |= versions(engine)
@@ -166,7 +166,7 @@ def shortly(value: float) -> str:
 
 
 def plain_finding(rows: Rows, settings: Sequence[str]) -> str:
-    """Say where the first number that was measured is lowest and highest."""
+    """Return in words where the first number that was measured is lowest and highest."""
     names, points = numbers_of(rows, settings), varied(rows, settings)
     if not names:
         return f"{plural(len(rows), 'run')} done."

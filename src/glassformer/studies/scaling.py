@@ -127,7 +127,7 @@ def exponents(rows: Rows) -> tuple[float, float, float] | None:
 
 
 def finding(rows: Rows) -> list[str]:
-    """Say how the best size and the tokens for it grow with the budget, and which published exponents fit."""
+    """Return in words how the best size and its tokens grow with the budget, and which published exponents fit."""
     found, best, budgets = exponents(rows), best_sizes(rows), rows.values("budget")
     about = f"{plural(len(rows), 'run')}, {len(budgets)} budgets from {min(budgets):.1e} to {max(budgets):.1e} FLOPs"
     if found is None:

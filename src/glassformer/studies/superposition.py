@@ -49,7 +49,7 @@ def measure(point: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def finding(rows: Rows) -> list[str]:
-    """Say how many features are represented, and at which sparsities they make a pentagon."""
+    """Return in words how many features are represented, and at which sparsities they make a pentagon."""
     counts, uneven = rows.mean("represented", by="sparsity"), rows.mean("uneven", by="sparsity")
     made = {one: [row["pentagon"] for row in rows.where(sparsity=one)] for one in counts}
     where = ", ".join(f"{one:g} ({sum(found)} of {len(found)} seeds)" for one, found in made.items() if any(found))

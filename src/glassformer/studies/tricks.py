@@ -51,7 +51,7 @@ def compared(rows: Rows) -> tuple[float, dict[str, Array]]:
 
 
 def finding(rows: Rows) -> list[str]:
-    """Say what all tricks are worth together, and which help or harm alone by more than seeds differ."""
+    """Return in words what all tricks are worth together, and which help or harm alone by more than seeds differ."""
     target, taken = compared(rows)
     plain, ms = taken["none"], rows.mean("step_ms", by="trick")
 

@@ -27,7 +27,7 @@ BLOCKS = {"speed": (), "zero_outputs": ("zero",), "qk_norm": ("qk_norm",), "zero
 
 
 def register() -> None:
-    """Let configs choose the activation and the blocks."""
+    """Make configs choose the activation and the blocks."""
     if "relu2" not in registry.own("activation"):
         ops.register_activation("relu2", relu2, relu2_backward)
         for name, tricks in BLOCKS.items():

@@ -1,4 +1,4 @@
-"""Which tiles of a run a file holds, and how fine they are."""
+"""The tiles of a run that a file holds, and their resolution."""
 
 import itertools
 import json

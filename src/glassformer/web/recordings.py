@@ -237,7 +237,7 @@ def engine_of(folder: Path) -> Iterator[None]:
 
 
 def is_recorded(name: str) -> bool:
-    """Tell whether a model is a run that can be gone through; one that is in memory alone, or gone by now, is none."""
+    """Return whether a model is a run that can be gone through; one in memory alone, or gone by now, is none."""
     try:
         place = locate(name)
     except GlassformerError:

@@ -62,7 +62,7 @@ class Opened:
         return params
 
     def identities(self) -> set[int]:
-        """Which arrays its parameters are."""
+        """The identities of the arrays of its parameters."""
         return {id(leaf) for tree in (self.model.params, self.params) for leaf in flatten(tree).values()}
 
     def words(self, part: str) -> list[str]:

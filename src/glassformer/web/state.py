@@ -1,4 +1,4 @@
-"""What a page shows, as data: the model, its input, the changes, and the number whose gradient is shown.
+"""The state of a page, as data: the model, its input, the changes, and the number whose gradient is shown.
 
 The page keeps it in its address and sends it with every question. The server remembers nothing of a page, so tabs and
 users cannot disturb each other, and an address opens the same picture again.

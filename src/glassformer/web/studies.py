@@ -1,4 +1,4 @@
-"""What a study found as one page in the explorer's look, and an index of all studies in a folder."""
+"""The results of a study as one page in the explorer's style, and an index of all studies in a folder."""
 
 import base64
 import itertools

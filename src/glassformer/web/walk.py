@@ -1,4 +1,4 @@
-"""What tours read from a run: words, single numbers, formulas, and runs with a change."""
+"""The facts that tours read from a run: words, single numbers, formulas, and runs with a change."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

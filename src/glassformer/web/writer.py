@@ -1,4 +1,4 @@
-"""What writes for a page: a model with the changes of the page, and caches.
+"""Writing for a page: a model with the changes of the page, and caches.
 
 A page asks for one token after the other, and returns to any of them. So the last few readers stay where they are, with
 the logits after the last few sequences: one more token costs one token, and going back costs nothing.

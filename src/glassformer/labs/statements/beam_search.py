@@ -53,7 +53,7 @@ def example(draw):
 
 
 def _has_ties(table, start, width, steps):
-    """Tell whether a tie decides: the same moves in another order have the same sum."""
+    """Return whether a tie decides: the same moves in another order have the same sum."""
     beams = [(0.0, start)]
     for _ in range(steps):
         longer = sorted(((c + table[s, t], t) for c, s in beams for t in range(len(table))), reverse=True)

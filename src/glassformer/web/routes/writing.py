@@ -100,7 +100,7 @@ class WritingPlace:
 
 @dataclass(frozen=True)
 class Draw:
-    """How the next token is chosen."""
+    """The settings by which the next token is chosen."""
 
     seed: int = 0
     temperature: Any = None
