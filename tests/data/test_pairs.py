@@ -7,7 +7,7 @@ import pytest
 
 from glassformer.core.errors import DataError
 from glassformer.data import build_task
-from glassformer.data.catalogs import Pair, read_catalog
+from glassformer.data.pairs import Pair, read_catalog
 
 PO = r"""
 msgid ""

@@ -16,7 +16,8 @@ from ..core.setting import check_known, setting_names
 from ..data import TASKS, Task
 from ..data.arrays import array_task
 from ..data.examples import Dataset, Windows
-from ..data.tables import is_rows, suited_task
+from ..data.tables import is_rows
+from ..data.tasks import suited_task
 from ..data.tasks.classify import LONGEST, labeled_examples
 from ..runs.custom_files import takes_lexicon
 from ..runs.planning import check_fit, task_for, task_options

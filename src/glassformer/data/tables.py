@@ -112,14 +112,10 @@ class Table:
         found = [self.find(role) for role in roles]
         return None not in found and len(set(found)) == len(found)
 
-    def values(self, column: str) -> list[Any]:
-        """Return one field of every row."""
-        place = self.columns.index(column)
-        return [row.fields[place] for row in self.rows]
-
     def texts(self, column: str) -> list[str]:
         """Return one field of every row as text, empty where there is none; refuse lists and objects."""
-        return [text_of(value, row, column) for row, value in zip(self.rows, self.values(column), strict=True)]
+        index = self.columns.index(column)
+        return [text_of(row.fields[index], row, column) for row in self.rows]
 
 
 def read_table(data: Any, asked: Mapping[str, str | None], *, strict: bool = True) -> Table:
@@ -161,22 +157,6 @@ def table_files(path: str | os.PathLike[str]) -> list[Path]:
 def is_table(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file is a table by its name."""
     return Path(path).suffix.lower() in TABLE_SUFFIXES
-
-
-def suited_task(data: Any, settings: Mapping[str, Any]) -> str:
-    """Return the task for a file, a folder or rows: by the columns that settings name, or by those that are there."""
-    if settings.get("label") is not None:
-        return "classify"
-    if settings.get("source") is not None or settings.get("target") is not None:
-        return "pairs"
-    if not is_rows(data):
-        if Path(data).is_dir():
-            data = table_files(data)[0]
-        if not is_table(data):
-            return "pairs" if Path(data).suffix.lower() in (".po", ".mo") else "text"
-    if read_table(data, {"source": None, "target": None}).has("source", "target"):
-        return "pairs"
-    return "classify" if read_table(data, {"text": None, "label": None}).has("label") else "text"
 
 
 def text_of(value: Any, row: Row, column: str) -> str:
@@ -261,25 +241,27 @@ def _separated(rows: list[Row], file: str, delimiter: str, asked: Mapping[str, s
     names = [name.strip() for name in first.fields]
     header = _is_header(names, asked)
     if header:
-        names = [name or str(place) for place, name in enumerate(names, start=1)]
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise DataError(f"{first.place}: two columns are called {twice[0]!r}", hint="rename one of them")
+        names = [name or str(number) for number, name in enumerate(names, start=1)]
+        _check_different(names, f"{first.place}: ")
     else:
-        names = [str(place + 1) for place in range(len(names))]
-    wanted = f"the header has {len(names)}" if header else f"the first line has {len(names)}"
-    sign = "tab" if delimiter == "\t" else f"“{delimiter}”"
+        names = [str(number + 1) for number in range(len(names))]
+    hint = f"put a “{delimiter}” between fields, and quotes around a text that holds one"
+    if delimiter == "\t":
+        hint = "put a tab between fields, and none inside one"
     checked = []
     for row in rows[1:] if header else rows:
         if row.error is None and len(row.fields) != len(names):
             fields = "1 field" if len(row.fields) == 1 else f"{len(row.fields)} fields"
-            fact = f"{row.place} has {fields}, but {wanted}"
-            hint = f"put a {sign} between fields" + (
-                ", and none inside one" if sign == "tab" else ", and quotes around a text that holds one"
-            )
+            fact = f"{row.place} has {fields}, but the {'header' if header else 'first line'} has {len(names)}"
             row = row._replace(error=DataError(fact, hint=hint))
         checked.append(row)
     return Table(file, tuple(names), checked, header)
+
+
+def _check_different(names: list[str], where: str = "") -> None:
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise DataError(f"{where}two columns are called {twice[0]!r}", hint="rename one of them")
 
 
 def _is_header(names: list[str], asked: Mapping[str, str | None]) -> bool:
@@ -367,9 +349,7 @@ def _from_python(data: Any) -> Table:
     if not is_rows(data):
         raise DataError(f"the data is {data!r:.80}", hint="pass a path, a DataFrame, or a list of dicts")
     if hasattr(data, "columns"):
-        duplicates = [name for name in data.columns if list(data.columns).count(name) > 1]
-        if duplicates:
-            raise DataError(f"two columns are called {duplicates[0]!r}", hint="rename one of them")
+        _check_different(list(data.columns))
         # polars has to_dicts, pandas to_dict("records")
         found = data.to_dicts() if hasattr(data, "to_dicts") else data.to_dict("records")
     else:

@@ -23,9 +23,9 @@ from ..core.files import sha256_of
 from ..core.setting import check_range, check_types
 from ..core.tree import named_leaves
 from ..data import TASKS, Lexicon
-from ..data.catalogs import PAIR_SUFFIXES
 from ..data.corpus import CARRIED, check_path, copied_once, is_token_file, sidecar, text_files
 from ..data.examples import Dataset
+from ..data.pairs import PAIR_SUFFIXES
 from ..data.tables import table_files
 from ..engines.cpu.cores import at_most, cores
 from ..engines.cpu.mkl import mkl

@@ -1,16 +1,19 @@
 """Every task by name."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 from ...core.errors import ConfigError
 from ...core.setting import check_count, check_known
+from ..pairs import CATALOGS
 from ..questions import Within
+from ..tables import is_rows, is_table, read_table, table_files
 from ..task import Task
 from . import classify, dates, files, numbers, strings
 
-__all__ = ["TASKS", "build_task"]
+__all__ = ["TASKS", "build_task", "suited_task"]
 
 TASKS: dict[str, Callable[..., Task]] = {
     "majority": strings.majority,
@@ -46,6 +49,22 @@ def build_task(name: str, **options: Any) -> Task:
         check_known(f"the task {name!r} has no option", option, known)
         _check_range(option, value, known[option].annotation)
     return TASKS[name](**given)
+
+
+def suited_task(data: Any, settings: Mapping[str, Any]) -> str:
+    """Return the task for a file, a folder or rows: by the columns that settings name, or by those that are there."""
+    if settings.get("label") is not None:
+        return "classify"
+    if settings.get("source") is not None or settings.get("target") is not None:
+        return "pairs"
+    if not is_rows(data):
+        if Path(data).is_dir():
+            data = table_files(data)[0]
+        if not is_table(data):
+            return "pairs" if Path(data).suffix.lower() in CATALOGS else "text"
+    if read_table(data, {"source": None, "target": None}).has("source", "target"):
+        return "pairs"
+    return "classify" if read_table(data, {"text": None, "label": None}).has("label") else "text"
 
 
 def _check_range(option: str, value: Any, annotation: Any) -> None:

@@ -10,12 +10,21 @@ from ...core.arrays import Array
 from ...core.errors import DataError
 from ...models.model import Batch
 from ...text.tokenizer import Family, Tokenizer, fit_tokenizer
-from .. import preview
 from ..examples import Examples, stack
 from ..questions import Count, Lexicon, Seed, require_text
 from ..splits import Splits, hash_fraction, normalized
 from ..tables import Table, read_table
-from ..task import Task, recipe
+from ..task import (
+    LABELS_SHOWN,
+    Task,
+    example_lines,
+    label_counts,
+    left_out,
+    recipe,
+    split_line,
+    token_lengths,
+    tokenizer_line,
+)  # fmt: skip
 
 HELD_OUT_SHARE = 0.1
 LONGEST = 256
@@ -90,7 +99,7 @@ def labeled_examples(
     rows = [Labeled(*pair) for pair in zip(*map(table.texts, columns), strict=True)]
     for row, one in zip(table.rows, rows, strict=True):
         if all(one) and one.label not in classes:
-            known = ", ".join(map(repr, classes[: preview.SHOWN]))
+            known = ", ".join(map(repr, classes[:LABELS_SHOWN]))
             raise DataError(
                 f"{row.place}: the model has no class {one.label!r}; it knows {known}",
                 hint="leave the row out, or name the column of the labels",
@@ -99,8 +108,8 @@ def labeled_examples(
     if not full:
         raise DataError(f"{table.name} has no row with both a text and a label", hint="pass rows that have both")
     parts, lengths = _encoded(Splits(full, [], []), lexicon, classes, longest)
-    left_out = preview.left_out({"rows without a text or a label": len(rows) - len(full)})
-    return parts["train"], (*left_out, *_told(lengths, longest, lexicon, own=False)[1:])
+    reasons = {"rows without a text or a label": len(rows) - len(full)}
+    return parts["train"], (*left_out(reasons), *_told(lengths, longest, lexicon, own=False)[1:])
 
 
 class _Found(NamedTuple):
@@ -125,13 +134,13 @@ def _read(data: Any, text: str | None, label: str | None, known: Sequence[str]) 
     kept, reasons = _kept(table, *columns)
     classes = _classes(table.name, columns[1], kept, known)
     rows = f"{table.name}: {len(table.rows):,} rows; texts in {columns[0]!r}, labels in {columns[1]!r}"
-    counts = preview.label_counts(Counter(one.label for one in kept))
+    counts = label_counts(Counter(one.label for one in kept))
     splits = _split(kept)
     if not splits.held_out:
         fact = f"{table.name} has one different text for each label, so nothing can be held out"
         raise DataError(fact, hint="use more texts; repeated ones count once")
-    notes = (rows, *preview.left_out(reasons), counts, preview.split_line(splits))
-    return _Found(classes, splits, notes, preview.examples(kept[:3]))
+    notes = (rows, *left_out(reasons), counts, split_line(splits))
+    return _Found(classes, splits, notes, example_lines(kept[:3]))
 
 
 def _fitted(family: str, size: int | None, splits: Splits) -> Tokenizer:
@@ -142,8 +151,8 @@ def _fitted(family: str, size: int | None, splits: Splits) -> Tokenizer:
 def _told(lengths: Sequence[int], longest: int, known: Lexicon, *, own: bool) -> tuple[str, str]:
     """Return the lines about tokens: into what texts are cut, and how many there are."""
     cut = sum(length > longest for length in lengths)
-    of_texts = preview.token_lengths("texts", lengths, f"; {cut:,} cut after {longest:,}" if cut else "")
-    return preview.tokenizer_line(known.tokenizer, own=own), of_texts
+    of_texts = token_lengths("texts", lengths, f"; {cut:,} cut after {longest:,}" if cut else "")
+    return tokenizer_line(known.tokenizer, own=own), of_texts
 
 
 def _columns(table: Table) -> list[str]:

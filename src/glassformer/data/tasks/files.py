@@ -15,15 +15,13 @@ from ...models.model import Batch
 from ...text import PublishedTokenizer
 from ...text.chat import encode_chat
 from ...text.tokenizer import Family, Tokenizer, fit_tokenizer
-from .. import preview
-from ..catalogs import CATALOGS, PAIR_SUFFIXES, Pair, read_catalog
-from ..chats import conversations, exchange, message
 from ..corpus import CARRIED, encode_long, is_token_file, left_out_files, open_tokens, read_text, shown_path, text_files
 from ..examples import Windows
+from ..pairs import Pair, conversations, exchange, message, read_pairs
 from ..questions import Count, Lexicon, Seed, question_task, require_text
 from ..splits import Splits, normalized, split
-from ..tables import Table, is_rows, is_table, read_table
-from ..task import Task, recipe
+from ..tables import is_rows, is_table, read_table
+from ..task import Task, example_lines, left_out, recipe, split_line, token_lengths, tokenizer_line
 
 TRAIN_SHARE = 0.9
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 1000  # of the lines, to choose settings by and to test on, each (as makemore)
@@ -40,8 +38,8 @@ class Content(NamedTuple):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The first lines of a preview."""
-        return self.where, *preview.left_out(self.reasons)
+        """The first lines of a"""
+        return self.where, *left_out(self.reasons)
 
 
 def text(
@@ -81,7 +79,7 @@ def text(
     if len(read.held_out) < 2:
         fact = "the text is too short: its last tenth, which is held out, has fewer than two tokens"
         raise DataError(fact, hint="use a longer text")
-    about = preview.tokenizer_line(known, own=lexicon is None), read.split.format(f"{context:,} tokens at a time")
+    about = tokenizer_line(known, own=lexicon is None), read.split.format(f"{context:,} tokens at a time")
     return Task(
         name="text",
         architecture="decoder",
@@ -205,11 +203,11 @@ def _previewed(
     rows = getattr(task.train, "rows", None)
     counts = [mask.sum(axis=1) for mask in (rows.source_mask, rows.mask) if mask is not None] if rows else []
     lengths = [
-        preview.token_lengths(what, each.tolist())
+        token_lengths(what, each.tolist())
         for what, each in zip(("sources", "targets") if len(counts) == 2 else ("lines",), counts, strict=False)
     ]
-    about = (preview.tokenizer_line(lexicon.tokenizer, own=own), *lengths, preview.split_line(splits))
-    return replace(task, notes=(*found.notes, *about, *preview.examples(kept[:3])))
+    about = (tokenizer_line(lexicon.tokenizer, own=own), *lengths, split_line(splits))
+    return replace(task, notes=(*found.notes, *about, *example_lines(kept[:3])))
 
 
 # --- a text ----------------------------------------------------------------------------------------------------------
@@ -262,9 +260,9 @@ def _templated(data: Any, column: str | None, known: Tokenizer | None) -> "_Ids 
     if not cut:
         raise DataError(f"{table.name} has a single conversation, so none can be held out", hint="use more of them")
     notes = (f"{table.name}: {len(every):,} conversations, in the chat template of the model",)
-    split = f"split: {cut:,} conversations to train on, {{}}; the last {len(every) - cut:,} held out"
-    shown = preview.examples(exchange(chats[at]) for at in (0, cut // 2, cut))
-    return _Ids(np.concatenate(every[:cut]), np.concatenate(every[cut:]), known, notes, split, shown)
+    line = f"split: {cut:,} conversations to train on, {{}}; the last {len(every) - cut:,} held out"
+    shown = example_lines(exchange(chats[at]) for at in (0, cut // 2, cut))
+    return _Ids(np.concatenate(every[:cut]), np.concatenate(every[cut:]), known, notes, line, shown)
 
 
 class _Ids(NamedTuple):
@@ -293,10 +291,10 @@ def _token_file(data: str | os.PathLike[str], family: str, size: int | None, kno
             hint="pass the text itself, or encode it with the model's tokenizer",
         )
     cut = int(len(ids) * TRAIN_SHARE)
-    split = f"split: {cut:,} tokens to train on, {{}}; the last {len(ids) - cut:,} held out"
+    line = f"split: {cut:,} tokens to train on, {{}}; the last {len(ids) - cut:,} held out"
     shown = [own.decode(np.asarray(ids[at : at + 40])) for at in (0, cut // 2, cut)]
     notes = (f"{shown_path(data)}: {len(ids):,} tokens",)
-    return _Ids(ids[:cut], ids[cut:], own, notes, split, preview.examples([one] for one in shown))
+    return _Ids(ids[:cut], ids[cut:], own, notes, line, example_lines([one] for one in shown))
 
 
 def _encoded_text(found: Content, family: str, size: int | None, known: Tokenizer | None) -> _Ids:
@@ -306,10 +304,10 @@ def _encoded_text(found: Content, family: str, size: int | None, known: Tokenize
     parts = text[:cut], text[cut:]
     if known is None:
         known = fit_tokenizer(family, parts[:1], parts[1:], size=size)
-    split = f"split: {cut:,} characters to train on, {{}}; the last {len(text) - cut:,} held out"
-    shown = preview.examples([text[at : at + 40]] for at in (0, cut // 2, cut))
+    line = f"split: {cut:,} characters to train on, {{}}; the last {len(text) - cut:,} held out"
+    shown = example_lines([text[at : at + 40]] for at in (0, cut // 2, cut))
     train = partial(encode_long, known, parts[0])
-    return _Ids(train, encode_long(known, parts[1]), known, found.notes, split, shown)
+    return _Ids(train, encode_long(known, parts[1]), known, found.notes, line, shown)
 
 
 # --- lines and pairs -------------------------------------------------------------------------------------------------
@@ -337,35 +335,21 @@ def _pairs_of(data: Any, source: str | None, target: str | None, longest: int) -
             "the task 'pairs' needs a file or folder",
             hint="pass a table, or gettext catalogs such as share/locale/de/LC_MESSAGES: --data PATH",
         )
-    files: Sequence[Any] = [data] if is_rows(data) else text_files(data, PAIR_SUFFIXES)
-    found: list[Pair] = []
-    for file in files:
-        if not is_rows(file) and Path(file).suffix.lower() in CATALOGS:
-            found += read_catalog(file)
-        else:
-            found += _table_pairs(read_table(file, {"source": source, "target": target}))
-    full = [pair for pair in found if all(pair)]
+    every = read_pairs(data, source, target)
+    full = [pair for pair in every if all(pair)]
     first: dict[str, Pair] = {}
     for pair in full:
         first.setdefault(pair.source, pair)
     kept = [pair for pair in first.values() if max(map(len, pair)) <= longest]
-    name = "the table" if is_rows(data) else data
     if len(kept) < 2:
         raise DataError(
-            f"{name} leaves {len(kept)} different pairs of at most {longest} characters, too few to hold any out",
+            f"{'the table' if is_rows(data) else data} leaves {len(kept)} different pairs of at most {longest} "
+            "characters, too few to hold any out",
             hint="raise `longest`, or use more data; an empty source or target does not count",
         )
     reasons = {
-        "pairs without a source or a target": len(found) - len(full),
+        "pairs without a source or a target": len(every) - len(full),
         "repeated sources, the first target of each stays": len(full) - len(first),
         f"pairs of more than {longest} characters": len(first) - len(kept),
     }
-    return Content(kept, f"{name if is_rows(data) else shown_path(data)}: {len(found):,} pairs", reasons)
-
-
-def _table_pairs(table: Table) -> list[Pair]:
-    """Return the pairs of a table: from columns that are named, known or the only two, or from conversations."""
-    if not any(table.asked.values()) and (chats := conversations(table)):
-        return [*map(exchange, chats)]
-    columns = table.chosen(in_order=len(table.columns) == 2)
-    return [Pair(*pair) for pair in zip(*map(table.texts, columns), strict=True)]
+    return Content(kept, f"{'the table' if is_rows(data) else shown_path(data)}: {len(every):,} pairs", reasons)

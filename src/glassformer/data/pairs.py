@@ -1,4 +1,4 @@
-"""Pairs of texts from the catalogs (.po, .mo) that translated programs carry.
+"""Pairs of texts from tables, from conversations, and from the catalogs (.po, .mo) that translated programs carry.
 
 Translators edit .po files, programs read .mo files. Only messages matter here: a malformed date or plural
 rule in the header of a catalog is ignored.
@@ -8,10 +8,11 @@ import re
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..core.errors import DataError
-from .tables import TABLE_SUFFIXES
+from .corpus import text_files
+from .tables import TABLE_SUFFIXES, Row, Table, is_rows, read_table
 
 CATALOGS = frozenset({".po", ".mo"})
 PAIR_SUFFIXES = TABLE_SUFFIXES | CATALOGS
@@ -22,6 +23,11 @@ _ESCAPE = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(
 _ESCAPED = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
 _MAGIC = {0x950412DE: "<", 0xDE120495: ">"}
 
+CHAT = ("messages", "conversations", "conversation")
+"""Columns of JSON Lines that hold conversations: lists of {"role": …, "content": …}."""
+ANSWERS = ("assistant", "gpt", "model", "bot")
+"""Roles of the messages that a model learns to write."""
+
 # A message and its translation: one text each, or the singular and the plural forms of both.
 Message = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -31,6 +37,68 @@ class Pair(NamedTuple):
 
     source: str
     target: str
+
+
+def read_pairs(data: Any, source: str | None, target: str | None) -> list[Pair]:
+    """Return the pairs of a table, of catalogs, or of a folder of either, by the names of their columns."""
+    if is_rows(data):
+        return _table_pairs(read_table(data, {"source": source, "target": target}))
+    pairs: list[Pair] = []
+    for file in text_files(data, PAIR_SUFFIXES):
+        if file.suffix.lower() in CATALOGS:
+            pairs += read_catalog(file)
+        else:
+            pairs += _table_pairs(read_table(file, {"source": source, "target": target}))
+    return pairs
+
+
+def _table_pairs(table: Table) -> list[Pair]:
+    """Return the pairs of a table: from columns that are named, known or the only two, or from conversations."""
+    if not any(table.asked.values()) and (chats := conversations(table)):
+        return [*map(exchange, chats)]
+    columns = table.chosen(in_order=len(table.columns) == 2)
+    return [Pair(*pair) for pair in zip(*map(table.texts, columns), strict=True)]
+
+
+# --- conversations ----------------------------------------------------------------------------------------------------
+
+
+def conversations(table: Table) -> list[list[tuple[str, str]]]:
+    """Return the messages of each conversation, as role and text; none if the table has no column of conversations."""
+    column = next((table.columns.index(name) for name in CHAT if name in table.columns), None)
+    return [] if column is None else [_turns(row.fields[column], row) for row in table.rows]
+
+
+def _turns(value: Any, row: Row) -> list[tuple[str, str]]:
+    """Return the role and the text of each message of a conversation."""
+    names = (("role", "content"), ("from", "value"))
+    turns = []
+    for message in value if isinstance(value, list) else [value]:
+        found = [pair for pair in names if isinstance(message, dict) and all(name in message for name in pair)]
+        if not found or not isinstance(message, dict) or not isinstance(message[found[0][1]], str):
+            raise DataError(
+                f"{row.place}: a conversation holds {message!r:.60}",
+                hint='a conversation is a list of messages such as {"role": "user", "content": "Hello"}',
+            )
+        turns.append((str(message[found[0][0]]), message[found[0][1]].strip()))
+    return turns
+
+
+def message(turn: tuple[str, str]) -> dict[str, str]:
+    """Return a message as chat templates know it: the roles are called user and assistant."""
+    role = "assistant" if turn[0] in ANSWERS else "user" if turn[0] == "human" else turn[0]
+    return {"role": role, "content": turn[1]}
+
+
+def exchange(turns: list[tuple[str, str]]) -> Pair:
+    """Return what comes before the last answer of a conversation, and this answer; empty where there is none."""
+    last = max((place for place, (role, _) in enumerate(turns) if role in ANSWERS), default=0)
+    before = turns[:last]
+    asked = before[0][1] if len(before) == 1 else "\n".join(f"{role}: {said}" for role, said in before)
+    return Pair(asked, turns[last][1] if last else "")
+
+
+# --- catalogs ---------------------------------------------------------------------------------------------------------
 
 
 def read_catalog(path: Path) -> list[Pair]:
