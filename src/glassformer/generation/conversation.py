@@ -1,6 +1,7 @@
 """Conversations with a model that was made for them: one turn, or one turn after the other."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..config import DecoderConfig
@@ -8,12 +9,11 @@ from ..core.arrays import Array
 from ..core.errors import ChatError, ConfigError, LengthError
 from ..text import PublishedTokenizer
 from ..text.chat import Message, encode_chat
-from ..text.stream import StreamDecoder
 from ..trained_model import TrainedModel
 from .request import Request
 from .sampling import Sampling
-from .texts import CONTEXT_OF_TEXT, MAX_NEW_TOKENS, TEMPERATURE, Generation, check_writes
-from .writer import LENGTH, Sequences, Step
+from .texts import MAX_NEW_TOKENS, TEMPERATURE, Generation, Stream, check_writes, text_after
+from .writer import LENGTH
 
 
 def reply(
@@ -29,10 +29,10 @@ def reply(
     sampling   the settings of `Sampling`: temperature (0.8 unless given; 0 is greedy), top_k, top_p, …
     """
     conversation = Conversation(model, max_new_tokens=max_new_tokens, seed=seed, **sampling)
-    steps: list[Step] = []
-    text = "".join(conversation.answer(turns_of(messages), steps)).strip()
-    finish = steps[-1].finish[0] if steps else None
-    return Generation(text, tuple(int(step.ids[0]) for step in steps), finish or LENGTH)
+    answer = conversation.answer(turns_of(messages))
+    text = "".join(answer).strip()
+    assert answer.generation is not None
+    return replace(answer.generation, text=text)
 
 
 def turns_of(messages: Any) -> list[Message]:
@@ -46,7 +46,7 @@ def turns_of(messages: Any) -> list[Message]:
 
 
 class Conversation:
-    """What was said so far, and how the model answers.
+    """The messages so far, and the settings of the model's answers.
 
     The model reads the whole conversation at every turn. A turn that fails leaves no trace in it.
     """
@@ -79,9 +79,19 @@ class Conversation:
         self.start: list[Message] = [] if system is None else [{"role": "system", "content": system}]
         self.messages = list(self.start)
         self.turns = 0
-        self.cut_short = False  # whether the last answer ended because there was no more room for it
         self.read: Array | None = None  # the tokens before the last answer
-        self.written: list[int] = []  # and those of it
+        self.last: Stream | None = None  # which this is
+
+    @property
+    def written(self) -> list[int]:
+        """The tokens of the last answer so far."""
+        return [] if self.last is None else self.last.ids
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether the last answer ended at max_new_tokens or the end of the context."""
+        generation = None if self.last is None else self.last.generation
+        return generation is not None and generation.finish == LENGTH
 
     def reset(self) -> None:
         """Forget what was said; a system message stays."""
@@ -91,10 +101,8 @@ class Conversation:
         """Yield the answer as it comes; the turn is remembered, an answer that is stopped half way included."""
         messages = [*self.messages, {"role": "user", "content": text}]
         pieces: list[str] = []
-        steps: list[Step] = []
         try:
-            for piece in self.answer(messages, steps, burst=1):
-                self.cut_short = steps[-1].finish[0] == LENGTH
+            for piece in self.answer(messages, burst=1):
                 pieces.append(piece)
                 yield piece
         except (KeyboardInterrupt, GeneratorExit):
@@ -102,13 +110,11 @@ class Conversation:
             raise
         self._remember(messages, pieces)
 
-    def answer(self, messages: list[Message], steps: list[Step], *, burst: int | None = None) -> Iterator[str]:
-        """Yield the answer to the last of some messages, and add what the model does to `steps`."""
-        ids = self.encoded(messages)
-        self.read, self.written = ids, []
-        decoder = StreamDecoder(self.tokenizer, after=ids[-CONTEXT_OF_TEXT:])
+    def answer(self, messages: list[Message], *, burst: int | None = None) -> Stream:
+        """Return the pieces of the answer to the last of some messages."""
+        self.read, self.last = self.encoded(messages), None
         request = Request(
-            prompts=[ids],
+            prompts=[self.read],
             max_new_tokens=self.max_new_tokens,
             sampling=self.sampling,
             seed=self.seed + self.turns,
@@ -116,12 +122,8 @@ class Conversation:
             known=self.tokenizer.size,
             burst=burst,
         )
-        for step in Sequences(self.model.model, self.model.params, request).write():
-            steps.append(step)
-            token = int(step.ids[0])
-            self.written.append(token)
-            yield "" if token in self.end_ids else decoder.push(token)
-        yield decoder.finish()
+        self.last = Stream(self.model, request, text_after(self.model, self.read))
+        return self.last
 
     def encoded(self, messages: list[Message]) -> Array:
         """Return the tokens that the model reads before it answers."""

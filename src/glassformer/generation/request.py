@@ -1,4 +1,4 @@
-"""What is to be written: the prompts, and how they are continued."""
+"""A request: prompts, and the settings by which they are continued."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -111,6 +111,11 @@ class Request:
             sources = [checked_ids(ids, config.source_size, config.context, "the source") for ids in sources]
         slides = self.slide and isinstance(config, DecoderConfig)
         return replace(self, prompts=read, sources=sources, stop_ids=frozenset(self.stop_ids), slide=slides)
+
+    def for_each_prompt(self) -> list[Self]:
+        """Return a request for each prompt alone."""
+        sources = [None] * len(self.prompts) if self.sources is None else [[source] for source in self.sources]
+        return [replace(self, prompts=[p], sources=s) for p, s in zip(self.prompts, sources, strict=True)]
 
     def room(self, prompt: Ids, context: int) -> int:
         """Return how many tokens may follow a prompt in one context."""

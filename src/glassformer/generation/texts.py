@@ -60,25 +60,31 @@ class Generation:
 class Stream(Iterator[str]):
     """The pieces of one answer as they come; `generation` is the whole of it once all have come, and None before."""
 
-    def __init__(self, steps: Iterator[Step], text: _Text) -> None:
+    def __init__(self, model: TrainedModel, request: Request, text: _Text) -> None:
         self.generation: Generation | None = None
         self.at_end: Callable[[Generation], object] = lambda generation: None
-        self._pieces = self._follow(steps, text)
+        self._done: list[Step] = []
+        self._pieces = self._follow(_steps(model, request, [text]), text)
 
     def __next__(self) -> str:
         return next(self._pieces)
 
+    @property
+    def ids(self) -> list[int]:
+        """The tokens so far."""
+        return [int(step.ids[0]) for step in self._done]
+
     def _follow(self, steps: Iterator[Step], text: _Text) -> Iterator[str]:
-        done, pieces = list[Step](), list[str]()
+        pieces = list[str]()
         for step in steps:
-            done.append(step)
+            self._done.append(step)
             if piece := text.take():
                 pieces.append(piece)
                 yield piece
         if piece := text.finish():
             pieces.append(piece)
             yield piece
-        self.generation = collected(done, 0, "".join(pieces), text.room)
+        self.generation = collected(self._done, 0, "".join(pieces), text.room)
         self.at_end(self.generation)
 
 
@@ -150,7 +156,11 @@ def generate(
         )
     sampling = settings if beams is None else None
     request = _request(model, prompts, sampling, truncate=truncate, n=n, beams=beams, **asked)
-    answers = (_draw if beams is None else _search)(model, request, _as_strings(stop))
+    stops = _as_strings(stop)
+    if beams is None:
+        answers = _draw(model, request, stops)
+    else:
+        answers = [_search(model, one, stops) for one in request.for_each_prompt()]
     results = [group[0] if n == 1 else group for group in answers]
     return results[0] if is_one else results
 
@@ -172,8 +182,7 @@ def stream(
     """
     settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "seed": seed, "slide": slide, "burst": 1}
     request = _request(model, one_prompt(prompt), sampling, truncate=truncate, **settings)
-    text = _text(model, request.prompts[0], _as_strings(stop))
-    return Stream(_steps(model, request, [text]), text)
+    return Stream(model, request, text_after(model, request.prompts[0], _as_strings(stop)))
 
 
 def _request(
@@ -257,7 +266,7 @@ def _fitting(model: TrainedModel, ids: Array, others: int, truncate: bool) -> Ar
     return ids[len(ids) + others - context :]
 
 
-def _text(model: TrainedModel, read: Ids, stops: Strings) -> _Text:
+def text_after(model: TrainedModel, read: Ids, stops: Strings = ()) -> _Text:
     """Return the text that begins after these ids; a start token is no part of it."""
     has_source = isinstance(model.config, EncoderDecoderConfig)
     before = [] if has_source else read[model.start_id is not None :][-CONTEXT_OF_TEXT:]
@@ -275,29 +284,20 @@ def _steps(model: TrainedModel, request: Request, texts: list[_Text]) -> Iterato
 def _draw(model: TrainedModel, request: Request, stops: Strings) -> list[list[Generation]]:
     """Return n answers to each prompt."""
     n = request.n
-    texts = [_text(model, read, stops) for read in request.prompts for _ in range(n)]
+    texts = [text_after(model, read, stops) for read in request.prompts for _ in range(n)]
     steps = list(_steps(model, request, texts))
     drawn = [collected(steps, row, text.finish(), text.room) for row, text in enumerate(texts)]
     return [drawn[first : first + n] for first in range(0, len(drawn), n)]
 
 
-def _search(model: TrainedModel, request: Request, stops: Strings) -> list[list[Generation]]:
-    """Return the n best answers to each prompt."""
-    sources = request.sources or [None] * len(request.prompts)
-    requests = [
-        replace(request, prompts=[prompt], sources=None if source is None else [source])
-        for prompt, source in zip(request.prompts, sources, strict=True)
-    ]
-    return [_search_one(model, one, stops) for one in requests]
-
-
-def _search_one(model: TrainedModel, request: Request, stops: Strings) -> list[Generation]:
+def _search(model: TrainedModel, request: Request, stops: Strings) -> list[Generation]:
+    """Return the n best answers to the one prompt of a request."""
     [prompt] = request.prompts
 
     @functools.cache
     def text_of(ids: tuple[int, ...]) -> _Text:
         """Return the text of a beam, which goes on from that of the beam it continues."""
-        text = text_of(ids[:-1]).copy() if ids else _text(model, prompt, stops)
+        text = text_of(ids[:-1]).copy() if ids else text_after(model, prompt, stops)
         for token in ids[-1:]:
             text.push(token)
         return text
@@ -305,7 +305,7 @@ def _search_one(model: TrainedModel, request: Request, stops: Strings) -> list[G
     ends = (lambda ids: text_of(ids).stops.stopped) if stops else None
     answers = []
     for ids, logs, score, finish in search(model.model, model.params, replace(request, ends=ends))[: request.n]:
-        text = _text(model, prompt, stops)
+        text = text_after(model, prompt, stops)
         for token in ids:
             if token not in model.end_ids:
                 text.push(token)
