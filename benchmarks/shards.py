@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from glassformer import Batch, DecoderConfig, build
-from glassformer.engines.cpu.cores import cores
+from glassformer.core.threads import cores
 from glassformer.engines.cpu.trainer import loss_and_grads
 from glassformer.models.accounting import flops_per_token
 from peers.timing import race

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from glassformer.engines.cpu.mkl import mkl
+from glassformer.engines.cpu.products import mkl
 
 PEERS = {
     "torch": "PyTorch",

@@ -11,8 +11,9 @@ import numpy as np
 from glassformer.core.arrays import Array, Tree
 from glassformer.core.dispatch import current, set_engine
 from glassformer.core.execution import Execution
+from glassformer.core.threads import cores
 from glassformer.core.tree import count, flatten, tree_map
-from glassformer.engines.cpu.cores import cores, each
+from glassformer.engines.cpu.cores import each
 from glassformer.engines.cpu.products import multiply_into
 from glassformer.models import Batch, Model, build
 from glassformer.training import AdamW

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
         config_from_dict,
     )
     from .core import errors, tree
-    from .core.blas import threads
     from .core.dispatch import set_engine, use_engine
     from .core.errors import GlassformerError
     from .core.execution import Execution
+    from .core.threads import threads
     from .data.python_files import task
     from .generation.answer import Classification
     from .layers import register_block, register_norm, register_positions
@@ -65,7 +65,7 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 # nothing and a part that needs a library asks for it only when it is used.
 _HOMES = {
     "api": ("Exploration", "Loop", "explore", "from_arrays", "index", "resume", "save", "search", "train"),
-    "core.blas": ("threads",),
+    "core.threads": ("threads",),
     "core.dispatch": ("set_engine", "use_engine"),
     "core.errors": ("GlassformerError",),
     "core.execution": ("Execution",),

@@ -8,7 +8,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import glassformer as gf
-from glassformer.core import blas, registry
+from glassformer.core import registry, threads
 from glassformer.core.errors import CheckpointError, ConfigError, DataError
 from runs import TINY, assert_same_bits
 
@@ -66,7 +66,7 @@ def test_threads_of_products_are_few_while_a_step_is_taken_and_as_before_in_betw
         return step(*arguments, **settings)
 
     monkeypatch.setattr(trainer, "step", noted)
-    blas._libraries.cache_clear()  # another test may have loaded one since they were counted
+    threads._libraries.cache_clear()  # another test may have loaded one since they were counted
     with threadpool_limits(2, user_api="blas"):
         left = iter(loop)
         next(left)  # never taken up again

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import glassformer
 from glassformer.bugs.planted import PlantedBug
-from glassformer.engines.cpu.kernel_cache import mark
+from glassformer.engines.cpu.compile import source_hash
 
 SOURCE = Path(glassformer.__file__).parent
 
@@ -67,11 +67,12 @@ def keep_kernels(package, changed):
 
     What is compiled anew runs once, and need not run fast. Were too much kept, a bug would not show.
     """
-    kept = package / "engines" / "cpu" / "kernel_cache.py"
-    more = f'def mark() -> str:\n    return "{mark()}"\n\n\nnumba.config.OPT = type(numba.config.OPT)(0)\n'
-    rewrite(kept, f"{kept.read_text(encoding='utf-8')}\n\n{more}")
+    kept = package / "engines" / "cpu" / "compile.py"
+    same_hash = f'def source_hash() -> str:\n    return "{source_hash()}"'
+    unoptimized = "numba.config.OPT = type(numba.config.OPT)(0)"
+    rewrite(kept, f"{kept.read_text(encoding='utf-8')}\n\n{same_hash}\n\n\n{unoptimized}\n")
     stale = callers(changed, (package / changed).read_text(encoding="utf-8"))
-    for path in package.rglob(f"kernels-{mark()}/*"):
+    for path in package.rglob(f"kernels-{source_hash()}/*"):
         file, function = path.name.split(".")[:2]
         home = path.parents[2].relative_to(package) / f"{file}.py"
         if (home.as_posix(), function.partition("-")[0]) in stale:

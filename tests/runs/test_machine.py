@@ -6,7 +6,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from glassformer.core.dispatch import use_engine
-from glassformer.engines.cpu.cores import at_most, cores
+from glassformer.core.threads import at_most, cores
 from glassformer.runs.start import new_session, resume_session
 from runs import are_same, assert_same_run, tiny_session
 

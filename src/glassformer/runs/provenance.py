@@ -7,10 +7,10 @@ that it began with: fewer cores take turns, and of more, some are idle.
 import contextlib
 import inspect
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -21,14 +21,13 @@ from ..core.arrays import Tree
 from ..core.documents import digest, read_json
 from ..core.files import sha256_of
 from ..core.setting import check_range, check_types
+from ..core.threads import blas, computing_with, cores
 from ..core.tree import named_leaves
 from ..data import TASKS, Lexicon
 from ..data.corpus import CARRIED, check_path, copied_once, is_token_file, sidecar, text_files
 from ..data.examples import Dataset
 from ..data.pairs import PAIR_SUFFIXES
 from ..data.tables import table_files
-from ..engines.cpu.cores import at_most, cores
-from ..engines.cpu.mkl import mkl
 from ..text import tokenizer_from_dict
 from ..trained_model import TrainedModel
 from ..training.lora import LoRA
@@ -93,7 +92,7 @@ class Provenance:
             engine=engine,
             versions=versions(engine),
             cores=cores(),
-            blas=_blas().get("num_threads"),
+            blas=blas().get("num_threads"),
             products=products(engine),
             platform=system(),
             processor=processor(engine),
@@ -104,8 +103,8 @@ class Provenance:
 
     def computing(self) -> Callable[[], Any]:
         """Return the context in which this process computes with the cores and BLAS threads that the run began with."""
-        same = self.cores == cores() and self.blas in (None, _blas().get("num_threads"))
-        return contextlib.nullcontext if same else partial(_computing_with, self.cores, self.blas)
+        same = self.cores == cores() and self.blas in (None, blas().get("num_threads"))
+        return contextlib.nullcontext if same else partial(computing_with, self.cores, self.blas)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
@@ -133,7 +132,7 @@ def system() -> str:
 def processor(engine: str) -> str | None:
     """Return which processor computes: the device of JAX, or the core as NumPy's BLAS calls it, if it does."""
     if engine != "jax":
-        return _blas().get("architecture")
+        return blas().get("architecture")
     import jax
 
     return str(jax.devices()[0].device_kind)
@@ -143,9 +142,12 @@ def products(engine: str) -> str | None:
     """Return which library multiplies matrices, with its version; None for JAX, which brings its own."""
     if engine == "jax":
         return None
-    if engine == "cpu" and (intel := mkl()) is not None:
-        return f"mkl {intel.version}"
-    found = _blas()
+    if engine == "cpu":
+        from ..engines.cpu.products import mkl  # which needs Numba
+
+        if (intel := mkl()) is not None:
+            return f"mkl {intel.version}"
+    found = blas()
     return f"{found['internal_api']} {found.get('version')}" if found else None
 
 
@@ -182,28 +184,6 @@ def data_provenance(task_name: str, data: str | None) -> DataProvenance | None:
         return DataProvenance(source, sha256_of(path), 1, path.stat().st_size)
     lines = "".join(f"{sha256_of(file)}  {file.relative_to(path).as_posix()}\n" for file in files)
     return DataProvenance(source, digest(lines.encode()), len(files), sum(file.stat().st_size for file in files))
-
-
-@contextlib.contextmanager
-def _computing_with(number: int, blas: int | None) -> Iterator[None]:
-    from threadpoolctl import threadpool_limits
-
-    with at_most(number), threadpool_limits(blas, user_api="blas"):
-        yield
-
-
-def _blas() -> dict[str, Any]:
-    """Return what is known about NumPy's BLAS."""
-    return next((library.info() for library in _libraries()), {})
-
-
-@cache
-def _libraries() -> list[Any]:
-    """Return BLAS libraries, NumPy's first; cached: the search takes longer than a step of a small model."""
-    from threadpoolctl import ThreadpoolController
-
-    found = ThreadpoolController().select(user_api="blas").lib_controllers
-    return sorted(found, key=lambda library: "numpy" not in library.filepath)
 
 
 # --- the model that a run started from -------------------------------------------------------------------------------

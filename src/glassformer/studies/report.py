@@ -12,7 +12,7 @@ from typing import Any
 from ..core import dispatch
 from ..core.errors import DataError
 from ..core.files import explained, write_new
-from ..engines.cpu.cores import cores
+from ..core.threads import cores
 from ..progress import plural
 from ..runs.provenance import processor, products, system, versions
 from .catalog import find_study

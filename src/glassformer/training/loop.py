@@ -18,8 +18,8 @@ import numpy as np
 
 from ..config import TransformerConfig
 from ..core.arrays import Array, Tree
-from ..core.blas import one_blas_thread
 from ..core.errors import TrainingError
+from ..core.threads import suitable_threads as threads_for
 from ..data.examples import Dataset
 from ..models import Batch
 from .evaluate import Evaluation
@@ -29,8 +29,6 @@ from .trainer import Trainer
 
 REFUSALS = 10
 """This many refused steps in a row end a run."""
-WORTHWHILE = 5e8
-"""Matrix products of fewer FLOPs run on one thread: distributing them costs more than it saves."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +178,7 @@ def training_steps(
 def suitable_threads(config: TransformerConfig, batch: int) -> contextlib.AbstractContextManager[None]:
     """Return a reusable context: one BLAS thread for small models, the library's choice for larger ones."""
     largest = 2 * batch * config.context * config.width * max(config.hidden, config.vocab)  # product in a step
-    return contextlib.nullcontext() if largest >= WORTHWHILE else one_blas_thread()
+    return threads_for(largest)
 
 
 def is_due(step: int, recipe: Recipe) -> bool:

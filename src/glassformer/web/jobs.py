@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ..core.blas import one_thread_if_busy
 from ..core.errors import ConfigError, GlassformerError
+from ..core.threads import one_thread_if_busy
 
 Work = Callable[["Job"], Any]
 """Long work: it is given its job, and returns the result."""

@@ -37,9 +37,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ..core.blas import one_thread_if_busy
 from ..core.errors import ConfigError, GlassformerError
 from ..core.files import plain_json
+from ..core.threads import one_thread_if_busy
 from ..weights.catalog import cache_folder
 from .derivations import html_of, pages
 from .explorer import Explorer

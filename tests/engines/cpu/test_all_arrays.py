@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from engines.cpu.kernel_cases import KERNELS, normal
 from glassformer import ops
+from glassformer.core.threads import at_most
 from glassformer.engines.cpu import update
-from glassformer.engines.cpu.cores import at_most
 from glassformer.engines.cpu.update import adam_on_all, add_to_all, add_weighted
 
 SHAPES = [(3, 4), (), (5,), (0, 2), (1, 1, 7), (300, 400), (2, 90_000)]

@@ -67,7 +67,7 @@ def assert_kernel_equals_op(case, *, covered=True):
 # --- the contract ----------------------------------------------------------------------------------------------------
 
 
-# Compared in test_quantized.py and test_stack.py.
+# Compared in test_quantized.py and test_decode.py.
 ELSEWHERE = {"quantized_product", "Stack.read_blocks"}
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from glassformer.core import blas
-from glassformer.engines.cpu.cores import at_most, cores, each
+from glassformer.core import threads
+from glassformer.core.threads import at_most, cores
+from glassformer.engines.cpu.cores import each
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_an_error_comes_out_when_nothing_runs_any_more(two_cores, failing):
 
 
 def test_products_have_one_thread_in_every_task(two_cores):
-    blas._libraries.cache_clear()  # another test may have loaded one since they were counted
+    threads._libraries.cache_clear()  # another test may have loaded one since they were counted
     with threadpool_limits(2, user_api="blas"):
         before = blas_threads()
         assert each([blas_threads, blas_threads]) == [[1] * len(before)] * 2
@@ -116,8 +117,9 @@ def test_the_number_of_cores_is_that_of_the_process_unless_set():
 
 FORK = """
 import os
-from glassformer.core import blas
-from glassformer.engines.cpu.cores import at_most, each
+from glassformer.core import threads
+from glassformer.core.threads import at_most
+from glassformer.engines.cpu.cores import each
 with at_most(2):
     each([os.getpid, os.getpid])  # now there are threads, which a child does not inherit
     child = os.fork()

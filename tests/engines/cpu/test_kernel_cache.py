@@ -6,24 +6,21 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from glassformer.engines.cpu import kernel_cache
-from glassformer.engines.cpu.compile import compiled
-from glassformer.engines.cpu.kernel_cache import ELSEWHERE, ENDING, HERE, KernelCache, Turn, mark
+from glassformer.engines.cpu import compile as compiling
+from glassformer.engines.cpu.compile import ELSEWHERE, ENDING, HERE, KernelCache, compiled, source_hash
 from glassformer.weights.catalog import CACHE
 
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """A place beside a source, and a user's folder for caches, of one's own; what was said is forgotten."""
-    mark()  # of the sources that there are
-    monkeypatch.setattr(kernel_cache, "HERE", tmp_path / "source")
+    source_hash()  # of the sources that there are
+    monkeypatch.setattr(compiling, "HERE", tmp_path / "source")
     monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
     (tmp_path / "source").mkdir()
     return tmp_path
@@ -37,7 +34,7 @@ def started(home):
     """A kernel as a process has it that has just started."""
     kernel = compiled(double)
     kernel._cache = KernelCache(double)
-    kernel._cache._folder = home / "source"
+    kernel._cache._home = home / "source"
     return kernel
 
 
@@ -51,10 +48,10 @@ def files(home):
 
 def test_what_was_compiled_once_is_there_at_the_next_start(home):
     first = started(home)
-    assert not kernel_cache.has_compiled_kernels()
+    assert not compiling.has_compiled_kernels()
     assert (first(2), first(1.5), misses(first)) == (4, 3.0, 2)
     again = started(home)
-    assert kernel_cache.has_compiled_kernels()
+    assert compiling.has_compiled_kernels()
     assert (again(2), again(1.5), misses(again)) == (4, 3.0, 0)
     assert [path.suffix for path in files(home)] == [ENDING] * 2
     assert again(np.float32(2)) == 4  # of a type that is new
@@ -81,58 +78,23 @@ def test_what_is_kept_is_loaded_without_all_that_compiling_takes(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 @pytest.mark.filterwarnings("ignore:os.fork", "ignore:This process")
-def test_of_five_first_starts_at_once_one_compiles_and_all_use_it(home):
+def test_of_five_first_starts_at_once_all_compute_and_leave_whole_files(home):
     children = []
     for _ in range(5):
         child = os.fork()
         if child == 0:
             kernel = started(home)
-            os._exit(misses(kernel) if (kernel(2), kernel(1.5)) == (4, 3.0) else 100)
+            os._exit(0 if (kernel(2), kernel(1.5)) == (4, 3.0) else 1)
         children.append(child)
-    compiled_by_each = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    assert sum(compiled_by_each) == 2
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 5
     assert [path.suffix for path in files(home)] == [ENDING] * 2
     after = started(home)
     assert (after(2), after(1.5), misses(after)) == (4, 3.0, 0)
 
 
-@pytest.fixture
-def locked(home):
-    """A process that has the turn to compile `double` for whole numbers, and does not."""
-    started(home)(2)
-    (code,) = files(home)
-    code.unlink()
-    path = code.with_name(f"{code.name}.lock")
-    holder = subprocess.Popen(
-        [sys.executable, "-c", "import fcntl, sys; f = open(sys.argv[1], 'wb'); fcntl.flock(f, fcntl.LOCK_EX); "
-         "print(1, flush=True); sys.stdin.read()", str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )  # fmt: skip
-    assert holder.stdout.readline() == b"1\n"
-    yield holder
-    holder.kill()
-    holder.communicate()
-
-
-@pytest.mark.skipif(find_spec("fcntl") is None, reason="there are no such locks here")
-def test_who_dies_while_it_compiles_holds_nobody_up(home, locked):
-    threading.Timer(0.2, locked.kill).start()
-    kernel = started(home)
-    assert (kernel(2), misses(kernel)) == (4, 1)
-    assert [path.suffix for path in files(home)] == [ENDING]
-
-
-@pytest.mark.skipif(find_spec("fcntl") is None, reason="there are no such locks here")
-def test_nobody_waits_for_long(home, locked, monkeypatch):
-    monkeypatch.setattr(kernel_cache, "PATIENCE", 0.05)
-    monkeypatch.setattr(Turn, "patient", True)
-    kernel = started(home)
-    assert (kernel(2), misses(kernel), Turn.patient) == (4, 1, False)
-    assert locked.poll() is None
-
-
 def test_code_is_that_of_all_sources_of_the_compiler_and_of_the_processor(home, monkeypatch):
     started(home)(2)
-    monkeypatch.setattr(kernel_cache, "mark", lambda: "another")
+    monkeypatch.setattr(compiling, "source_hash", lambda: "another")
     other = started(home)
     other(2)
     assert misses(other) == 1
@@ -143,21 +105,21 @@ def test_code_is_that_of_all_sources_of_the_compiler_and_of_the_processor(home, 
         assert name in key.decode()
 
 
-def test_the_mark_is_of_all_files_whose_lines_or_constants_stand_in_kernels(tmp_path, monkeypatch):
+def test_the_hash_is_of_all_files_whose_lines_or_constants_stand_in_kernels(tmp_path, monkeypatch):
     for path in (*HERE.rglob("*.py"), *ELSEWHERE):
         target = tmp_path / path.relative_to(HERE.parents[1])
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
-    monkeypatch.setattr(kernel_cache, "HERE", tmp_path / "engines" / "cpu")
-    monkeypatch.setattr(kernel_cache, "ELSEWHERE", (tmp_path / "quantized.py",))
-    assert mark.__wrapped__() == mark()
-    for changed in (tmp_path / "engines" / "cpu" / "attention" / "tiles.py", tmp_path / "quantized.py"):
+    monkeypatch.setattr(compiling, "HERE", tmp_path / "engines" / "cpu")
+    monkeypatch.setattr(compiling, "ELSEWHERE", (tmp_path / "core" / "quantized.py",))
+    assert source_hash.__wrapped__() == source_hash()
+    for changed in (tmp_path / "engines" / "cpu" / "tiles.py", tmp_path / "core" / "quantized.py"):
         text = changed.read_text(encoding="utf-8")
         changed.write_text(f"{text}# another\n", encoding="utf-8")
-        assert mark.__wrapped__() != mark()
+        assert source_hash.__wrapped__() != source_hash()
         changed.write_text(text, encoding="utf-8")
-    monkeypatch.setattr(kernel_cache.numba, "__version__", "0.0")
-    assert mark.__wrapped__() != mark()
+    monkeypatch.setattr(compiling.numba, "__version__", "0.0")
+    assert source_hash.__wrapped__() != source_hash()
 
 
 MADE = {"compiled", "inlined", "overload", "intrinsic", "instruction"}
@@ -172,7 +134,7 @@ def names_in_kernels(tree):
                 yield from (part.id for body in node.body for part in ast.walk(body) if isinstance(part, ast.Name))
 
 
-def test_kernels_take_nothing_from_files_that_the_mark_does_not_know():
+def test_kernels_take_nothing_from_files_that_are_not_hashed():
     for path in HERE.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         used, depth = set(names_in_kernels(tree)), len(path.relative_to(HERE).parts)
@@ -218,13 +180,13 @@ def test_code_under_the_name_of_another_is_not_taken(home):
 def test_where_nothing_can_be_written_beside_the_source_the_user_has_a_folder(home):
     (home / "source" / "__pycache__").write_text("in the way")
     started(home)(2)
-    assert (home / "cache" / f"kernels-{mark()}") in files(home)[0].parents
+    assert (home / "cache" / f"kernels-{source_hash()}") in files(home)[0].parents
     again = started(home)
     assert (again(2), misses(again)) == (4, 0)
 
 
 def test_a_folder_that_is_asked_for_is_the_only_one(home, monkeypatch):
-    monkeypatch.setattr(kernel_cache.numba.config, "CACHE_DIR", str(home / "asked"))
+    monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(home / "asked"))
     started(home)(2)
     assert [path.relative_to(home).parts[0] for path in files(home)] == ["asked"]
 

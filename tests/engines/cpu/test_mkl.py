@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from glassformer.core.errors import ConfigError
-from glassformer.engines.cpu import mkl, products
+from glassformer.engines.cpu import products
 from glassformer.runs.provenance import products as named
 
 
@@ -25,16 +25,16 @@ def package(tmp_path, monkeypatch):
     (tmp_path / "libmkl_rt.so.9").touch()
     monkeypatch.syspath_prepend(tmp_path / "site-packages")
     opened = []
-    monkeypatch.setattr(mkl, "ctypes", SimpleNamespace(CDLL=lambda path: opened.append(path) or library))
-    monkeypatch.setattr(mkl, "_is_intel", lambda: True)
-    monkeypatch.delenv(mkl.VARIABLE, raising=False)
-    mkl._load.cache_clear()
+    monkeypatch.setattr(products, "ctypes", SimpleNamespace(CDLL=lambda path: opened.append(path) or library))
+    monkeypatch.setattr(products, "_is_intel", lambda: True)
+    monkeypatch.delenv(products.VARIABLE, raising=False)
+    products._load.cache_clear()
     yield SimpleNamespace(asked=asked, opened=opened, library=library, path=tmp_path / "libmkl_rt.so.9")
-    mkl._load.cache_clear()
+    products._load.cache_clear()
 
 
 def test_it_is_found_beside_its_package_and_gets_one_thread(package):
-    found = mkl.mkl()
+    found = products.mkl()
     assert found.version == "1.2"
     assert package.opened == [str(package.path.resolve())]
     assert package.asked == [1, 2]
@@ -42,7 +42,7 @@ def test_it_is_found_beside_its_package_and_gets_one_thread(package):
 
 def test_a_library_without_the_products_says_so_once(package, caplog, monkeypatch):
     for _ in range(2):
-        assert mkl.mkl().address("cblas_sgemm_64") == 0
+        assert products.mkl().address("cblas_sgemm_64") == 0
     loaded = SimpleNamespace(lib_controllers=[SimpleNamespace(internal_api="openblas", filepath="libblas.so")])
     monkeypatch.setattr(products, "ThreadpoolController", lambda: loaded)
     monkeypatch.setattr(products, "ctypes", SimpleNamespace(CDLL=lambda path: SimpleNamespace()))
@@ -58,36 +58,36 @@ def test_a_library_without_the_products_says_so_once(package, caplog, monkeypatc
 
 def test_one_that_another_library_uses_with_threads_is_left_alone_and_this_is_said(package, caplog):
     package.library.layer = 0
-    assert mkl.mkl() is None
+    assert products.mkl() is None
     assert package.asked == [1]
     (record,) = caplog.records
     assert re.search("mkl 1.2 is installed, but .*another library has started its threads", record.getMessage())
 
 
 def test_the_variable_turns_it_off(package, monkeypatch):
-    monkeypatch.setenv(mkl.VARIABLE, "numpy")
-    assert mkl.mkl() is None
+    monkeypatch.setenv(products.VARIABLE, "numpy")
+    assert products.mkl() is None
     assert not package.opened
 
 
 def test_on_processors_of_other_makers_it_is_used_only_where_the_variable_says_so(package, monkeypatch):
-    monkeypatch.setattr(mkl, "_is_intel", lambda: False)
-    assert mkl.mkl() is None
-    monkeypatch.setenv(mkl.VARIABLE, "mkl")
-    assert mkl.mkl().version == "1.2"
+    monkeypatch.setattr(products, "_is_intel", lambda: False)
+    assert products.mkl() is None
+    monkeypatch.setenv(products.VARIABLE, "mkl")
+    assert products.mkl().version == "1.2"
 
 
 def test_one_that_is_asked_for_and_not_there_is_an_error(package, monkeypatch):
-    monkeypatch.setenv(mkl.VARIABLE, "mkl")
+    monkeypatch.setenv(products.VARIABLE, "mkl")
     package.library.layer = 3
     with pytest.raises(ConfigError, match="GLASSFORMER_BLAS is mkl, which is not installed or cannot be loaded"):
-        mkl.mkl()
+        products.mkl()
 
 
 def test_another_value_of_the_variable_is_refused(monkeypatch):
-    monkeypatch.setenv(mkl.VARIABLE, "blis")
+    monkeypatch.setenv(products.VARIABLE, "blis")
     with pytest.raises(ConfigError, match="GLASSFORMER_BLAS is 'blis'"):
-        mkl.mkl()
+        products.mkl()
 
 
 def test_large_products_are_left_to_the_threads_of_numpy(monkeypatch):

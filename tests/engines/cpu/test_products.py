@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, build, ops, use_engine
-from glassformer.core.blas import threads
+from glassformer.core.threads import threads
 from glassformer.core.tree import flatten
 from glassformer.engines.cpu import products
 from glassformer.engines.cpu.linear import WIDE
-from glassformer.engines.cpu.mkl import mkl
+from glassformer.engines.cpu.products import mkl
 
 BLAS = ["numpy", *(["mkl"] if mkl() is not None else [])]
 KINDS = {"float32": 1e-5, "float64": 1e-13}

@@ -16,9 +16,9 @@ from glassformer import ops
 from glassformer.core.dispatch import use_engine
 from glassformer.core.quantized import BLOCK, FORMS, quantize
 from glassformer.engines.cpu import cores
+from glassformer.engines.cpu.cores import WORTHWHILE, on_all_cores
 from glassformer.engines.cpu.linear import MOST_ROWS, MOST_ROWS_OF, described, multiply, multiply_few, workspace
 from glassformer.engines.cpu.quantized_rows import CODES, F32, unpack
-from glassformer.engines.cpu.thread_pool import WORTHWHILE, on_all_cores
 
 LIMIT = 1e-5
 """How far a product may be from the op's, by the largest number of the result."""

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from glassformer.engines.cpu.cores import at_most
-from glassformer.engines.cpu.second_process import beside
+from glassformer.core.threads import at_most
+from glassformer.engines.cpu.cores import beside
 
 
 def test_on_one_core_nothing_is_started():

@@ -11,8 +11,8 @@ from glassformer import ops
 from glassformer.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from glassformer.core.dispatch import current, use_engine
 from glassformer.core.errors import ConfigError
+from glassformer.core.threads import at_most
 from glassformer.core.tree import flatten, tree_map
-from glassformer.engines.cpu.cores import at_most
 from glassformer.engines.cpu.trainer import loss_and_grads, suitable_shards
 from glassformer.models import Batch, build
 from glassformer.ops import IGNORE

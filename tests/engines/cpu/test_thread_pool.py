@@ -8,9 +8,9 @@ import threading
 import numpy as np
 import pytest
 
-from glassformer.engines.cpu import thread_pool
+from glassformer.engines.cpu import cores
+from glassformer.engines.cpu.cores import DONE, TICKET, WORTHWHILE, ThreadPool, new_queue, on_all_cores
 from glassformer.engines.cpu.linear import add_rows, described, multiply, workspace
-from glassformer.engines.cpu.thread_pool import DONE, TICKET, WORTHWHILE, ThreadPool, new_board, on_all_cores
 
 
 def product(w):
@@ -28,7 +28,7 @@ def matrix():
 @pytest.mark.parametrize("helpers", [1, 3])
 def test_all_parts_are_done_when_a_kernel_ends(matrix, helpers):
     arguments, alone = product(matrix)
-    multiply(*arguments, new_board())
+    multiply(*arguments, new_queue())
     np.testing.assert_allclose(alone, (arguments[0] @ matrix)[0], rtol=0, atol=1e-4)
     own = ThreadPool()
     for _ in range(30):
@@ -36,18 +36,18 @@ def test_all_parts_are_done_when_a_kernel_ends(matrix, helpers):
         y[:] = np.nan
         own.run(multiply, arguments, helpers)
         np.testing.assert_array_equal(y, alone)
-    assert own.board[DONE] == own.board[TICKET] >> 32 > 1
-    own.pool.shutdown()
+    assert own.queue[DONE] == own.queue[TICKET] >> 32 > 1
+    own.threads.shutdown()
 
 
 def test_sums_are_the_same_however_many_help(matrix):
     x, w = np.ones(1024, np.float32), np.ascontiguousarray(matrix.T)
     alone, helped = np.empty((4, 256), np.float32), np.empty((4, 256), np.float32)
-    add_rows(x, w, alone, new_board())
+    add_rows(x, w, alone, new_queue())
     own = ThreadPool()
     own.run(add_rows, (x, w, helped), 2)
     np.testing.assert_array_equal(helped, alone)
-    own.pool.shutdown()
+    own.threads.shutdown()
 
 
 def test_helpers_leave_when_there_is_nothing_to_do(matrix):
@@ -55,29 +55,30 @@ def test_helpers_leave_when_there_is_nothing_to_do(matrix):
     own.run(multiply, product(matrix)[0], 1)
     for helper in own.helpers:
         helper.result(timeout=30)  # they come back by themselves
-    own.pool.shutdown()
+    own.threads.shutdown()
 
 
-def test_an_error_gives_the_turn_back(monkeypatch):
+def test_an_error_releases_the_lock(monkeypatch):
     own = ThreadPool()
-    monkeypatch.setattr(thread_pool, "_pool", own)
-    monkeypatch.setattr(thread_pool.numba.config, "NUMBA_NUM_THREADS", 2)
-    monkeypatch.setattr(thread_pool, "cores", lambda: 2)
+    monkeypatch.setattr(cores, "_pool", own)
+    monkeypatch.setattr(cores.numba.config, "NUMBA_NUM_THREADS", 2)
+    monkeypatch.setattr(cores, "cores", lambda: 2)
     with pytest.raises(ZeroDivisionError):
-        on_all_cores(lambda board: 1 // 0, size=WORTHWHILE)
-    assert own.turn.acquire(blocking=False)
-    own.pool.shutdown()
+        on_all_cores(lambda queue: 1 // 0, size=WORTHWHILE)
+    assert own.lock.acquire(blocking=False)
+    own.threads.shutdown()
 
 
 PROCESSES = """
 import multiprocessing, os, sys, threading
 import numpy as np
-from glassformer.engines.cpu import thread_pool
-from glassformer.engines.cpu.cores import at_most, each
+from glassformer.engines.cpu import cores
+from glassformer.core.threads import at_most
+from glassformer.engines.cpu.cores import each
 from glassformer.generation.storage import stored
 from glassformer.models import build
 
-thread_pool.WORTHWHILE = 1  # everything is helped with
+cores.WORTHWHILE = 1  # everything is helped with
 model = build("tiny-decoder", width=96, layers=2, feed_forward=192)
 params = {kind: stored(model.init(0), kind) for kind in ("float32", "int8")}
 
@@ -91,9 +92,9 @@ def both(_=None):
 
 with at_most(1):
     alone = [written(kind) for kind in params]
-assert not thread_pool._pool.helpers
+assert not cores._pool.helpers
 assert both() == alone
-assert thread_pool._pool.helpers, "nobody helped"
+assert cores._pool.helpers, "nobody helped"
 
 found = []
 threads = [threading.Thread(target=lambda: found.append(both())) for _ in range(4)]
@@ -124,7 +125,7 @@ def test_threads_tasks_forks_and_pools_write_what_one_does():
 
 def test_one_cache_is_not_read_by_two_threads_at_once(monkeypatch):
     from glassformer.core.errors import ConfigError
-    from glassformer.engines.cpu import stack
+    from glassformer.engines.cpu import decode
     from glassformer.generation.storage import stored
     from glassformer.models import build
 
@@ -132,14 +133,14 @@ def test_one_cache_is_not_read_by_two_threads_at_once(monkeypatch):
     params, cache, token = stored(model.init(0), "float32"), model.new_cache(), np.array([[3]])
     model.read(params, token, cache)
     inside, go_on = threading.Event(), threading.Event()
-    run = stack.on_all_cores
+    run = decode.on_all_cores
 
     def slowly(*arguments, **settings):
         inside.set()
         assert go_on.wait(30)
         return run(*arguments, **settings)
 
-    monkeypatch.setattr(stack, "on_all_cores", slowly)
+    monkeypatch.setattr(decode, "on_all_cores", slowly)
     other = threading.Thread(target=model.read, args=(params, token, cache))
     other.start()
     assert inside.wait(30)

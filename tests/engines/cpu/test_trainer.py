@@ -7,8 +7,8 @@ import pytest
 
 from glassformer.core.dispatch import current, use_engine
 from glassformer.core.errors import ShapeError
+from glassformer.core.threads import at_most
 from glassformer.core.tree import flatten, tree_map
-from glassformer.engines.cpu.cores import at_most
 from glassformer.engines.cpu.trainer import InPlaceTrainer, in_place
 from glassformer.models import Batch, build
 from glassformer.runs.run import Ready

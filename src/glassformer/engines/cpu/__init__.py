@@ -1,13 +1,14 @@
 """The engine cpu: hot ops by loops that Numba compiles, a batch in shards over the cores.
 
-activation dropout embedding linear loss norm position softmax update    ops of the file of that name
-attention/                              its ops; which file serves which case
-stack                                   one more token of a few sequences, through all blocks
-cores trainer                           several cores at once; batches shared out to them, and steps in place
-compile vectorized_rows                 what loops are made of
-kernel_cache second_process             compiled code on disk; a second process that computes
-products mkl                            matrix products by the address of a BLAS
-parts quantized_rows thread_pool        products at the speed of memory, as parts that any core may take
+elementwise rowwise linear update      ops: of single numbers, of rows, matrix products, optimizer steps
+attention                              ops.attention, which keeps its weights
+attention_tiled tiles tile_products    ops.attention_tiled: sequences whose weights would fill the memory
+decode                                 one more token of a few sequences, through all blocks
+parts quantized_rows simd              products at the speed of memory, as parts that any core may take
+products                               matrix products by the address of a BLAS
+cores                                  several cores at once
+trainer                                batches shared out to the cores, and steps in place
+compile                                how kernels are compiled and kept on disk
 """
 
 import ctypes
@@ -20,10 +21,7 @@ from importlib import import_module
 from ...core.dispatch import Kernel, kernels_of, later
 from .. import Reference
 
-HOMES = (
-    "activation", "attention.dense", "attention.tiled", "dropout", "embedding", "linear", "loss",
-    "norm", "position", "softmax", "stack", "update",
-)  # fmt: skip
+HOMES = ("attention", "attention_tiled", "decode", "elementwise", "linear", "rowwise", "update")
 """The modules with kernels."""
 
 # The names and numbers of glibc's malloc.h.
@@ -39,7 +37,7 @@ class Cpu(Reference):
     keeps_blocks = True
 
     def kernels(self) -> list[Kernel]:
-        from .kernel_cache import has_compiled_kernels
+        from .compile import has_compiled_kernels
 
         keep_freed_memory()
         if not has_compiled_kernels():
@@ -49,14 +47,14 @@ class Cpu(Reference):
         return kernels_of(*(import_module(f"{__name__}.{home}") for home in HOMES))
 
     each = later(f"{__name__}.cores", "each")
-    beside = later(f"{__name__}.second_process", "beside")
+    beside = later(f"{__name__}.cores", "beside")
     trainer = later(f"{__name__}.trainer", "InPlaceTrainer")
     shards = later(f"{__name__}.trainer", "suitable_shards")
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let malloc keep what is freed, in one pool for all threads; tell whether this C library can be told so.
+    """Set malloc to keep what is freed, in one pool for all threads; return whether this C library has the setting.
 
     By default the C library gives large freed blocks back to the system, which clears their pages again, one by one,
     when the next step touches them. Training asks for the same sizes at every step. The setting holds for the whole

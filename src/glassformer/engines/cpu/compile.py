@@ -1,25 +1,37 @@
 """How kernels are compiled, which arrays they take, and the functions of numbers and matrices that they share.
 
-Every kernel releases the GIL, so that several cores can run Python's threads, and is kept on disk (`kernel_cache`).
+Every kernel releases the GIL, so that several cores can run Python's threads, and is kept on disk (`KernelCache`).
 Sums may be reordered, which lets them use vector registers; infinities and NaN keep their meaning, because masks are
 −inf and a run that diverges must be seen.
 """
 
+import hashlib
 import math
-from collections.abc import Callable, Iterable
-from functools import wraps
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cache, wraps
+from pathlib import Path
 from typing import Any
 
+import llvmlite
 import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.caching import _Cache
+from numba.core.compiler import CompileResult
+from numba.core.runtime import rtsys
+from numba.core.serialize import dumps
+from numba.core.sigutils import normalize_signature
 from numba.extending import intrinsic, overload, register_jitable
 from numpy import ndarray
 
 from ...core.arrays import Array
-from .kernel_cache import KernelCache
+from ...core.files import replacing
+from ...core.reporting import log_once
 
 REAL: frozenset[np.dtype] = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 """The types that are compiled for, in the machine's own order of bytes."""
@@ -171,3 +183,99 @@ def rows(x: Array) -> Array:
     if x.ndim == 2:
         return x
     return x.reshape(-1, x.shape[-1]) if x.shape[-1] else x.reshape(math.prod(x.shape[:-1]), 0)
+
+
+# --- compiled code on disk -------------------------------------------------------------------------------------------
+
+HERE = Path(__file__).parent
+ELSEWHERE = (HERE.parents[1] / "core" / "quantized.py",)  # whose constants stand in kernels
+ENDING = ".kernel"
+_CHECKSUM = 32  # bytes
+
+
+@cache
+def source_hash() -> str:
+    """Return a hash of all that kernels are compiled from, and of the compiler."""
+    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
+    for path in (*sorted(HERE.rglob("*.py")), *ELSEWHERE):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def cache_folders(home: Path) -> Iterator[Path]:
+    """Go through the folders where the code of the sources in a folder may be, the best one first."""
+    name = f"kernels-{source_hash()}"
+    if numba.config.CACHE_DIR:  # NUMBA_CACHE_DIR
+        yield Path(numba.config.CACHE_DIR) / name / home.relative_to(HERE)
+        return
+    yield home / "__pycache__" / name
+    from ...weights.catalog import cache_folder  # not needed at most starts
+
+    with suppress(RuntimeError):  # a user without a home
+        yield cache_folder() / name / home.relative_to(HERE)
+
+
+def has_compiled_kernels() -> bool:
+    """Return whether something has been compiled here before."""
+    return any(any(folder.glob(f"*{ENDING}")) for folder in cache_folders(HERE))
+
+
+class KernelCache(_Cache):
+    """The compiled code of one function, for Numba's dispatcher: a file for each processor and combination of types.
+
+    Numba's own cache asks whether the file of the function is as it was, but kernels call functions of other files. So
+    the folder is named by a hash of all sources. Files are written atomically and begin with a checksum: one that is
+    truncated, damaged or renamed is compiled anew. Without a writable folder, every start compiles.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        code, file = function.__code__, Path(function.__code__.co_filename)
+        self._name = f"{file.stem}.{function.__qualname__}-{code.co_firstlineno}.{sys.implementation.cache_tag}"
+        self._home = file.parent
+
+    @property
+    def cache_path(self) -> str:
+        return str(next(cache_folders(self._home)))
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code for such arguments; None where it is not there, or not as it was written."""
+        rtsys.initialize(target_context)  # all that loading needs: `refresh`, for compiling, takes as long as the rest
+        key = self._key(sig, target_context.codegen())
+        for folder in cache_folders(self._home):
+            try:
+                content = (folder / self._file(key)).read_bytes()
+            except OSError:
+                continue
+            checksum, stored = content[:_CHECKSUM], content[_CHECKSUM:]
+            if checksum == hashlib.sha256(key + stored).digest():
+                return CompileResult._rebuild(target_context, *pickle.loads(stored))
+            log_once("some compiled kernels were damaged: they are compiled again")
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep code for such arguments in the first folder that can be written."""
+        if data.library.has_dynamic_globals:  # addresses of this process
+            return
+        key, stored, reason = self._key(sig, data.codegen), dumps(data._reduce()), None
+        for folder in cache_folders(self._home):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with replacing(folder / self._file(key)) as partial:
+                    partial.write_bytes(hashlib.sha256(key + stored).digest() + stored)
+                return
+            except OSError as error:
+                reason = reason or error.strerror
+        folders = " or ".join(map(str, cache_folders(self._home)))
+        log_once(f"compiled kernels cannot be kept in {folders} ({reason}): every start compiles them again")
+
+    def enable(self) -> None:
+        """Do nothing, nor in the next two: code is always kept, and what is compiled again takes its place."""
+
+    disable = flush = enable
+
+    def _key(self, sig: Any, codegen: Any) -> bytes:
+        """Return what tells this code from all other: the function, the types, and the processor."""
+        return repr((self._name, str(normalize_signature(sig)), codegen.magic_tuple())).encode()
+
+    def _file(self, key: bytes) -> str:
+        return f"{self._name}.{hashlib.sha256(key).hexdigest()[:16]}{ENDING}"

@@ -14,14 +14,26 @@ from ... import ops
 from ...core.arrays import Array
 from ...core.dispatch import replaces
 from ...core.quantized import BLOCK, GROUP, Quantized
+from ...core.threads import cores
 from ...ops.linear import LinearSaved
 from .compile import REAL, compiled, inlined, is_plain, rows
-from .cores import cores, each
-from .parts import ADD_ROWS, CODE, FOUR_AT_ONCE, MULTIPLY, ROOM, ROWS, are_unpacked, bytes_of_four, count_parts
+from .cores import each, on_all_cores, pointer_to, share_out
+from .parts import (
+    ADD_ROWS,
+    CODE,
+    FOUR_AT_ONCE,
+    MULTIPLY,
+    PADDED,
+    ROWS,
+    AddRowsJob,
+    MultiplyJob,
+    are_unpacked,
+    bytes_of_four,
+    count_parts,
+)  # fmt: skip
 from .products import LARGE as LARGE_PRODUCT
 from .products import gemm, gemm_address, multiply_into
 from .quantized_rows import CODES, F16, F32, PLANES, Q8_0, split, unpack
-from .thread_pool import JOB, KIND, on_all_cores, place, share_out
 
 LARGE = 1 << 16  # numbers in a matrix that a few rows are better multiplied by on all cores
 WIDE = 4096  # columns of dy, as of a head, with which it is worth looking for rows of zeros: they need no products
@@ -65,10 +77,10 @@ def linear_backward(dy: Array, saved: LinearSaved, *, frozen: bool = False) -> A
         multiply_into(dout, w.T, rows(dx))
     else:
         flat, dout = flat[asked], dout[asked]
-        found = np.empty(flat.shape, x.dtype)
-        multiply_into(dout, w.T, found)
+        products = np.empty(flat.shape, x.dtype)
+        multiply_into(dout, w.T, products)
         dx.fill(0)
-        rows(dx)[asked] = found
+        rows(dx)[asked] = products
     if not frozen:
         dw = np.empty_like(w)  # in the order of w: that of a tied head is the embedding's table, turned over
         if dw.flags.c_contiguous:
@@ -111,18 +123,18 @@ def _affine_backward(address, dy, x, w, dx, dw, db):
 @compiled
 def _rows_with_numbers(x):
     """Return which rows of x are not all zeros: of a head, those of tokens that count in the loss."""
-    found, count = np.empty(len(x), np.int64), 0
+    numbers, count = np.empty(len(x), np.int64), 0
     for n in range(len(x)):
         for value in x[n]:
             if value != 0:
-                found[count] = n
+                numbers[count] = n
                 count += 1
                 break
-    return found[:count]
+    return numbers[:count]
 
 
 def _fits(x: Array, w: Array, b: Array | None) -> bool:
-    """Tell whether all are NumPy's own arrays of one real type, w a matrix and b a vector for it."""
+    """Return whether all are NumPy's own arrays of one real type, w a matrix and b a vector for it."""
     if not type(x) is type(w) is np.ndarray or x.ndim < 1 or w.ndim != 2:
         return False
     if b is not None and (type(b) is not np.ndarray or b.dtype != x.dtype or b.shape != w.shape[1:]):
@@ -168,8 +180,8 @@ def described(w: Any) -> tuple[int, int, int, int] | None:
     """Describe a weight (inputs, outputs) to `multiply` by the four numbers of `parts`; None if it cannot read it."""
     if type(w) is Quantized:
         # All rows of the last four that lie side by side are written.
-        room = w.rows if w.form == "F16" else -(-w.rows // GROUP) * GROUP
-        return (CODES[w.form], w.address, w.rows, room) if w.turned else None
+        padded = w.rows if w.form == "F16" else -(-w.rows // GROUP) * GROUP
+        return (CODES[w.form], w.address, w.rows, padded) if w.turned else None
     if type(w) is np.ndarray and w.dtype == np.float32 and w.ndim == 2 and w.flags.f_contiguous:
         return (F32, w.__array_interface__["data"][0], w.shape[1], w.shape[1])
     return None
@@ -179,13 +191,13 @@ def multiply_few(x: Array, w: Any) -> Any:
     """Return x w for a few rows x (N, I); NotImplemented where no kernel reads such a matrix."""
     if x.dtype != np.float32 or not 0 < len(x) <= MOST_ROWS or x.shape[1] != w.shape[0]:
         return NotImplemented
-    found = described(w)
-    if found is not None and len(x) <= MOST_ROWS_OF.get(found[CODE], MOST_ROWS):
-        y = np.empty((len(x), found[ROOM]), np.float32)
+    matrix = described(w)
+    if matrix is not None and len(x) <= MOST_ROWS_OF.get(matrix[CODE], MOST_ROWS):
+        y = np.empty((len(x), matrix[PADDED]), np.float32)
         x = np.ascontiguousarray(x)
         size = len(x) * w.nbytes
-        on_all_cores(multiply, x, np.array([found]), y.reshape(-1), workspace(*x.shape), size=size)
-        return y[:, : found[ROWS]]
+        on_all_cores(multiply, x, np.array([matrix]), y.reshape(-1), workspace(*x.shape), size=size)
+        return y[:, : matrix[ROWS]]
     if len(x) > 1 or type(w) is not np.ndarray or w.dtype != np.float32 or not w.flags.c_contiguous:
         return NotImplemented
     sums = np.empty((max(1, min(MOST_SUMS, w.nbytes // SUMMED)), w.shape[1]), np.float32)
@@ -210,14 +222,14 @@ def workspace(N, I):
 
 
 @compiled
-def multiply(x, matrices, y, work, board):
+def multiply(x, matrices, y, work, queue):
     """Write x w, for a few rows x (N, I) and each of several matrices, one result behind the other into y."""
     N, I = x.shape
     groups, size, in_blocks, in_halves = 0, 0, False, False
     for m in range(len(matrices)):
-        own = (matrices[m, ROWS] + 3) // 4
-        groups += own
-        size += own * bytes_of_four(matrices[m, CODE], I)
+        fours = (matrices[m, ROWS] + 3) // 4
+        groups += fours
+        size += fours * bytes_of_four(matrices[m, CODE], I)
         in_blocks |= matrices[m, CODE] >= Q8_0 and not are_unpacked(N, I)
         in_halves |= matrices[m, CODE] == F16
     for n in range(N):
@@ -227,20 +239,18 @@ def multiply(x, matrices, y, work, board):
             for i in range(I):
                 work.enlarged[n, i] = x[n, i] * np.float32(2.0**84)
     parts = min(groups, count_parts(N * size))
-    job = board[JOB:]
     # Addresses of arguments only: what is made here would be released after its last mention by name.
-    job[0], job[1], job[2] = place(x), place(work.enlarged), place(work.planes)
-    job[3], job[4], job[5] = place(work.scales), place(work.sums), place(y)
-    job[6], job[7], job[8], job[9], job[10], job[11] = N, I, place(matrices), len(matrices), groups, parts
-    board[KIND] = MULTIPLY
-    share_out(board, parts)
+    job = MultiplyJob(
+        x=pointer_to(x), enlarged=pointer_to(work.enlarged), planes=pointer_to(work.planes),
+        scales=pointer_to(work.scales), sums=pointer_to(work.sums), y=pointer_to(y), N=N, I=I,
+        matrices=pointer_to(matrices), matrix_count=len(matrices), groups=groups, parts=parts,
+    )  # fmt: skip
+    share_out(queue, MULTIPLY, job, parts)
 
 
 @compiled
-def add_rows(x, w, sums, board):
+def add_rows(x, w, sums, queue):
     """Write x w for one row x (I,) and a matrix as (inputs, outputs) into sums (parts, O), to be added up."""
-    job = board[JOB:]
-    job[0], job[1], job[2] = place(x), place(w), place(sums)
-    job[3], job[4], job[5] = w.shape[0], w.shape[1], len(sums)
-    board[KIND] = ADD_ROWS
-    share_out(board, len(sums))
+    parts = len(sums)
+    job = AddRowsJob(pointer_to(x), pointer_to(w), pointer_to(sums), I=w.shape[0], O=w.shape[1], parts=parts)
+    share_out(queue, ADD_ROWS, job, parts)

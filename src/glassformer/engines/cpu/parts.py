@@ -1,34 +1,81 @@
 """Parts of a large product, or of attention to many keys, that any core may do.
 
-A job is a run of whole numbers in memory which says everything about its parts; `do_part` does one of them.
-
-    MULTIPLY    x (N, I), x enlarged for float16, planes, scales, sums, y: addresses; N, I; matrices, of which there
-                are M, as `linear.described` says: address, M; how many fours of outputs, how many parts
-    ADD_ROWS    x (I,), w (I, O), sums (parts, O): addresses; I, O; how many parts
-    MIX         queries, mixtures: addresses; the first key, the first value, and from one head's to the next's in
-                bytes; how many query heads share one, H, C, how many keys; the bits of the factor on scores; parts;
-                N; from one row of queries to the next in numbers; the mask (N, keys): an address, or 0
+A job is a tuple of whole numbers which says everything about its parts; arrays are given by their addresses. It is
+written into memory by `cores.share_out`, and `do_part` does one of its parts.
 """
 
 import platform
+from typing import NamedTuple
 
 import numpy as np
 from numba import carray
+from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from ...core.quantized import BLOCK, GROUP
-from . import vectorized_rows as simd
+from . import simd
 from .compile import bits_to_float, compiled, exp, inlined
 from .quantized_rows import F16, F32, PLANES, Q4_0, Q4_1, Q8_0, four_4bit, four_8bit, size_of, unpack_four
 
 MULTIPLY, ADD_ROWS, MIX = range(3)
-LENGTH = 16  # numbers of a job at most
 SIZE = 1 << 15  # bytes that a part reads, about: few, so that the last is not waited for long ...
 LARGE, ENOUGH = 1 << 18, 16  # ... and more where there are many parts: long runs of memory are read faster
 FOUR_AT_ONCE = platform.machine().lower() in ("x86_64", "amd64")  # memory brings several runs at once sooner
 UNPACKED = 4 if FOUR_AT_ONCE else 1 << 30  # rows of x from which on blocks are better turned into floats first
 
-CODE, ADDRESS, ROWS, ROOM = range(4)
-"""What is said of a matrix: how its numbers are stored, where it lies, its outputs, and those written."""
+CODE, ADDRESS, ROWS, PADDED = range(4)
+"""The description of a matrix: how its numbers are stored, where it lies, its outputs, and those written."""
+
+
+class MultiplyJob(NamedTuple):
+    """A few rows times matrices."""
+
+    x: int  # (N, I)
+    enlarged: int  # x enlarged for float16
+    planes: int
+    scales: int
+    sums: int
+    y: int
+    N: int
+    I: int
+    matrices: int  # (matrix_count, 4), as `linear.described` says
+    matrix_count: int
+    groups: int  # how many fours of outputs
+    parts: int
+
+
+class AddRowsJob(NamedTuple):
+    """One row times a matrix as (inputs, outputs)."""
+
+    x: int  # (I,)
+    w: int  # (I, O)
+    sums: int  # (parts, O)
+    I: int
+    O: int
+    parts: int
+
+
+class MixJob(NamedTuple):
+    """A query for each head, and all keys there are."""
+
+    queries: int
+    mixed: int
+    keys: int
+    values: int
+    head_bytes: int  # from the keys of one head to those of the next
+    served: int  # query heads that share one key head
+    H: int
+    C: int
+    key_count: int
+    scale: int  # the bits of the factor on scores
+    N: int
+    row: int  # numbers from one row of queries to the next
+    mask: int  # (N, keys), or 0
+    parts: int
+
+
+LENGTH = max(len(job._fields) for job in (MultiplyJob, AddRowsJob, MixJob))
+# Numba takes names that are bound to numbers, not expressions.
+_MULTIPLY_LENGTH, _ADD_ROWS_LENGTH, _MIX_LENGTH = len(MultiplyJob._fields), len(AddRowsJob._fields), len(MixJob._fields)
 
 
 @inlined
@@ -40,13 +87,13 @@ def count_parts(size):
 @compiled
 def do_part(at, part):
     """Do one part of the job at an address; before it stands which kind it is of."""
-    kind, job = carray(simd.integers_pointer(at - 8), (1,))[0], carray(simd.integers_pointer(at), (LENGTH,))
+    kind, numbers = carray(simd.integers_pointer(at - 8), (1,))[0], carray(simd.integers_pointer(at), (LENGTH,))
     if kind == MULTIPLY:
-        _multiply_part(job, part)
+        _multiply_part(MultiplyJob(*to_fixed_tuple(numbers, _MULTIPLY_LENGTH)), part)
     elif kind == ADD_ROWS:
-        _add_rows_part(job, part)
+        _add_rows_part(AddRowsJob(*to_fixed_tuple(numbers, _ADD_ROWS_LENGTH)), part)
     else:
-        _mix_part(job, part)
+        _mix_part(MixJob(*to_fixed_tuple(numbers, _MIX_LENGTH)), part)
 
 
 # --- a few rows times matrices ---------------------------------------------------------------------------------------
@@ -54,39 +101,38 @@ def do_part(at, part):
 
 @compiled
 def _multiply_part(job, part):
-    at = (job[0], job[1], job[2], job[3], job[4], job[5])
-    N, I, count, groups, parts = job[6], job[7], job[9], job[10], job[11]
-    matrices = carray(simd.integers_pointer(job[8]), (count, 4))
-    turns = are_unpacked(N, I)
+    N, I, groups, parts = job.N, job.I, job.groups, job.parts
+    matrices = carray(simd.integers_pointer(job.matrices), (job.matrix_count, 4))
+    unpacks = are_unpacked(N, I)
     blocks = (I + BLOCK - 1) // BLOCK
-    room = np.empty(GROUP * BLOCK * blocks + 16 if turns else 0, np.float32)
-    floats = (np.intp(room.ctypes.data) + 63) & -64
+    scratch = np.empty(GROUP * BLOCK * blocks + 16 if unpacks else 0, np.float32)
+    floats = (np.intp(scratch.ctypes.data) + 63) & -64
     for g in range(part * groups // parts, (part + 1) * groups // parts):
         m, group, start = 0, g, 0
         while group >= (matrices[m, ROWS] + 3) // 4:
             group -= (matrices[m, ROWS] + 3) // 4
-            start += N * matrices[m, ROOM]
+            start += N * matrices[m, PADDED]
             m += 1
         # Four outputs of a matrix, fewer at its end, for all rows of x.
-        code, w, rows, row = matrices[m, CODE], matrices[m, ADDRESS], matrices[m, ROOM], 4 * group
+        code, w, rows, row = matrices[m, CODE], matrices[m, ADDRESS], matrices[m, PADDED], 4 * group
         some = min(4, rows - row)
         if code == F32:
-            _float_rows(w + 4 * row * I, 4 * I, some, at[0], 4 * I, N, I, at[5] + 4 * (start + row), 4 * rows)
+            _float_rows(w + 4 * row * I, 4 * I, some, job.x, 4 * I, N, I, job.y + 4 * (start + row), 4 * rows)
         elif code == F16:
-            _half_rows(carray(simd.shorts_pointer(w + 2 * row * I), (some, I)), at, N, I, start + row, rows)
+            _half_rows(carray(simd.shorts_pointer(w + 2 * row * I), (some, I)), job, start + row, rows)
         else:
             w += group * blocks * size_of(code)
-            if turns:
+            if unpacks:
                 unpack_four(code, w, blocks, floats, 4 * BLOCK * blocks)
-                _float_rows(floats, 4 * BLOCK * blocks, GROUP, at[0], 4 * I, N, I, at[5] + 4 * (start + row), 4 * rows)
+                _float_rows(floats, 4 * BLOCK * blocks, GROUP, job.x, 4 * I, N, I, job.y + 4 * (start + row), 4 * rows)
             else:
-                _block_rows(at, N, blocks, code, w, start + row, rows)
-    room[:1] = 0  # until here it must live
+                _block_rows(job, blocks, code, w, start + row, rows)
+    scratch[:1] = 0  # until here it must live
 
 
 @inlined
 def are_unpacked(N, I):
-    """Tell whether blocks are turned into floats for N rows of I numbers."""
+    """Return whether blocks are turned into floats for N rows of I numbers."""
     return N >= UNPACKED and I % 16 == 0
 
 
@@ -183,9 +229,11 @@ def _dot_floats(w, x, count):
 
 
 @inlined
-def _half_rows(w, at, N, I, place, rows):
+def _half_rows(w, job, start, rows):
+    N, I = job.N, job.I
     # The factor 2⁻¹¹² of the bits is made up for in two steps, so that no product leaves the range of float32.
-    x, y = carray(simd.floats_pointer(at[1]), (N, I)), carray(simd.floats_pointer(at[5] + 4 * place), (N * rows,))
+    x = carray(simd.floats_pointer(job.enlarged), (N, I))
+    y = carray(simd.floats_pointer(job.y + 4 * start), (N * rows,))
     for n in range(N):
         for r in range(len(w)):
             sums = np.float32(0)
@@ -195,24 +243,24 @@ def _half_rows(w, at, N, I, place, rows):
 
 
 @inlined
-def _block_rows(at, N, count, code, w, place, rows):
-    for n in range(N):
-        x = at[2] + n * count * PLANES
-        scales = carray(simd.floats_pointer(at[3] + 4 * n * count), (count,))
+def _block_rows(job, count, code, w, start, rows):
+    for n in range(job.N):
+        x = job.planes + n * count * PLANES
+        scales = carray(simd.floats_pointer(job.scales + 4 * n * count), (count,))
         if code == Q8_0:
             four = four_8bit(w, x, scales, count)
         else:
-            totals = carray(simd.floats_pointer(at[4] + 4 * n * count), (count,))
+            totals = carray(simd.floats_pointer(job.sums + 4 * n * count), (count,))
             four = four_4bit(Q4_1 if code == Q4_1 else Q4_0, w, x, scales, totals, count)
-        simd.store(at[5] + 4 * (place + n * rows), four)
+        simd.store(job.y + 4 * (start + n * rows), four)
 
 
 @compiled
 def _add_rows_part(job, part):
     """Write the sum of some rows of w, each times its x, into one row of the sums."""
-    I, O, parts = job[3], job[4], job[5]
-    x, w = carray(simd.floats_pointer(job[0]), (I,)), carray(simd.floats_pointer(job[1]), (I, O))
-    y = carray(simd.floats_pointer(job[2] + 4 * part * O), (O,))
+    I, O, parts = job.I, job.O, job.parts
+    x, w = carray(simd.floats_pointer(job.x), (I,)), carray(simd.floats_pointer(job.w), (I, O))
+    y = carray(simd.floats_pointer(job.sums + 4 * part * O), (O,))
     y[:] = 0
     for i in range(part * I // parts, (part + 1) * I // parts):
         row, factor = w[i], x[i]
@@ -225,14 +273,14 @@ def _add_rows_part(job, part):
 
 @compiled
 def _mix_part(job, part):
-    """Let some heads gather values, y = softmax(q kᵀ · scale) v."""
-    share, H, C, count, scale, parts = job[5], job[6], job[7], job[8], bits_to_float(np.int32(job[9])), job[10]
-    heads, weights = job[11] * H, np.empty(count, np.float32)
+    """Gather values for some heads, y = softmax(q kᵀ · scale) v."""
+    H, C, count, scale, parts = job.H, job.C, job.key_count, bits_to_float(np.int32(job.scale)), job.parts
+    heads, weights = job.N * H, np.empty(count, np.float32)
     for head in range(part * heads // parts, (part + 1) * heads // parts):
-        row, shared = head // H, head // share * job[4]
-        mask = carray(simd.bytes_pointer(job[13] + row * count), (count if job[13] else 0,))
-        _weigh(job[0] + 4 * (row * job[12] + head % H * C), job[2] + shared, C, scale, mask, weights)
-        _mix(weights, job[3] + shared, C, job[1] + 4 * head * C)
+        row, shared = head // H, head // job.served * job.head_bytes
+        mask = carray(simd.bytes_pointer(job.mask + row * count), (count if job.mask else 0,))
+        _weigh(job.queries + 4 * (row * job.row + head % H * C), job.keys + shared, C, scale, mask, weights)
+        _mix(weights, job.values + shared, C, job.mixed + 4 * head * C)
 
 
 @compiled

@@ -16,7 +16,7 @@ with a sign there, and the sums start with what is too much:
 import numpy as np
 
 from ...core.quantized import BLOCK, FORMS, GROUP
-from . import vectorized_rows as simd
+from . import simd
 from .compile import bits_to_float, compiled, inlined
 
 F32, F16, Q8_0, Q4_0, Q4_1 = range(5)

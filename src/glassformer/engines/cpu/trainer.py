@@ -20,6 +20,7 @@ from ...config import TransformerConfig
 from ...core.arrays import Array, Tree, cast, widen
 from ...core.dispatch import current, replaces
 from ...core.sources import check_once
+from ...core.threads import cores
 from ...core.tree import flatten, tree_map
 from ...data.examples import count_targets
 from ...models import Batch, Model
@@ -31,7 +32,7 @@ from ...training.optimizer import Optimizer, check_gradients, memories_of
 from ...training.optimizers import Adam, AdamW
 from ...training.state import TrainingState
 from ...training.trainer import Figures, Keep, Taken, Trainer
-from .cores import cores, each
+from .cores import each
 from .update import adam_on_all, add_to_all, add_weighted
 
 Arrays: TypeAlias = dict[str, Array]

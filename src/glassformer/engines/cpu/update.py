@@ -15,9 +15,10 @@ from numba import carray
 from ... import ops
 from ...core.arrays import Array
 from ...core.dispatch import replaces
+from ...core.threads import cores
 from .compile import are_arrays, compiled, inlined, is_plain
-from .cores import cores, each
-from .vectorized_rows import floats_pointer, integers_pointer
+from .cores import each
+from .simd import floats_pointer, integers_pointer
 
 MANY = 200_000  # numbers: fewer are updated by one core
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from engines.cpu.kernel_cases import normal
 from glassformer import ops
-from glassformer.engines.cpu.attention.strategies import BACKWARD, FORWARD, PRODUCTS, VECTORS, head_plan
+from glassformer.engines.cpu.attention import BACKWARD, FORWARD, PRODUCTS, VECTORS, head_plan
 from glassformer.engines.cpu.products import gemm_address
 from glassformer.ops import CAUSAL, FULL, Pattern
 

@@ -9,10 +9,9 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import glassformer as gf
-from glassformer.core import blas
-from glassformer.core.blas import one_blas_thread, one_thread_if_busy
+from glassformer.core import threads
 from glassformer.core.errors import ConfigError
-from glassformer.engines.cpu.cores import cores
+from glassformer.core.threads import cores, one_blas_thread, one_thread_if_busy
 
 
 def blas_threads():
@@ -22,11 +21,11 @@ def blas_threads():
 @pytest.fixture(autouse=True)
 def two_threads():
     """A BLAS with two threads."""
-    blas._libraries.cache_clear()  # another test may have loaded one since they were counted
+    threads._libraries.cache_clear()  # another test may have loaded one since they were counted
     with threadpool_limits(2, user_api="blas"):
         assert set(blas_threads()) == {2}
         yield
-    blas._begin_anew()  # with a lock that is free: what is broken off may have taken it for good
+    threads._begin_anew()  # with a lock that is free: what is broken off may have taken it for good
 
 
 def test_blas_has_one_thread_inside_and_as_many_as_before_afterwards():
@@ -120,7 +119,7 @@ def test_a_child_does_not_wait_for_blocks_of_threads_that_stayed_behind():
     with one_blas_thread():
         child = os.fork()
         if child == 0:
-            right = set(blas_threads()) == {2} and not blas._open
+            right = set(blas_threads()) == {2} and not threads._open
             with one_blas_thread():
                 right = right and set(blas_threads()) == {1}
             os._exit(0 if right else 1)
@@ -134,7 +133,7 @@ def interrupted_at(moment):
 
     def trace(frame, event, _):
         nonlocal passed
-        if frame.f_code.co_filename != blas.__file__:
+        if frame.f_code.co_filename != threads.__file__:
             return None
         frame.f_trace_opcodes = True
         if event in ("call", "opcode"):
@@ -161,15 +160,15 @@ def test_an_interruption_between_any_two_instructions_leaves_blas_as_it_was():
     moment = 1
     while interrupted_at(moment):
         assert set(blas_threads()) == {2}, f"after {moment} instructions"
-        assert not blas._open
-        assert not blas._before
+        assert not threads._open
+        assert not threads._before
         moment += 1
     assert moment > 50  # there were many
 
 
 def test_a_lock_that_an_interruption_left_taken_holds_up_no_other_thread(monkeypatch):
-    monkeypatch.setattr(blas, "PATIENCE", 0.01)
-    blas._lock.acquire()  # and nobody is left who would release it
+    monkeypatch.setattr(threads, "PATIENCE", 0.01)
+    threads._lock.acquire()  # and nobody is left who would release it
     seen = []
 
     def other():

@@ -21,13 +21,13 @@ from ...core.errors import ConfigError, ShapeError
 from ...core.tree import flatten
 from ...layers import Cache, FeedForward, KeyValues, RMSNorm, Stack
 from .. import is_readable
-from .activation import LOOPS, activation_address
 from .compile import call, compiled, is_array
+from .cores import on_all_cores, pointer_to, share_out
+from .elementwise import LOOPS, activation_address
 from .linear import MOST_ROWS_OF, described, multiply, workspace
-from .norm import inverse_root
-from .parts import MIX, ROOM, SIZE
-from .thread_pool import JOB, KIND, on_all_cores, place, share_out
-from .vectorized_rows import bits_of_float, floats_pointer
+from .parts import MIX, PADDED, SIZE, MixJob
+from .rowwise import inverse_root
+from .simd import bits_of_float, floats_pointer
 
 PAIRINGS = ("halves", "interleaved")
 _PARTS = ("query", "key", "value", "output")
@@ -54,18 +54,18 @@ def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tup
     if mask is not None and (mask.shape != (*x.shape[:-1], cache.columns(1).size) or not mask.any(axis=-1).all()):
         return NotImplemented
     cos, sin = (_NOTHING, _NOTHING) if rotation is None else (np.ascontiguousarray(y, _FLOAT) for y in rotation)
-    turn = cos.reshape(-1, cos.shape[-1]), sin.reshape(-1, cos.shape[-1])
+    angles = cos.reshape(-1, cos.shape[-1]), sin.reshape(-1, cos.shape[-1])
     y = x.reshape(-1, x.shape[-1]).copy()
-    if not plan.turn.acquire(blocking=False):
+    if not plan.lock.acquire(blocking=False):
         raise ConfigError("this cache is being read in another thread", hint="give every thread a cache of its own")
     try:
         tables, sizes = plan.reserve(cache, x.shape[:-2])
         sizes = sizes._replace(mask=_address(mask))
-        on_all_cores(_read_token, y, tables, sizes, turn, self.block.norm.eps, plan.scale, size=plan.size)
+        on_all_cores(_read_token, y, tables, sizes, angles, self.block.norm.eps, plan.scale, size=plan.size)
         for kept in cache.blocks:
             kept.attention.seen += 1
     finally:
-        plan.turn.release()
+        plan.lock.release()
     return y.reshape(x.shape)
 
 
@@ -114,30 +114,30 @@ class Plan:
         known = len(blocks) == stack.layers and all(_shapes(params) == wanted for params in blocks)
         self.tables: Any = _tables(blocks, feed_forward) if known else None
         self.size = sum(leaf.nbytes for params in blocks for leaf in flatten(params).values()) if known else 0
-        self.turn = Lock()  # what is noted here holds for one token at a time
-        self.buffers: list[Array] = []  # keys and values of all blocks, when their places were last looked up
+        self.lock = Lock()  # what is noted here holds for one token at a time
+        self.buffers: list[Array] = []  # keys and values of all blocks, when their addresses were last looked up
 
     def listed(self) -> Iterator[Any]:
         """Go through all that stands in the list of blocks and in its dicts, in order."""
         return chain(self.blocks, chain.from_iterable(map(dict.values, self.dicts)), (_NOTHING,))
 
     def is_about(self, stack: Stack, blocks: list[Tree]) -> bool:
-        """Tell whether every parameter still is the one whose place was noted."""
+        """Return whether every parameter still is the one whose address was noted."""
         return stack is self.stack and blocks is self.blocks and all(map(is_, self.listed(), self.contents))
 
     def fits(self, cache: Cache, lead: tuple[int, ...], rotation: tuple[Array, Array] | None) -> bool:
-        """Tell whether each token has one position, and the cache holds float32 keys of all sequences, or none yet."""
+        """Return whether each token has one position, and the cache float32 keys of all sequences, or none yet."""
         half = self.sizes.channels // 2
         if rotation is not None and any(y.size != half and y.shape != (*lead, 1, 1, half) for y in rotation):
             return False
         kept, heads = [block.attention for block in cache.blocks], (*lead, self.sizes.key_heads)
         if len(kept) != self.stack.layers:
             return False
-        first, buffers = kept[0], [x for own in kept for x in (own.k, own.v)]
+        first, buffers = kept[0], [x for keys in kept for x in (keys.k, keys.v)]
         if self.buffers and all(map(is_, buffers, self.buffers)):
             return first.k.shape[:-2] == heads
         self.buffers = []
-        if any(type(own) is not KeyValues or (own.seen, own.window) != (first.seen, first.window) for own in kept):
+        if any(type(keys) is not KeyValues or (keys.seen, keys.window) != (first.seen, first.window) for keys in kept):
             return False
         if first.k is None:
             return all(x is None for x in buffers)
@@ -146,7 +146,7 @@ class Plan:
         return all(fitting) and all(x.flags.writeable for x in buffers)
 
     def reserve(self, cache: Cache, lead: tuple[int, ...]) -> tuple[Any, Any]:
-        """Make room for one more token in all blocks; return the tables and the sizes."""
+        """Reserve memory for one more token in all blocks; return the tables and the sizes."""
         first = cache.blocks[0].attention
         shape = (*lead, self.sizes.key_heads, 1, self.sizes.channels)
         slot = first.reserve(shape, _FLOAT)
@@ -172,10 +172,10 @@ _plans: WeakKeyDictionary[Cache, Plan] = WeakKeyDictionary()
 
 
 def _dicts(blocks: list[Tree]) -> list[dict[str, Any]]:
-    found = [block for block in blocks if isinstance(block, dict)]
-    for own in found:  # grows while it is gone through
-        found += [part for part in own.values() if isinstance(part, dict)]
-    return found
+    dicts = [block for block in blocks if isinstance(block, dict)]
+    for outer in dicts:  # grows while it is gone through
+        dicts += [inner for inner in outer.values() if isinstance(inner, dict)]
+    return dicts
 
 
 def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
@@ -194,7 +194,7 @@ def _tables(blocks: list[Tree], feed_forward: FeedForward) -> Any:
         groups = _PARTS[:3], _PARTS[3:], widening, ("down",)
         matrices = [[described(parts[name]["w"]) for name in names] for names in groups]
         vectors = [x for x in (*norms, *biases) if x is not None]
-        if any(None in found for found in matrices) or not all(is_array(x, _FLOAT, x.shape) for x in vectors):
+        if any(None in group for group in matrices) or not all(is_array(x, _FLOAT, x.shape) for x in vectors):
             return None
         rows.append([[_address(x) for x in norms], [_address(x) for x in biases], [0, 0], *matrices])
     return Tables(*(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)))
@@ -205,7 +205,7 @@ def _address(array: Array | None) -> int:
 
 
 @compiled
-def _read_token(x, tables, sizes, rotation, eps, scale, board):
+def _read_token(x, tables, sizes, rotation, eps, scale, queue):
     """Turn vectors x (N, D) of tokens into what the last block makes of them, in place; remember their keys.
 
     rotation    cosines and sines by which heads are turned: (N, C/2), or (1, C/2) for all, or none
@@ -218,11 +218,11 @@ def _read_token(x, tables, sizes, rotation, eps, scale, board):
     for layer in range(len(tables.norms)):
         norms, biases = tables.norms[layer], tables.biases[layer]
         _normalize(x, norms[0], norms[1], eps, sizes.rms, h)
-        _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work[0], board)
-        _add_product(mixed, tables.output[layer], biases[3], x, work[1], board)
+        _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work[0], queue)
+        _add_product(mixed, tables.output[layer], biases[3], x, work[1], queue)
         _normalize(x, norms[2], norms[3], eps, sizes.rms, h)
-        _widen(h, tables.widening[layer], biases[4], biases[5], sizes, inner, work[0], board)
-        _add_product(inner, tables.narrowing[layer], biases[6], x, work[2], board)
+        _widen(h, tables.widening[layer], biases[4], biases[5], sizes, inner, work[0], queue)
+        _add_product(inner, tables.narrowing[layer], biases[6], x, work[2], queue)
 
 
 @compiled
@@ -252,25 +252,25 @@ def _add_vector(address, y):
 
 
 @compiled
-def _add_product(h, matrix, bias, x, work, board):
-    room = matrix[0, ROOM]
-    y = np.empty(len(x) * room, np.float32)
-    multiply(h, matrix, y, work, board)
+def _add_product(h, matrix, bias, x, work, queue):
+    padded = matrix[0, PADDED]
+    y = np.empty(len(x) * padded, np.float32)
+    multiply(h, matrix, y, work, queue)
     for n in range(len(x)):
         for i in range(x.shape[1]):
-            x[n, i] += y[n * room + i]
+            x[n, i] += y[n * padded + i]
         _add_vector(bias, x[n])
 
 
 @compiled
-def _widen(h, matrices, up_bias, gate_bias, sizes, inner, work, board):
+def _widen(h, matrices, up_bias, gate_bias, sizes, inner, work, queue):
     """Write act(h up), or act(h gate) · h up where there is a gate."""
-    room, last = matrices[0, ROOM], matrices[-1, ROOM]
-    start = len(h) * room if len(matrices) == 2 else 0
+    width, last = matrices[0, PADDED], matrices[-1, PADDED]
+    start = len(h) * width if len(matrices) == 2 else 0
     y = np.empty(start + len(h) * last, np.float32)  # no sum(): to load its code, Numba would import SciPy
-    multiply(h, matrices, y, work, board)
+    multiply(h, matrices, y, work, queue)
     for n in range(len(h)):
-        up, gate = y[n * room :][: sizes.hidden], y[start + n * last :][: sizes.hidden]
+        up, gate = y[n * width :][: sizes.hidden], y[start + n * last :][: sizes.hidden]
         _add_vector(up_bias, up)
         if len(matrices) == 2:
             _add_vector(gate_bias, gate)
@@ -281,42 +281,43 @@ def _widen(h, matrices, up_bias, gate_bias, sizes, inner, work, board):
 
 
 @compiled
-def _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work, board):
+def _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work, queue):
     """Write what the heads gather for the tokens h, side by side, into mixed; their keys and values join the others."""
     N, H, K, C = len(h), sizes.heads, sizes.key_heads, sizes.channels
     matrices, biases, cos, sin = tables.inward[layer], tables.biases[layer], rotation[0], rotation[1]
-    wide, room, last = matrices[0, ROOM], matrices[1, ROOM], matrices[2, ROOM]
-    y = np.empty(N * (wide + room + last), np.float32)
-    multiply(h, matrices, y, work, board)
+    widths = matrices[0, PADDED], matrices[1, PADDED], matrices[2, PADDED]
+    key_start, value_start = N * widths[0], N * (widths[0] + widths[1])
+    y = np.empty(value_start + N * widths[2], np.float32)
+    multiply(h, matrices, y, work, queue)
     keys = carray(floats_pointer(tables.keys[layer, 0]), (N, K, sizes.capacity, C))
     values = carray(floats_pointer(tables.keys[layer, 1]), (N, K, sizes.capacity, C))
     for n in range(N):
-        q, k, v = y[n * wide :][: H * C], y[N * wide + n * room :][: K * C], y[N * (wide + room) + n * last :][: K * C]
+        q = y[n * widths[0] :][: H * C]
+        k, v = y[key_start + n * widths[1] :][: K * C], y[value_start + n * widths[2] :][: K * C]
         _add_vector(biases[0], q)
         _add_vector(biases[1], k)
         _add_vector(biases[2], v)
         if cos.size:
-            turn = min(n, len(cos) - 1)
-            _turn(q, cos[turn], sin[turn], sizes.pairing)
-            _turn(k, cos[turn], sin[turn], sizes.pairing)
+            position = min(n, len(cos) - 1)
+            _rotate(q, cos[position], sin[position], sizes.pairing)
+            _rotate(k, cos[position], sin[position], sizes.pairing)
         for head in range(K):
             for c in range(C):
                 keys[n, head, sizes.slot, c] = k[head * C + c]
                 values[n, head, sizes.slot, c] = v[head * C + c]
     parts = max(1, min(N * H, 8 * N * H * C * sizes.looked_at // SIZE))
-    job = board[JOB:]
-    job[0], job[1], job[2], job[3] = place(y), place(mixed), tables.keys[layer, 0], tables.keys[layer, 1]
-    job[4], job[5], job[6], job[7] = sizes.capacity * C * 4, H // K, H, C
-    job[8], job[9], job[10] = sizes.looked_at, bits_of_float(np.float32(scale)), parts
-    job[11], job[12], job[13] = N, wide, sizes.mask
-    board[KIND] = MIX
-    share_out(board, parts)
+    job = MixJob(
+        queries=pointer_to(y), mixed=pointer_to(mixed), keys=tables.keys[layer, 0], values=tables.keys[layer, 1],
+        head_bytes=sizes.capacity * C * 4, served=H // K, H=H, C=C, key_count=sizes.looked_at,
+        scale=bits_of_float(np.float32(scale)), N=N, row=widths[0], mask=sizes.mask, parts=parts,
+    )  # fmt: skip
+    share_out(queue, MIX, job, parts)
     return y  # which must live until all parts are done
 
 
 @compiled
-def _turn(x, cos, sin, pairing):
-    """Turn the pairs of channels of heads that stand side by side, as `ops.rotary` does."""
+def _rotate(x, cos, sin, pairing):
+    """Rotate the pairs of channels of heads that stand side by side, as `ops.rotary` does."""
     half = cos.size
     apart, step = (half, 1) if pairing == 0 else (1, 2)
     for first in range(0, x.size, 2 * half):

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ....core.arrays import Array
-from ....ops.attention_strided import Others
-from ....ops.attention_tiled import TiledSaved
-from ....ops.mask import Pattern
-from ..compile import compiled, exp, inlined, maximum, widest_registers
-from ..dropout import GOLDEN, mix
-from .register_products import BYTES, multiply_tiles
+from ...core.arrays import Array
+from ...ops.attention_strided import Others
+from ...ops.attention_tiled import TiledSaved
+from ...ops.mask import Pattern
+from .compile import compiled, exp, inlined, maximum, widest_registers
+from .elementwise import GOLDEN, mix
+from .tile_products import BYTES, multiply_tiles
 
 
 class Pairs(NamedTuple):

@@ -153,10 +153,10 @@ def prefetch(builder, address):
     builder.call(ask, [builder.inttoptr(address, pointer), _INT(0), _INT(3), _INT(1)])
 
 
-@instruction(types.int32, types.float32)
+@instruction(types.int64, types.float32)
 def bits_of_float(builder, x):
     """Return the 32 bits of a float32 as an integer."""
-    return builder.bitcast(x, _INT)
+    return builder.sext(builder.bitcast(x, _INT), ir.IntType(64))
 
 
 @instruction(BYTES, BYTES)

@@ -12,7 +12,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..compile import compiled
+from .compile import compiled
 
 _CONTRACT = ("reassoc", "contract")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compare import assert_close
-from glassformer.engines.cpu.attention.register_products import BYTES, multiply_tiles
+from glassformer.engines.cpu.tile_products import BYTES, multiply_tiles
 
 
 def rounded(rng, rows, columns, kind):

@@ -1,17 +1,26 @@
-"""How many threads compute: those of BLAS, limited to one inside some blocks, and the cores of the engine cpu.
+"""How many threads compute: those of BLAS, and the cores that the kernels of the engine cpu share their work among.
 
-BLAS has one number of threads for the whole process. The first block to open notes it and sets it to one, and
-the last to close puts it back, in any order and from any thread.
+    threads              sets both for the whole process
+    cores                how many cores kernels may use here; `at_most` limits them in one thread or task
+    one_blas_thread      every product runs on the thread that asks for it, as where each core computes its own shard
+    one_thread_if_busy   the same beside other jobs
+    suitable_threads     the same for small products
+    computing_with       as many cores and BLAS threads as a run began with
+
+BLAS has one number of threads for the whole process. The first block of `one_blas_thread` to open notes it and sets it
+to one, and the last to close puts it back, in any order and from any thread.
 """
 
 import contextlib
 import ctypes
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from functools import cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 from .errors import ConfigError
@@ -23,6 +32,60 @@ _lock = threading.RLock()  # a block that is forgotten closes at any moment, suc
 limits: list[int] = []  # how many cores kernels may use; empty: all that this process may run on
 PATIENCE = 5.0
 """Seconds after which no thread can still be at work behind the lock: what takes it is done in milliseconds."""
+WORTHWHILE = 5e8
+"""Matrix products of fewer FLOPs run on one thread: distributing them costs more than it saves."""
+
+_here = threading.local()
+_limit: ContextVar[int | None] = ContextVar("limit", default=None)
+
+
+# --- cores -----------------------------------------------------------------------------------------------------------
+
+
+def cores() -> int:
+    """Return how many cores may be used here: one inside a task, else all this process may run on, or as set."""
+    if getattr(_here, "busy", False):
+        return 1
+    limit = _limit.get()
+    if limit is not None:
+        return limit
+    if limits:
+        return limits[0]
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def at_most(number: int) -> Iterator[None]:
+    """Use this many cores inside a `with` block, in this thread or task alone."""
+    token = _limit.set(number)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+@contextlib.contextmanager
+def one_core() -> Iterator[None]:
+    """Use no further cores inside a `with` block: this thread is one of several that compute."""
+    before = getattr(_here, "busy", False)
+    _here.busy = True
+    try:
+        yield
+    finally:
+        _here.busy = before
+
+
+@contextlib.contextmanager
+def computing_with(number: int, blas_threads: int | None) -> Iterator[None]:
+    """Use this many cores here, and this many threads of BLAS in the whole process (None: as many as there are)."""
+    from threadpoolctl import threadpool_limits
+
+    with at_most(number), threadpool_limits(blas_threads, user_api="blas"):
+        yield
+
+
+# --- cores and BLAS --------------------------------------------------------------------------------------------------
 
 
 class threads:  # noqa: N801 - used like a function
@@ -40,7 +103,7 @@ class threads:  # noqa: N801 - used like a function
             raise ConfigError(f"the number of threads is {number!r}", hint="use a whole number from 1 to 1,024")
         self.number, libraries = number, _libraries()
         with _free_lock():
-            self._restored = list(limits), _before if _open else [ask() for ask, _ in libraries]
+            self._restored = list(limits), _before if _open else [library.ask() for library in libraries]
             _set([number], [number] * len(libraries))
 
     def __enter__(self) -> None: ...
@@ -63,12 +126,12 @@ def _set(cores: list[int], numbers: list[int]) -> None:
 
 
 def _use(numbers: list[int]) -> None:
-    for (_, use), number in zip(_libraries(), numbers, strict=True):
-        use(number)
+    for library, number in zip(_libraries(), numbers, strict=True):
+        library.use(number)
 
 
 class one_blas_thread:  # noqa: N801 - used like a function, and faster than one made of a generator
-    """Let every matrix product run on the thread that asks for it, in the whole process, inside a `with` block.
+    """Run every matrix product on the thread that asks for it, in the whole process, inside a `with` block.
 
     Ctrl-C may fall between any two instructions here. A block that it keeps from closing closes when it is forgotten.
     """
@@ -81,9 +144,9 @@ class one_blas_thread:  # noqa: N801 - used like a function, and faster than one
             with _free_lock():
                 _open.add(ref(self, _close))
                 if not _before:
-                    _before = [number() for number, _ in _libraries()]
-                    for _, use in _libraries():
-                        use(1)
+                    _before = [library.ask() for library in _libraries()]
+                    for library in _libraries():
+                        library.use(1)
         except BaseException:
             _close(ref(self))
             raise
@@ -92,10 +155,15 @@ class one_blas_thread:  # noqa: N801 - used like a function, and faster than one
         _close(ref(self))
 
 
-def one_thread_if_busy() -> contextlib.AbstractContextManager[None]:
+def one_thread_if_busy() -> AbstractContextManager[None]:
     """Return a context: one BLAS thread if half of the cores have had work of late, otherwise as many as before."""
     busy = hasattr(os, "getloadavg") and os.getloadavg()[0] >= (os.cpu_count() or 1) / 2
     return one_blas_thread() if busy else contextlib.nullcontext()
+
+
+def suitable_threads(flops: float) -> AbstractContextManager[None]:
+    """Return a reusable context for products of at most `flops`: one BLAS thread, or the library's choice if many."""
+    return contextlib.nullcontext() if flops >= WORTHWHILE else one_blas_thread()
 
 
 def _close(block: "ref[one_blas_thread]") -> None:
@@ -138,25 +206,39 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
 
 
+def blas() -> dict[str, Any]:
+    """Return what is known about NumPy's BLAS; nothing where there is none."""
+    return next((library.controller.info() for library in _libraries()), {})
+
+
+class _Library(NamedTuple):
+    """A BLAS: what threadpoolctl knows about it, and how to ask it for its number of threads and to set it."""
+
+    controller: Any
+    ask: Callable[[], int]
+    use: Callable[[int], Any]
+
+
 @cache
-def _libraries() -> list[tuple[Callable[[], int], Callable[[int], Any]]]:
-    """Return how to ask each BLAS for its number of threads, and how to tell it one: NumPy's, and others there are.
+def _libraries() -> list[_Library]:
+    """Return each BLAS, NumPy's first; cached: the search takes longer than a step of a small model.
 
     A library that brings one along later is not asked: its products are not ours.
     """
     import numpy  # noqa: F401 - BLAS is found once it is loaded
     from threadpoolctl import ThreadpoolController
 
-    found = [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
-    return [_functions_of(library) for library in found]
+    controllers = ThreadpoolController().select(user_api="blas").lib_controllers
+    controllers.sort(key=lambda library: "numpy" not in library.filepath)
+    return [_Library(library, *_functions_of(library)) for library in controllers]
 
 
 def _functions_of(library: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
     """Return the two functions of a BLAS: OpenBLAS's own, because threadpoolctl lets one thread alone use them."""
     if library.internal_api == "openblas" and getattr(library, "threading_layer", "") != "openmp":
-        own = ctypes.CDLL(library.filepath)
+        loaded = ctypes.CDLL(library.filepath)
         for prefix, suffix in _AFFIXES:
             names = [f"{prefix}openblas_{verb}_num_threads{suffix}" for verb in ("get", "set")]
-            if all(hasattr(own, name) for name in names):
-                return getattr(own, names[0]), getattr(own, names[1])
+            if all(hasattr(loaded, name) for name in names):
+                return getattr(loaded, names[0]), getattr(loaded, names[1])
     return library.get_num_threads, library.set_num_threads

@@ -13,19 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .... import ops
-from ....core.arrays import Array, check_broadcast, check_mask
-from ....core.dispatch import replaces
-from ....core.errors import GlassformerError
-from ....ops.attention import check_heads, default_scale
-from ....ops.attention_strided import beyond, can_split, neighborhood
-from ....ops.attention_tiled import TiledSaved
-from ....ops.dropout import check_rate
-from ....ops.mask import FULL, Pattern
-from ..compile import REAL
-from ..cores import cores, each
-from ..dropout import is_key
-from .strategies import WORTHWHILE, checked_spans
+from ... import ops
+from ...core.arrays import Array, check_broadcast, check_mask
+from ...core.dispatch import replaces
+from ...core.errors import GlassformerError
+from ...core.threads import cores
+from ...ops.attention import check_heads, default_scale
+from ...ops.attention_strided import beyond, can_split, neighborhood
+from ...ops.attention_tiled import TiledSaved
+from ...ops.dropout import check_rate
+from ...ops.mask import FULL, Pattern
+from .attention import WORTHWHILE, checked_spans
+from .compile import REAL
+from .cores import each
+from .elementwise import is_key
 from .tiles import Grads, Problem, attend_tiles, attend_tiles_backward, pairs_of
 
 ROWS, COLUMNS = 48, 512  # queries and keys of a tile: two tiles, and all that they meet, fit into a core's cache

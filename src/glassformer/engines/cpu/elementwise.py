@@ -1,4 +1,4 @@
-"""Activations and their gated forms, one pass over all numbers."""
+"""Kernels that read every number once: activations and their gated forms, dropout, and table lookup."""
 
 import math
 from functools import cache
@@ -12,7 +12,9 @@ from ... import ops
 from ...core.arrays import Array
 from ...core.dispatch import replaces
 from ...ops.activation import GatedSaved
-from .compile import address_of, compiled, exp, inlined, is_plain, maximum, minimum
+from ...ops.dropout import MOST
+from ...ops.embedding import EmbeddingSaved
+from .compile import address_of, compiled, exp, inlined, is_array, is_plain, maximum, minimum, rows
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
@@ -20,7 +22,7 @@ _DENSITY = 1 / math.sqrt(2 * math.pi)
 _FAR = 800.0  # beyond, σ and Φ are 0 or 1
 
 
-# --- one number ------------------------------------------------------------------------------------------------------
+# --- activations of one number ---------------------------------------------------------------------------------------
 # `real` is its type, in which constants must be given lest they widen it.
 
 
@@ -210,3 +212,132 @@ def gated_backward(dy: Array, saved: GatedSaved, *, activation: str = "silu") ->
     dgate, dup = np.empty(gate.shape, gate.dtype), np.empty(up.shape, up.dtype)
     LOOPS[activation].gate_backward(*(x.reshape(-1) for x in (dy, gate, up, dgate, dup)))
     return dgate, dup
+
+
+# --- dropout: the generator of `ops.dropout`, number by number -------------------------------------------------------
+
+GOLDEN = 0x9E3779B9
+_WORD = 0xFFFFFFFF
+_BOOL = np.dtype(np.bool_)
+
+
+@replaces(ops.dropout)
+def dropout(x: Array, key: Array, *, rate: float) -> Any:
+    if not is_plain(x) or x.ndim < 1 or not is_key(key) or not 0 <= rate < MOST:
+        return NotImplemented
+    y, keep = np.empty_like(x), np.empty(x.shape, np.bool_)
+    if x.size:  # there may be very many rows of nothing
+        _dropout(rows(x), key, np.uint32(round(rate * 2**32)), 1 / (1 - rate), rows(y), rows(keep))
+    return y, keep
+
+
+@replaces(ops.dropout_backward)
+def dropout_backward(dy: Array, keep: Array, *, rate: float) -> Any:
+    if not is_plain(dy) or not is_array(keep, _BOOL, dy.shape) or not 0 <= rate < MOST:
+        return NotImplemented
+    dx = np.empty_like(dy)
+    _drop(dy.reshape(-1), keep.reshape(-1), 1 / (1 - rate), dx.reshape(-1))
+    return dx
+
+
+def is_key(key: Any) -> bool:
+    return type(key) is np.ndarray and key.dtype == np.uint32 and key.shape == (2,)
+
+
+@replaces(ops.fold_key)
+def fold_key(key: Array, number: int) -> Any:
+    """Fold a number into a key: for two words, Python's own integers are faster than arrays."""
+    if not is_key(key):
+        return NotImplemented
+    first, second = int(key[0]), int(key[1])
+    low = _mixed(_mixed((first + number * GOLDEN) & _WORD) ^ second)
+    high = _mixed((low + first + GOLDEN) & _WORD)
+    return np.array([low, high], np.uint32)
+
+
+def _mixed(x: int) -> int:
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & _WORD
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & _WORD
+    return x ^ (x >> 16)
+
+
+@inlined
+def mix(x):
+    """Let every bit of a word influence every other, as `ops.dropout` does."""
+    # Products and sums of 32-bit words come out with 64 bits, so each is cut again: within 32 they vectorize.
+    u = np.uint32
+    x = u(u(x ^ u(x >> u(16))) * u(0x7FEB352D))
+    x = u(u(x ^ u(x >> u(15))) * u(0x846CA68B))
+    return u(x ^ u(x >> u(16)))
+
+
+@compiled
+def _dropout(x, key, border, factor, y, keep):
+    N, D = x.shape
+    real = x.dtype.type
+    for n in range(N):
+        row, out, kept = x[n], y[n], keep[n]
+        start = mix(np.uint32(np.uint32(n) ^ key[0]))
+        last = np.uint32(start + key[1])
+        for d in range(D):
+            place = np.uint32(start + np.uint32(np.uint32(d) * np.uint32(GOLDEN)))
+            bits = mix(np.uint32(mix(place) ^ last))
+            kept[d] = bits >= border
+            out[d] = row[d] * real(factor) if kept[d] else real(0)
+
+
+@compiled
+def _drop(dy, keep, factor, dx):
+    real = dy.dtype.type
+    for i in range(dy.size):
+        dx[i] = dy[i] * real(factor) if keep[i] else real(0)
+
+
+# --- embedding -------------------------------------------------------------------------------------------------------
+
+
+@replaces(ops.embedding)
+def embedding(table: Array, ids: Array, *, scale: float = 1.0) -> Any:
+    if not is_plain(table) or table.ndim != 2 or type(ids) is not np.ndarray or ids.dtype.kind not in "iu":
+        return NotImplemented
+    y = np.empty((*ids.shape, table.shape[1]), table.dtype)
+    flat = np.ascontiguousarray(ids, np.int64).reshape(-1)
+    return (y, EmbeddingSaved(table, ids)) if _look_up(table, flat, scale, rows(y)) else NotImplemented
+
+
+@replaces(ops.embedding_backward)
+def embedding_backward(dy: Array, saved: EmbeddingSaved, *, scale: float = 1.0) -> Any:
+    table, ids = saved
+    if not is_plain(dy, table) or table.ndim != 2 or type(ids) is not np.ndarray or ids.dtype.kind not in "iu":
+        return NotImplemented
+    if dy.shape != (*ids.shape, table.shape[1]):
+        return NotImplemented
+    dtable = np.zeros(table.shape, table.dtype)
+    flat = np.ascontiguousarray(ids, np.int64).reshape(-1)
+    return dtable if collect(rows(dy), flat, scale, dtable) else NotImplemented
+
+
+@compiled
+def _look_up(table, ids, scale, y):
+    """Fill in scale · table[ids]; False if one is outside."""
+    real = table.dtype.type
+    for i in range(ids.size):
+        if ids[i] < 0 or ids[i] >= table.shape[0]:
+            return False
+        row, out = table[ids[i]], y[i]
+        for d in range(row.size):
+            out[d] = row[d] * real(scale)
+    return True
+
+
+@compiled
+def collect(dy, ids, scale, dtable):
+    """Add scale · dy[i] to row ids[i] of the table, in the order of i; False, midway, if one is outside."""
+    real = dtable.dtype.type
+    for i in range(ids.size):
+        if ids[i] < 0 or ids[i] >= dtable.shape[0]:
+            return False
+        drow, dout = dtable[ids[i]], dy[i]
+        for d in range(drow.size):
+            drow[d] += dout[d] * real(scale)
+    return True

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from compare import assert_close
 from draws import draws
 from engines.cpu.kernel_cases import KERNELS
-from glassformer.engines.cpu.attention.tiled import backward_jobs, begun, forward_jobs, joined, stages
-from glassformer.engines.cpu.cores import at_most
+from glassformer.core.threads import at_most
+from glassformer.engines.cpu.attention_tiled import backward_jobs, begun, forward_jobs, joined, stages
 from glassformer.ops import CAUSAL, FULL, Pattern, attention, attention_backward, merge_heads, new_key
 from glassformer.ops.attention_tiled import TiledSaved
 
-KERNEL = importlib.import_module("glassformer.engines.cpu.attention.tiled")
+KERNEL = importlib.import_module("glassformer.engines.cpu.attention_tiled")
 LIMITS = {"float64": 1e-12, "float32": 1e-5}
 PATTERNS = (
     FULL,

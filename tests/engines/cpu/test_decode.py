@@ -14,7 +14,7 @@ from glassformer.core.dispatch import use_engine
 from glassformer.core.quantized import FORMS as QUANTIZED
 from glassformer.core.quantized import quantize
 from glassformer.core.tree import tree_map
-from glassformer.engines.cpu.stack import MOST_SEQUENCES, _plans
+from glassformer.engines.cpu.decode import MOST_SEQUENCES, _plans
 from glassformer.generation.storage import stored
 from glassformer.layers import FeedForward, Linear
 from glassformer.models import build
