@@ -15,6 +15,7 @@ from engines.cpu.kernel_cases import KERNELS
 from glassformer import ops
 from glassformer.core.dispatch import use_engine
 from glassformer.core.quantized import BLOCK, FORMS, quantize
+from glassformer.core.threads import at_most
 from glassformer.engines.cpu import cores
 from glassformer.engines.cpu.cores import WORTHWHILE, on_all_cores
 from glassformer.engines.cpu.linear import MOST_ROWS, MOST_ROWS_OF, described, multiply, multiply_few, workspace
@@ -185,7 +186,7 @@ def test_several_matrices_are_multiplied_at_once_on_any_number_of_cores(rng, num
     matrices.append(np.asfortranarray(normal(rng, 96, 7)))
     tables = np.array([described(w) for w in matrices])
     y = np.empty(2 * int(tables[:, 3].sum()), np.float32)
-    with cores.at_most(number):
+    with at_most(number):
         on_all_cores(multiply, x, tables, y, workspace(2, 96), size=WORTHWHILE)
     start = 0
     for w, room in zip(matrices, tables[:, 3], strict=True):
