@@ -122,7 +122,7 @@ def small(browser: object) -> list[Row]:
 
 def published(browser: object) -> list[Row]:
     """Measure SmolLM2: a scene of 32 tokens, a change, and a text of 1,024 tokens."""
-    from glassformer.loading import load_tokenizer
+    from glassformer.api.loading import load_tokenizer
 
     tokenizer = load_tokenizer("smollm2")
     texts = {size: tokenizer.decode(tokenizer.encode(SENTENCE * size)[:size]) for size in (8, 32, 1024)}
@@ -157,7 +157,7 @@ def published(browser: object) -> list[Row]:
 
 def pointing(browser: object) -> list[Row]:
     """Measure how long the scene takes to answer the pointer: SmolLM2, 64 tokens, 30 layers."""
-    from glassformer.loading import load_tokenizer
+    from glassformer.api.loading import load_tokenizer
 
     tokenizer = load_tokenizer("smollm2")
     text = tokenizer.decode(tokenizer.encode(SENTENCE * 8)[:64])

@@ -19,6 +19,7 @@ from typing import Any
 
 from _data import find, tinyshakespeare
 from glassformer.core.tree import count
+from glassformer.generation.answer import ask
 from glassformer.runs.session import TrainingSession
 from glassformer.runs.start import new_session
 
@@ -72,7 +73,7 @@ def counting() -> Iterator[dict[str, Any]]:
     """The reference settings, then Adam."""
     for name, settings in (("SGD 0.05, 300 epochs", {}), ("Adam, 60 epochs", _ADAM)):
         session, row = run("counting", **settings)
-        said = "1 " + session.trained.ask("1")
+        said = "1 " + ask(session.trained, "1")
         yield {
             "what": f"counting, {name}",
             "parameters": row["parameters"],

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from glassformer.api.trained_model import TrainedModel
 from glassformer.data import build_task
 from glassformer.models import build
 from glassformer.runs.planning import model_config
-from glassformer.trained_model import TrainedModel
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
 from glassformer.web.router import ask

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from family_models import quiet
+from glassformer.api.loading import read_model
 from glassformer.core.tree import tree_map
-from glassformer.loading import read_model
 from glassformer.models import Model
 from oracles import require
 

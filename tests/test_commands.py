@@ -20,7 +20,7 @@ import pytest
 
 from browser import serve_once
 from devices import answer, start
-from glassformer import loading
+from glassformer.api import loading
 from glassformer.cli import demo, explore
 from glassformer.cli import study as study_command
 from glassformer.cli import train as train_command

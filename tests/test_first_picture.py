@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from glassformer.api.loading import read_model
 from glassformer.interpret import zero
-from glassformer.loading import read_model
 from glassformer.ops import softmax
 from published_models import pulled
 

@@ -24,14 +24,12 @@ LEVELS = [
     {"layers"},
     {"models"},
     {"data"},
-    {"trained_model"},
-    {"weights", "trained_or_pair"},
+    {"weights"},
     {"training", "generation"},
     {"proofs"},
     {"interpret"},
     {"engines"},
     {"runs"},
-    {"loading"},
     {"plots", "labs", "bugs", "progress"},
     {"studies"},
     {"web"},
@@ -45,6 +43,13 @@ EXEMPT = {"__init__", "__main__"}
 MAY_IMPORT_OTHERS = {
     "cli", "progress", "plots", "web", "engines", "weights", "text", "data", "training", "runs", "labs",
 }  # fmt: skip
+
+# What imports the module that a string names; and the one arrow that points upward, by which engines register.
+IMPORTERS = ("import_module", "__import__", "later")
+REGISTRATION = ("core", "glassformer.engines")
+UNKNOWN = "?"
+# These import what others name: an engine its methods, a page of the explorer what it includes, a lab what it warms up.
+TOLD_WHAT_TO_IMPORT = {"core/dispatch.py", "web/derivations.py", "labs/worker.py"}
 
 # The mathematics does not know who executes it, not even in its comments.
 MATHEMATICS = ("ops", "layers", "models")
@@ -81,10 +86,12 @@ def where(path: Path, node: ast.AST) -> str:
 
 
 def imported_names(path: Path, node: ast.AST) -> list[str]:
-    """The absolute dotted names an import statement asks for; none for any other node.
+    """The absolute dotted names an import statement, or a call that imports by name, asks for; none for any other node.
 
     `from a.b import c` asks for a.b.c: whether c is a module makes no difference to the questions asked here.
     """
+    if isinstance(node, ast.Call):
+        return named_by_string(path, node)
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if not isinstance(node, ast.ImportFrom):
@@ -95,6 +102,41 @@ def imported_names(path: Path, node: ast.AST) -> list[str]:
         above = package[: len(package) - (node.level - 1)]
         base = ".".join([*above, base]) if base else ".".join(above)
     return [f"{base}.{alias.name}" for alias in node.names]
+
+
+def named_by_string(path: Path, call: ast.Call) -> list[str]:
+    """The module that a call imports by its name, relative ones made absolute; what is not written out is UNKNOWN."""
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if called not in IMPORTERS or not call.args:
+        return []
+    name = written(path, call.args[0])
+    if name.startswith("."):
+        package = ["glassformer", *path.relative_to(PACKAGE).parent.parts]
+        above = len(name) - len(name.lstrip(".")) - 1
+        name = ".".join([*package[: len(package) - above], name.lstrip(".")])
+    return [name]
+
+
+def written(path: Path, node: ast.expr) -> str:
+    """The text that an expression stands for; what a text is put together from only at run time is UNKNOWN."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(written(path, value) for value in node.values)
+    if isinstance(node, ast.FormattedValue):
+        return written(path, node.value)
+    if isinstance(node, ast.Name):
+        return constants(path).get(node.id, UNKNOWN)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else UNKNOWN
+
+
+@cache
+def constants(path: Path) -> dict[str, str]:
+    """The texts that a module calls by a name."""
+    package = ".".join(["glassformer", *path.relative_to(PACKAGE).parent.parts])
+    found = {"__package__": package, "__name__": module_name(path)}
+    for node in parse(path).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            found |= {target.id: node.value.value for target in node.targets if isinstance(target, ast.Name)}
+    return found
 
 
 def nodes_run_on_import(tree: ast.AST) -> Iterator[ast.AST]:
@@ -133,6 +175,8 @@ def function_length(function: ast.FunctionDef | ast.AsyncFunctionDef, lines: set
 def forbidden(unit: str, name: str) -> str | None:
     """Why a module of `unit` must not import the dotted `name`, or None when it may."""
     package, *rest = name.split(".")
+    if (unit, name) == REGISTRATION:
+        return None
     if package != "glassformer" or (rest and rest[0].startswith("__")):
         return None
     if not rest or rest[0] not in LEVEL_OF:
@@ -160,6 +204,28 @@ def test_imports_point_downward_even_inside_functions():
     assert not wrong, "\n".join(wrong)
 
 
+def test_strings_that_name_modules_are_imports():
+    path = PACKAGE / "models" / "model.py"  # which may import neither of these
+    for call, name in {
+        'import_module("glassformer.interpret.run")': "glassformer.interpret.run",
+        'importlib.import_module("..api.loading", __package__)': "glassformer.api.loading",
+        '__import__(f"{__package__}.{name}")': "glassformer.models.?",
+        'import_module(f"glassformer.{name}")': "glassformer.?",
+    }.items():
+        assert imported_names(path, ast.parse(call, mode="eval").body) == [name]
+        assert bool(forbidden("models", name)) == (not name.startswith("glassformer.models"))
+
+
+def test_only_those_that_are_told_import_what_no_string_says():
+    free = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in modules()
+        for node in nodes(path)
+        if any(name.startswith(UNKNOWN) for name in imported_names(path, node))
+    }
+    assert free == TOLD_WHAT_TO_IMPORT
+
+
 def test_the_picture_of_the_imports_is_the_order_that_is_checked():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     picture = re.search(r"<!-- levels -->\n```\n(.*?)```", text, flags=re.DOTALL)
@@ -170,19 +236,19 @@ def test_the_picture_of_the_imports_is_the_order_that_is_checked():
 
 def file_imports() -> dict[str, set[str]]:
     """For every module of the package, the modules of it that it imports anywhere, by dotted names."""
-    names = {path: _module(path) for path in modules()}
+    names = {path: module_name(path) for path in modules()}
     known = set(names.values())
     graph: dict[str, set[str]] = {name: set() for name in known}
     for path, name in names.items():
         for node in nodes(path):
             for asked in imported_names(path, node):
                 target = asked if asked in known else asked.rpartition(".")[0]
-                if target in known and target != name:
+                if target in known and target != name and UNKNOWN not in asked and asked != REGISTRATION[1]:
                     graph[name].add(target)
     return graph
 
 
-def _module(path: Path) -> str:
+def module_name(path: Path) -> str:
     return ".".join(["glassformer", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import glassformer  # isort: skip  # noqa: F401  before NumPy: it sets how long the threads of BLAS wait for work
 import numpy as np
 
+from glassformer.api.loading import load
 from glassformer.core.dispatch import set_engine
-from glassformer.loading import load
 from glassformer.weights.places import locate
 
 TOLD = 20  # vectors

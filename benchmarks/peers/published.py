@@ -8,12 +8,12 @@ import glassformer  # isort: skip  # noqa: F401  before NumPy: it sets how long 
 import numpy as np
 
 from glassformer import ops
+from glassformer.api.loading import read_model
+from glassformer.api.trained_model import TrainedModel
 from glassformer.core.arrays import Tree
 from glassformer.core.dispatch import current, set_engine
 from glassformer.core.tree import count, flatten, tree_map
-from glassformer.loading import read_model
 from glassformer.models import Batch, Model, build
-from glassformer.trained_model import TrainedModel
 from glassformer.training import EVERYTHING, AdamW, Adapted, LoRA
 from glassformer.training.loop import suitable_threads, training_steps
 from glassformer.training.recipe import Recipe

@@ -12,14 +12,14 @@ from typing import Any
 import glassformer  # isort: skip  # noqa: F401  before NumPy: it sets how long the threads of BLAS wait for work
 import numpy as np
 
+from glassformer.api.loading import load, load_tokenizer, read_model
+from glassformer.api.trained_model import TrainedModel
 from glassformer.core.dispatch import set_engine
 from glassformer.core.tree import flatten
 from glassformer.generation import Sampling
 from glassformer.generation.storage import stored
 from glassformer.generation.writer import generate_steps
-from glassformer.loading import load, load_tokenizer, read_model
 from glassformer.models import build
-from glassformer.trained_model import TrainedModel
 from glassformer.weights.export import export_folder
 
 GREEDY = Sampling(temperature=0.0)

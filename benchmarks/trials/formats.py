@@ -102,10 +102,10 @@ def write_all(shared: Path) -> None:
 
 def _write_published(shared: Path) -> Any:
     """Write folders of Hugging Face, saved models and GGUF files; return a tokenizer."""
+    from glassformer.api.trained_model import TrainedModel
     from glassformer.models import build, preset
     from glassformer.text import ByteTokenizer, CharTokenizer
     from glassformer.text.published import PublishedTokenizer
-    from glassformer.trained_model import TrainedModel
     from glassformer.weights.export import export_folder
     from glassformer.weights.gguf import export_gguf
     from glassformer.weights.saved import save_folder
@@ -235,7 +235,7 @@ def _use_tokenizer(tokenizer: Any) -> None:
 
 def _model(folder: Path) -> None:
     """Read a model and let it compute."""
-    from glassformer.loading import read_model
+    from glassformer.api.loading import read_model
 
     loaded = read_model(folder)
     _use_tokenizer(loaded.tokenizer)

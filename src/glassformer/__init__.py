@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import bugs, data, generation, interpret, labs, layers, ops, plots, proofs, studies, training
-    from .api import Exploration, Loop, explore, from_arrays, index, resume, save, search, train
+    from .api.costs import params
+    from .api.exploration import Exploration
+    from .api.learn import replay, resume, train
+    from .api.loading import from_arrays, load
+    from .api.loop import Loop
+    from .api.passages import index, search
+    from .api.trained_model import TrainedModel, explore, save
     from .config import (
         DecoderConfig,
         EncoderConfig,
@@ -40,19 +46,15 @@ if TYPE_CHECKING:
     from .data.python_files import task
     from .generation.answer import Classification
     from .layers import register_block, register_norm, register_positions
-    from .loading import load
     from .models import PRESETS, Batch, Decoder, Encoder, EncoderDecoder, Model, build, preset
     from .ops import register_activation, register_op
-    from .runs.replay import replay
     from .runs.settings import settings
     from .studies.own import study
     from .text import register_tokenizer
-    from .trained_model import TrainedModel
     from .training.curvature import gradient_noise_scale, hvp, per_example_gradients
     from .training.optimizers import register_optimizer
     from .training.recipe import register_loss, register_schedule
     from .weights.catalog import pull
-    from .weights.costs import params
     from .weights.family import Foreign
 
 __version__ = "0.2.0"
@@ -64,7 +66,13 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 # Each public name and where it lives. Modules are loaded when first used, so that importing the package takes next to
 # nothing and a part that needs a library asks for it only when it is used.
 _HOMES = {
-    "api": ("Exploration", "Loop", "explore", "from_arrays", "index", "resume", "save", "search", "train"),
+    "api.costs": ("params",),
+    "api.exploration": ("Exploration",),
+    "api.learn": ("replay", "resume", "train"),
+    "api.loading": ("from_arrays", "load"),
+    "api.loop": ("Loop",),
+    "api.passages": ("index", "search"),
+    "api.trained_model": ("TrainedModel", "explore", "save"),
     "core.threads": ("threads",),
     "core.dispatch": ("set_engine", "use_engine"),
     "core.errors": ("GlassformerError",),
@@ -76,13 +84,9 @@ _HOMES = {
     "data.python_files": ("task",),
     "generation.answer": ("Classification",),
     "layers": ("register_block", "register_norm", "register_positions"),
-    "loading": ("load",),
     "models": ("PRESETS", "Batch", "Decoder", "Encoder", "EncoderDecoder", "Model", "build", "preset"),
     "ops": ("register_activation", "register_op"),
-    "runs.replay": ("replay",),
     "runs.settings": ("settings",),
-    "trained_model": ("TrainedModel",),
-    "weights.costs": ("params",),
     "weights.family": ("Foreign",),
     "weights.catalog": ("pull",),
     "studies.own": ("study",),

@@ -7,8 +7,8 @@ import pytest
 
 import glassformer as gf
 from fine_tuning import published
+from glassformer.api.loading import load_config, load_tokenizer, read_model
 from glassformer.core.errors import ConfigError, WeightsError
-from glassformer.loading import load_config, load_tokenizer, read_model
 from runs import TINY, assert_same_bits, command, tiny_session, write_data
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")

@@ -8,8 +8,8 @@ import pytest
 
 import glassformer as gf
 from fine_tuning import published
+from glassformer.api.loading import load
 from glassformer.core.errors import ConfigError, DataError, LengthError, ShapeError
-from glassformer.loading import load
 from glassformer.weights.sentence import embed
 from runs import TINY, write_data
 

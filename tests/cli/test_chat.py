@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
+from glassformer.api.loading import load
 from glassformer.core.errors import ConfigError, LengthError
 from glassformer.data.corpus import write_tokens
 from glassformer.generation.conversation import Conversation
 from glassformer.generation.sampling import Sampling
 from glassformer.generation.writer import generate_steps
-from glassformer.loading import load
 from glassformer.runs.start import new_session
 from glassformer.text import PublishedTokenizer
 from runs import TINY_MODEL, command, finished, process, tiny_session

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from glassformer.api.trained_model import TrainedModel
 from glassformer.cli import demo
 from glassformer.runs.run import open_run
-from glassformer.trained_model import TrainedModel
 from glassformer.web.page_export import page_state
 from pages import read_page
 from runs import command, small_demo

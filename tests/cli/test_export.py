@@ -2,9 +2,9 @@
 
 import pytest
 
+from glassformer.api.loading import read_model
 from glassformer.core.execution import Execution
 from glassformer.engines.jax.sharded_checkpoint import from_safetensors
-from glassformer.loading import read_model
 from glassformer.runs.start import new_session
 from runs import TINY, assert_same_bits, command, write_data
 

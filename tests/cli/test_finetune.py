@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from fine_tuning import VOCAB, published
+from glassformer.api.loading import load, read_model
 from glassformer.core.dispatch import use_engine
 from glassformer.core.tree import count, flatten, tree_map
-from glassformer.loading import load, read_model
+from glassformer.generation.answer import samples
 from glassformer.runs.run import open_run, read_base
 from glassformer.runs.start import new_session, resume_session
 from glassformer.training import load_checkpoint
@@ -161,7 +162,7 @@ def test_lines_and_pairs_use_the_tokens_of_the_model(bases, tmp_path):
     assert set(rows.source[np.arange(len(ends)), ends].tolist()) == {1}  # </s> ends what it reads
     records = finish(session)
     assert records[-1].loss < records[0].loss
-    assert isinstance(session.trained.samples(1)[0][1], str)
+    assert isinstance(samples(session.trained, 1)[0][1], str)
     resumed = resume_session(tmp_path / "pairs")
     assert resumed.task.tokenizer == session.task.tokenizer
 

@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 
+from glassformer.api.loading import read_model
 from glassformer.cli.look import PAGE_VIEWS
 from glassformer.cli.look_views import VIEWS
 from glassformer.interpret import attribute
 from glassformer.interpret.reading import logit_of
-from glassformer.loading import read_model
 from glassformer.training.checkpoint import load_checkpoint, save_checkpoint
 from pages import read_page, write_dot
 from runs import command, finish, tiny_session

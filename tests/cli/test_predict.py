@@ -11,10 +11,10 @@ import pytest
 
 import glassformer as gf
 from family_models import saved
+from glassformer.api.trained_model import TrainedModel
 from glassformer.cli import predict
 from glassformer.generation.answer import predict_classes
 from glassformer.runs.run import open_run
-from glassformer.trained_model import TrainedModel
 from runs import command, tiny_session
 from tokenizer_files import PUBLISHED
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glassformer.generation.answer import example
+from glassformer.generation.answer import ask, example
 from glassformer.models import Batch
 from runs import tiny_session
 
@@ -11,7 +11,7 @@ from runs import tiny_session
 def test_an_encoder_answers_with_its_likeliest_class(tmp_path):
     session = tiny_session("majority", tmp_path / "run")
     logits, _ = session.model.predict(session.trained.params, session.task.encode_input("00112220"))
-    assert session.trained.ask("00112220") == session.task.decode_answer([int(np.argmax(logits))])
+    assert ask(session.trained, "00112220") == session.task.decode_answer([int(np.argmax(logits))])
 
 
 @pytest.mark.parametrize("task", ["sort", "dates"])

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from glassformer.api.trained_model import TrainedModel
 from glassformer.core.dispatch import use_engine
 from glassformer.generation import Sampling, beam_search
 from glassformer.text import CharTokenizer
-from glassformer.trained_model import TrainedModel
 from sequences import model_of, prompts_of, written
 
 KNOWN = 11

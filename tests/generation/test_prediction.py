@@ -3,11 +3,18 @@
 import numpy as np
 import pytest
 
+from glassformer.api.trained_model import TrainedModel
 from glassformer.core.errors import ConfigError
-from glassformer.generation.answer import predict_answers, predict_classes, predict_masks, predict_next, predict_texts
+from glassformer.generation.answer import (
+    ask,
+    predict_answers,
+    predict_classes,
+    predict_masks,
+    predict_next,
+    predict_texts,
+)
 from glassformer.models import Batch, build
 from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer
-from glassformer.trained_model import TrainedModel
 from runs import tiny_session
 from sequences import model_of
 from tokenizer_files import PUBLISHED
@@ -53,7 +60,7 @@ def test_a_written_answer_has_the_product_of_its_probabilities(tmp_path):
         weights = softmax(model.forward(params, np.array(ids))[0][-1])[: task.answer_tokenizer.size]
         total *= weights.max()
         ids.append(int(weights.argmax()))
-    assert found.answer == session.trained.ask("210210") == task.decode_answer(ids[start:])
+    assert found.answer == ask(session.trained, "210210") == task.decode_answer(ids[start:])
     assert found.probability == pytest.approx(total)
 
 

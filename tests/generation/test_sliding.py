@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import glassformer as gf
+from glassformer.api.trained_model import TrainedModel
 from glassformer.config import POSITION_NAMES
 from glassformer.core.dispatch import use_engine
 from glassformer.core.errors import LengthError
 from glassformer.generation import Sampling, beam_search
 from glassformer.generation.reader import kept
 from glassformer.text import ByteTokenizer, CharTokenizer, WordTokenizer
-from glassformer.trained_model import TrainedModel
 from runs import TINY
 from sequences import model_of, prompts_of, written
 

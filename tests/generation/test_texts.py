@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
+from glassformer.api.trained_model import TrainedModel
 from glassformer.core.errors import ConfigError, LengthError, TokenError
 from glassformer.generation import Generation
 from glassformer.models import build
 from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer, WordTokenizer
-from glassformer.trained_model import TrainedModel
 from sequences import model_of
 
 LETTERS = "abcdefghijklmno"  # with <bos> and <eos> 17 tokens

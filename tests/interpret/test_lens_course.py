@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import glassformer as gf
+from glassformer.api.learn import replay
 from glassformer.core.errors import ConfigError
 from glassformer.core.tree import flatten, tree_map
 from glassformer.interpret import lens, lens_course
 from glassformer.plots import lens_map
-from glassformer.runs.replay import replay
 from glassformer.runs.start import new_session
 from runs import TINY
 

@@ -5,6 +5,7 @@ import pytest
 
 from browser import TEXTS, tiny_model
 from glassformer import ops
+from glassformer.api.trained_model import TrainedModel
 from glassformer.core.errors import ConfigError, LengthError
 from glassformer.interpret.reading import answers
 from glassformer.runs.start import new_session
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("numpy_engine")
 
 @pytest.fixture(scope="module")
 def sorter(numpy_engine):
-    return new_session("sort", settings={**TINY["sort"], "steps": 1}).trained
+    return TrainedModel.of(new_session("sort", settings={**TINY["sort"], "steps": 1}).trained)
 
 
 def test_an_answer_stands_behind_its_question(sorter):

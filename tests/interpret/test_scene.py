@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from browser import TEXTS, tiny_model
+from glassformer.api.trained_model import TrainedModel
 from glassformer.data import build_task
 from glassformer.interpret.scene import SAYS, growth, lengths, scene
 from glassformer.models import build
 from glassformer.runs.planning import model_config
-from glassformer.trained_model import TrainedModel
 
 
 def stations(part):

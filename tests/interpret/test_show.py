@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
+from glassformer.core.show import colored, png_of
 from glassformer.interpret import (
     HeadScores,
     Logit,
@@ -31,7 +32,6 @@ from glassformer.interpret import (
     update,
     watch,
 )
-from glassformer.interpret.show import colored, png_of
 from glassformer.training import SGD
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from browser import TEXTS, tiny_model
 from glassformer import ops
+from glassformer.api.loading import read_model
 from glassformer.core.errors import ConfigError, GlassformerError, TokenError
 from glassformer.interpret import (
     Logit,
@@ -20,7 +21,6 @@ from glassformer.interpret import (
     watch,
 )  # fmt: skip
 from glassformer.plots import lens_map, patching_map
-from glassformer.weights.folder import open_folder
 from published_models import pulled
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -38,7 +38,7 @@ def run(numpy_engine, model):
 
 
 def test_a_watched_text_is_what_is_embedded():
-    model = open_folder(pulled("minilm"))
+    model = read_model(pulled("minilm"))
     texts = ["A cat sleeps.", "The dog is reading a book about naval warfare!"]
     run = model.watch(texts)
     assert run.tokens[0][0] == "[CLS]"
@@ -113,7 +113,7 @@ def test_texts_that_are_no_token_are_refused(token, message, run):
 
 
 def test_unknown_words_are_refused():
-    model = open_folder(pulled("minilm"))
+    model = read_model(pulled("minilm"))
     with pytest.raises(TokenError, match="does not know '☃': it reads "):
         model.watch("A cat").token_id("☃")
 

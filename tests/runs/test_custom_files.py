@@ -6,11 +6,11 @@ import logging
 import pytest
 
 import glassformer as gf
+from glassformer.api.loading import load
 from glassformer.core import registry
 from glassformer.core import reporting as trust
 from glassformer.core.errors import CheckpointError, DataError
 from glassformer.data import TASKS, import_file
-from glassformer.loading import load
 from glassformer.runs.folder import checksum
 from glassformer.runs.listing import list_runs
 from glassformer.runs.run import open_run

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
+from glassformer.api.learn import replay
 from glassformer.core.errors import ConfigError
 from glassformer.runs.measurements import (
     attention_on,
@@ -17,7 +18,6 @@ from glassformer.runs.measurements import (
     scored,
     weight_norms,
 )
-from glassformer.runs.replay import replay
 from glassformer.runs.start import new_session
 from runs import TINY
 

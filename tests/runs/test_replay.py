@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import glassformer as gf
+from glassformer.api.learn import replay
 from glassformer.core.errors import CheckpointError, ConfigError, DataError
 from glassformer.core.tree import flatten
 from glassformer.runs import session as recording
-from glassformer.runs.replay import replay
 from glassformer.runs.start import new_session, resume_session
 from runs import TINY, edit_config, tiny_session, write_data
 

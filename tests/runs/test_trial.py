@@ -2,8 +2,9 @@
 
 import pytest
 
+from glassformer.api.learn import replay
 from glassformer.core.errors import ConfigError
-from glassformer.runs.replay import frame_now, replay
+from glassformer.runs.replay import frame_now
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session, write_session
 from runs import TINY, assert_same_bits, assert_same_run

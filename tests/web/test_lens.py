@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from browser import state
+from glassformer.api.trained_model import TrainedModel
 from glassformer.core.errors import ConfigError, GlassformerError, LengthError, TokenError
 from glassformer.interpret import Logit, attribute, lens
 from glassformer.models import Encoder
-from glassformer.trained_model import TrainedModel
 from glassformer.web.offers import Offer
 from glassformer.web.router import ask
 from glassformer.web.state import read_state

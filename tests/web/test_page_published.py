@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from browser import told, visit, walk
+from glassformer.api.loading import read_model
 from glassformer.interpret import zero
-from glassformer.loading import read_model
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
 from glassformer.web.state import read_state

@@ -3,11 +3,11 @@
 import pytest
 
 from browser import TEXTS, check_access, state, tiny_explorer, told, visit
+from glassformer.api.trained_model import TrainedModel
 from glassformer.config import DecoderConfig, EncoderConfig
 from glassformer.interpret import scale
 from glassformer.models import build
 from glassformer.text import PublishedTokenizer
-from glassformer.trained_model import TrainedModel
 from glassformer.web.offers import Offer
 from tokenizer_files import CHATML, chat_bpe, word_piece
 

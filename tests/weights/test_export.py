@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from family_models import CASES, model_of, run, saved
+from glassformer.api.loading import load, read_model
+from glassformer.api.trained_model import TrainedModel
 from glassformer.config import EncoderConfig
 from glassformer.core.errors import ConfigError, WeightsError
 from glassformer.core.tree import flatten
-from glassformer.loading import load, read_model
 from glassformer.models import build, preset
+from glassformer.models.model import Pooling
 from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer, WordTokenizer
-from glassformer.trained_model import Pooling, TrainedModel
 from glassformer.weights.export import export_folder, family_for, published_form
 from glassformer.weights.families import FAMILIES
 from glassformer.weights.folder import open_folder

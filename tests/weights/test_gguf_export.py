@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from family_models import saved
+from glassformer.api.loading import load, read_model
+from glassformer.api.trained_model import TrainedModel
 from glassformer.config import RotaryScaling
 from glassformer.core.errors import ConfigError, WeightsError
 from glassformer.core.quantized import Quantized
-from glassformer.loading import load, read_model
 from glassformer.models import build, preset
 from glassformer.text import BPETokenizer, ByteTokenizer, CharTokenizer, PublishedTokenizer, WordTokenizer
-from glassformer.trained_model import TrainedModel
 from glassformer.weights.folder import open_folder
 from glassformer.weights.gguf import architecture_for, export_gguf, open_gguf
 from glassformer.weights.gguf_file import read_header

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 import glassformer as gf
+from glassformer.api.loading import load_config, locate, read_model
 from glassformer.core import reporting
 from glassformer.core.errors import CheckpointError, WeightsError
-from glassformer.loading import load_config, locate, read_model
 from glassformer.runs.folder import checksum
 from glassformer.runs.start import new_session
 from runs import finish, tiny_session, write_data

@@ -7,7 +7,7 @@ import pytest
 
 from family_models import quiet, saved
 from glassformer.core.errors import ConfigError, LengthError, WeightsError
-from glassformer.trained_model import Pooling
+from glassformer.models.model import Pooling
 from glassformer.weights.folder import open_folder
 from glassformer.weights.sentence import embed, similarities
 from oracles import require

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from family_models import saved
+from glassformer.api.trained_model import TrainedModel
 from glassformer.core.errors import ConfigError
 from glassformer.core.tree import tree_map
 from glassformer.models import build, preset
-from glassformer.trained_model import TrainedModel
 from glassformer.weights.folder import open_folder
 from glassformer.weights.verify import LIMIT, verify
 from oracles import require

@@ -5,11 +5,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..core.arrays import Tree
 from ..interpret.reading import example_text
-from ..models import Batch, Model
 from ..progress import is_notebook, log
-from ..trained_model import TrainedModel
+from ..weights.loaded_model import LoadedModel
 
 HEIGHT = 760
 """Pixels of the page inside a notebook."""
@@ -24,7 +22,7 @@ class Exploration:
     change values, write text and take training steps.
     """
 
-    model: TrainedModel
+    model: LoadedModel
     text: str
 
     def __repr__(self) -> str:
@@ -64,22 +62,7 @@ class Exploration:
         return explorer
 
 
-def explore(model: Model, params: Tree, batch: Batch, *, show: bool = True) -> Exploration:
-    """Explore a model at work on a batch: in a notebook as a page below the cell, else in the browser until Ctrl-C.
-
-    show   False: nothing is opened; the result has `html()`, `save(path)` and `serve()`
-
-    >>> import numpy as np, glassformer as gf
-    >>> model = gf.build("tiny-decoder")
-    >>> seen = gf.explore(model, model.init(0), gf.Batch(np.array([[5, 3, 8, 3]])), show=False)
-    >>> seen, seen.html()[:15]
-    (<exploration of Decoder: ...>, '<!doctype html>')
-    """
-    given = TrainedModel(model, params, source=type(model).__name__, inputs=batch)  # type: ignore[arg-type]
-    return shown_at_once(Exploration(given, ""), show=show)
-
-
-def explored(model: TrainedModel, text: str | None, *, show: bool) -> Exploration:
+def explored(model: LoadedModel, text: str | None, *, show: bool) -> Exploration:
     """Return a model as it reads a text; see `TrainedModel.explore`."""
     return shown_at_once(Exploration(model, example_text(model) if text is None else text), show=show)
 

@@ -14,12 +14,14 @@ from ..core.reporting import granted
 from ..engines.cluster.collective import processes
 from ..progress import log
 from ..progress.stopwatch import Show, Stopwatch
+from ..runs.replay import Replay
+from ..runs.replay import replay as open_replay
 from ..runs.session import TrainingSession
-from ..trained_model import TrainedModel
 from ..training import StepRecord
 from ..training.interruption import Terminated, heeding_termination
 from ..training.lora import LoRA
 from .loop import Loop
+from .trained_model import TrainedModel
 
 Callback: TypeAlias = Callable[[StepRecord], object]
 
@@ -119,6 +121,14 @@ def resume(
     for note in loop.session.notes if show else ():
         log(note)
     return _trained(loop, callbacks, show=show)
+
+
+def replay(folder: str | Path) -> Replay:
+    """Open a run that was trained with --record, to return to any of its steps.
+
+    Runs that were not recorded, or whose data, engine or versions have changed, are refused.
+    """
+    return open_replay(folder, TrainedModel)
 
 
 def _trained(loop: Loop, callbacks: Sequence[Callback], *, show: bool) -> TrainedModel:

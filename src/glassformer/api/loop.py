@@ -24,13 +24,13 @@ from ..runs.run import Ready, TrainingRun, model_of_run
 from ..runs.session import TrainingSession
 from ..runs.sinks import Memory
 from ..runs.start import resume_session, start_session
-from ..trained_model import TrainedModel
 from ..training import History, StepRecord
 from ..training.lora import LoRA
 from ..training.optimizers import register_optimizer
 from ..training.peft import Adapter
 from ..training.recipe import Recipe, changed_recipe, register_loss, register_schedule
 from .tasks import known, named_data, sorted_for, tuning_task
+from .trained_model import TrainedModel
 
 Begun = tuple[TrainingSession, Callable[[Tree], TrainedModel]]
 """A training, and what makes a model of its parameters."""
@@ -104,7 +104,7 @@ class Loop:
         """Return the rest of a run, from its latest checkpoint; `steps` and `anyway` are those of `gf.resume`."""
         loop = cls.__new__(cls)
         loop.session = resume_session(folder, steps=steps, anyway=anyway)
-        loop._trained = lambda params: model_of_run(loop.session.run, params=params)
+        loop._trained = lambda params: TrainedModel.of(model_of_run(loop.session.run, params=params))
         return loop
 
     def __reduce__(self) -> Any:

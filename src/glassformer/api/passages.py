@@ -16,10 +16,10 @@ from ..core.files import write_new
 from ..core.setting import check_count, texts_of
 from ..data.corpus import read_file, text_files
 from ..data.tables import is_rows, is_table, read_table
-from ..loading import load
 from ..progress import plural
-from ..trained_model import TrainedModel
 from ..weights.sentence import embed, encode_texts, unit_vectors
+from .loading import load
+from .trained_model import TrainedModel
 
 FORMAT = "glassformer index 1"
 MARKDOWN = (".md", ".markdown")

@@ -23,10 +23,10 @@ from ..runs.custom_files import takes_lexicon
 from ..runs.planning import check_fit, task_for, task_options
 from ..runs.provenance import stable_data
 from ..runs.settings import split_settings
-from ..trained_model import TrainedModel
 from ..training import Evaluation
 from ..training.evaluate import evaluate
 from ..training.recipe import Recipe
+from ..weights.loaded_model import LoadedModel
 
 Settings = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 """Of the task, of the model and of the recipe."""
@@ -86,7 +86,7 @@ def sorted_for(data: Any, settings: dict[str, Any]) -> Settings:
 
 def tuning_task(
     data: Any,
-    model: TrainedModel,
+    model: LoadedModel,
     source: str,
     config: TransformerConfig,
     options: dict[str, Any],
@@ -106,7 +106,7 @@ def tuning_task(
     return task, origin
 
 
-def evaluated(model: TrainedModel, data: Any, options: dict[str, Any]) -> Evaluation:
+def evaluated(model: LoadedModel, data: Any, options: dict[str, Any]) -> Evaluation:
     """Measure a model on data, or on the held-out data of its own task; see `TrainedModel.evaluate`."""
     if data is None and options:
         fact = f"{next(iter(options))} is an option of a task, and none is named"
@@ -124,13 +124,13 @@ def evaluated(model: TrainedModel, data: Any, options: dict[str, Any]) -> Evalua
     return evaluate(model.model, model.params, task.held_out, **settings)
 
 
-def is_table_of(model: TrainedModel, data: Any) -> bool:
+def is_table_of(model: LoadedModel, data: Any) -> bool:
     """Return whether data is a table with labels for a model that learned from one."""
     has_labels = model.origin is not None and model.origin["name"] == "classify" and bool(model.labels)
     return has_labels and (is_rows(data) or (isinstance(data, str | os.PathLike) and Path(data).exists()))
 
 
-def file_parts(model: TrainedModel, data: Any) -> tuple[str, list[Dataset], tuple[str, ...]]:
+def file_parts(model: LoadedModel, data: Any) -> tuple[str, list[Dataset], tuple[str, ...]]:
     """Return how a model of a task with data is measured on all of another file, its parts, and lines about it."""
     assert model.origin is not None
     name, options = model.origin["name"], model.origin["options"]
@@ -147,7 +147,7 @@ def file_parts(model: TrainedModel, data: Any) -> tuple[str, list[Dataset], tupl
     return task.metric, parts, ()
 
 
-def _evaluation_task(model: TrainedModel, data: Any, options: dict[str, Any]) -> Task:
+def _evaluation_task(model: LoadedModel, data: Any, options: dict[str, Any]) -> Task:
     """Return a task whose held-out data a model is measured on: all of the data, where it has no such part."""
     data = named_data(data, options) or data
     is_named, is_task = isinstance(data, Named), isinstance(data, Task)
@@ -161,7 +161,7 @@ def _evaluation_task(model: TrainedModel, data: Any, options: dict[str, Any]) ->
     return task
 
 
-def _of_arrays(data: Any, model: TrainedModel, config: TransformerConfig, validation: Any, seed: int) -> Task:
+def _of_arrays(data: Any, model: LoadedModel, config: TransformerConfig, validation: Any, seed: int) -> Task:
     task = array_task(
         data,
         architecture=config.architecture,  # type: ignore[arg-type]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import click
 
+from ..api.loading import load
 from ..core.errors import ConfigError, GlassformerError, did_you_mean
 from ..generation.conversation import Conversation
 from ..generation.texts import MAX_NEW_TOKENS
-from ..loading import load
 from ..progress.display import waiting
 from .generate import print_lens, print_pieces
 from .options import (

@@ -12,6 +12,7 @@ import click
 from ..core import dispatch
 from ..core.errors import ConfigError, typed
 from ..core.files import new_folder, write_new
+from ..generation.answer import ask
 from ..progress.display import waiting
 from ..proofs import prove_all
 from ..runs.session import TrainingSession
@@ -61,8 +62,8 @@ def demo(out: Path | None, json: bool) -> None:
             proofs = proved(lambda done, total: show(done, total, "cases"))
     exact = sum(row.ok for row in proofs)
     with waiting("letting them answer"):
-        said = sessions["text"].best.ask(PROMPT, length=300)
-        dates = {typed: sessions["dates"].best.ask(typed) for typed in DATES}
+        said = ask(sessions["text"].best, PROMPT, length=300)
+        dates = {typed: ask(sessions["dates"].best, typed) for typed in DATES}
     with waiting("writing the page"):
         models = [(name, session.best, None) for name, session in sessions.items()]
         page = write_new(folder / PAGE, models_page(models).encode())

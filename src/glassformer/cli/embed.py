@@ -8,13 +8,13 @@ from typing import Any
 import click
 import numpy as np
 
+from ..api.loading import read_model
 from ..api.passages import Index, index
 from ..core.arrays import Array
 from ..core.errors import ConfigError
 from ..core.files import write_new
 from ..data.tables import Row, Table
 from ..generation.sampling import check_finite
-from ..loading import read_model
 from ..progress.display import waiting
 from ..weights.sentence import similarities, unit_vectors
 from .options import PATH, json_option, model_argument

@@ -7,20 +7,20 @@ from typing import Any
 
 import click
 
+from ..api.loading import read_model
 from ..api.tasks import file_parts
 from ..core import dispatch
 from ..core.errors import ConfigError
 from ..core.execution import PLAIN, Execution, MeshShape
 from ..core.tree import count
-from ..loading import read_model
 from ..models import build
 from ..progress.display import waiting
 from ..runs.run import model_of_run, open_run
 from ..text import printable
-from ..trained_model import TrainedModel
 from ..training import Evaluation, Recipe
 from ..training.checkpoint import BEST
 from ..training.evaluate import class_figures, macro_average, together
+from ..weights.loaded_model import LoadedModel
 from ..weights.saved import is_saved
 from .options import PATH, engine_option, json_option
 from .output import console, log, print_json, print_table, shorten
@@ -105,7 +105,7 @@ def _print_classes(labels: Sequence[str], confusion: Confusion) -> None:
 
 
 def measure(
-    trained: TrainedModel,
+    trained: LoadedModel,
     recipe: Recipe,
     execution: Execution | None = None,
     *,
@@ -126,7 +126,7 @@ def measure(
     return together([trainer.evaluate(trained.params, part, metric=metric) for part in parts])
 
 
-def _trained(folder: Path, checkpoint: str, data: Path | None) -> tuple[TrainedModel, Recipe | None, Execution | None]:
+def _trained(folder: Path, checkpoint: str, data: Path | None) -> tuple[LoadedModel, Recipe | None, Execution | None]:
     """Return a trained model, its recipe and its execution; refuse its own data if that has changed since."""
     if is_saved(folder) and checkpoint != BEST:
         raise ConfigError(f"{folder} is a saved model, which has no checkpoints", hint="leave out --checkpoint")
@@ -141,4 +141,4 @@ def _trained(folder: Path, checkpoint: str, data: Path | None) -> tuple[TrainedM
         return model_of_run(run, checkpoint), run.recipe, run.execution
     task = run.task()
     run.check_data()
-    return TrainedModel.of_task(run.model, run.load_params(checkpoint), task), run.recipe, run.execution
+    return LoadedModel.of_task(run.model, run.load_params(checkpoint), task), run.recipe, run.execution

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
+from ..api.loading import is_run, locate
 from ..core.reporting import granted
-from ..loading import is_run, locate
 from ..runs.run import open_run
 from ..web.explorer import Explorer
 from ..web.offers import RUNS, find_offers

@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
+from ..api.loading import read_model
+from ..api.trained_model import FORMATS
 from ..core.errors import ConfigError
 from ..core.setting import check_known
-from ..loading import read_model
 from ..models.accounting import bytes_text
 from ..progress.display import waiting
 from ..text.published import TOKENIZER
-from ..trained_model import FORMATS
 from ..training.peft import export_adapter
 from ..weights.export import export_folder
 from ..weights.gguf import SUFFIX, TYPES, export_gguf

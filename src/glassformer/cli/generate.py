@@ -9,6 +9,8 @@ from typing import Any
 import click
 import numpy as np
 
+from ..api.loading import load
+from ..api.trained_model import TrainedModel
 from ..core.arrays import Array
 from ..core.errors import ConfigError
 from ..generation import Generation
@@ -17,13 +19,11 @@ from ..generation.texts import MAX_NEW_TOKENS, encode_prompts
 from ..generation.writer import LENGTH
 from ..interpret import lens as lens_of
 from ..interpret import watch
-from ..interpret.reading import labels_of
 from ..interpret.stream import points
-from ..loading import load
 from ..models import Batch
 from ..progress.display import waiting
 from ..text import Tokenizer, printable
-from ..trained_model import TrainedModel
+from ..weights.loaded_model import LoadedModel
 from .options import (
     engine_option,
     json_option,
@@ -177,7 +177,7 @@ def print_answer_lens(loaded: TrainedModel, text: str, answer: Generation, *, tr
     print_lens(loaded, read, answer.ids, None if sources is None else sources[0])
 
 
-def print_lens(loaded: TrainedModel, read: Array, written: Sequence[int], source: Array | None = None) -> None:
+def print_lens(loaded: LoadedModel, read: Array, written: Sequence[int], source: Array | None = None) -> None:
     """Print, for every generated token, what the layers would have predicted in its place, with probabilities."""
     if not written:
         return
@@ -189,7 +189,7 @@ def print_lens(loaded: TrainedModel, read: Array, written: Sequence[int], source
     first = len(read) - 1
     seen = lens_of(run, at=[blocks[n].name for n in chosen], positions=range(first, first + len(written)))
     ids, odds = seen.top(1)
-    label = labels_of(loaded).tokens
+    label = loaded.token_labels.tokens
     rows = []
     for n, token in enumerate(written):
         cells = [f"{_word(label(int(ids[c, 0, n, 0])))} {100 * odds[c, 0, n, 0]:.0f} %" for c in range(len(chosen))]

@@ -6,16 +6,16 @@ from typing import Any
 
 import click
 
+from ..api.loading import is_run, locate, read_model
 from ..core.errors import ConfigError, GlassformerError
 from ..core.files import new_folder, write_new
 from ..core.setting import check_known
 from ..generation.answer import example
-from ..loading import is_run, locate, read_model
 from ..progress.display import waiting
 from ..runs.run import open_run
-from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST
 from ..web.page_export import Show, models_page
+from ..weights.loaded_model import LoadedModel
 from .options import json_option, model_argument, out_option, text_argument
 from .output import log, print_json
 
@@ -45,7 +45,7 @@ def inspect(
     if is_run(place):
         run = open_run(place)
         task = run.task()
-        opened = TrainedModel.of_task(run.model, run.load_params(checkpoint or BEST), task)
+        opened = LoadedModel.of_task(run.model, run.load_params(checkpoint or BEST), task)
         batch = next(iter(task.held_out.batches(EXAMPLES))) if text is None else example(opened, task, text)
         folder, name = place / "pictures", place.resolve().name
         figures["metrics"] = run.metrics()
@@ -71,7 +71,7 @@ def inspect(
     print(f"{count} figures{both} in {folder}" + ("" if page is None else f"; open {page}"))
 
 
-def write_page(name: str, model: TrainedModel, text: str | None, path: Path, show: Show) -> Path | None:
+def write_page(name: str, model: LoadedModel, text: str | None, path: Path, show: Show) -> Path | None:
     """Write the explorer's page of a model that reads a text; where it cannot be made, say why and return None."""
     try:
         page = models_page([(name, model, text)], show=show)

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from ..api.loading import read_model
+from ..api.trained_model import TrainedModel
 from ..config import EncoderDecoderConfig
 from ..core.errors import ConfigError, DataError
 from ..core.files import write_new
@@ -14,9 +16,7 @@ from ..generation.sampling import check_finite
 from ..interpret import Logit
 from ..interpret.reading import logit_of
 from ..interpret.run import has_no_head
-from ..loading import read_model
 from ..progress.display import waiting
-from ..trained_model import TrainedModel
 from .look_views import VIEWS, View, ViewInput
 from .options import PATH, json_option, model_argument, text_argument
 from .output import log, print_json, print_table

@@ -25,7 +25,7 @@ from ..interpret import (
 from ..interpret.batched import MEMORY, bytes_at_once
 from ..interpret.trace import trace_of
 from ..models.accounting import bytes_text
-from ..trained_model import TrainedModel
+from ..weights.loaded_model import LoadedModel
 from .output import shorten, signed, visible
 
 WIDTH = 24
@@ -34,7 +34,7 @@ WIDTH = 24
 class ViewInput(NamedTuple):
     """A question about a run."""
 
-    subject: TrainedModel
+    subject: LoadedModel
     run: Run
     target: Logit
     source: Run | None

@@ -2,9 +2,9 @@
 
 import click
 
+from ..api.costs import params as count_params
+from ..api.costs import read_config
 from ..models.accounting import ITEMSIZES, MEMORY
-from ..weights.costs import params as count_params
-from ..weights.costs import read_config
 from .options import json_option, set_option
 from .output import print_json, print_table
 from .settings import parse_settings

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..api.costs import read_config
 from ..core.errors import ConfigError, did_you_mean
 from ..core.execution import MeshShape, separated
 from ..engines.mesh.plan import PRECISIONS, SLOTS, Plan, better
@@ -14,7 +15,6 @@ from ..engines.mesh.plan import plan as make_plan
 from ..engines.mesh.rules import parse_rules
 from ..models.accounting import bytes_text
 from ..progress.display import waiting
-from ..weights.costs import read_config
 from .devices import rules_option
 from .options import json_option, set_option
 from .output import log, plural, print_json, print_table

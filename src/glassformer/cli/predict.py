@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from ..api.loading import is_run, load, load_config, locate, read_model
 from ..config import DecoderConfig, EncoderConfig, TransformerConfig
 from ..core.arrays import check_length
 from ..core.dispatch import engine as engine_in_use
@@ -24,13 +25,12 @@ from ..generation.answer import (
     predict_next,
     predict_texts,
 )
-from ..loading import is_run, load, load_config, locate, read_model
 from ..models import Batch
 from ..models.accounting import length_batches
 from ..progress.display import waiting
 from ..runs.run import open_run
 from ..text import PublishedTokenizer, printable
-from ..trained_model import TrainedModel
+from ..weights.loaded_model import LoadedModel
 from ..weights.saved import is_saved
 from .options import PATH, engine_option, json_option, model_argument
 from .output import log, plural, print_json, print_table, visible
@@ -202,7 +202,7 @@ def _predictor(name: str, *, top: int | None, truncate: bool) -> Predictor:
     return _of_writer(load(place), top=top, truncate=truncate)
 
 
-def _learned(place: Path) -> TrainedModel | None:
+def _learned(place: Path) -> LoadedModel | None:
     """Return a model that learned to answer questions; None for all others."""
     if is_run(place):
         name: str | None = open_run(place).task_name
@@ -214,14 +214,14 @@ def _learned(place: Path) -> TrainedModel | None:
     return None if found is None or found.task is None or found.task.metric == "none" else found
 
 
-def _of_writer(loaded: TrainedModel, *, top: int | None, truncate: bool) -> Predictor:
+def _of_writer(loaded: LoadedModel, *, top: int | None, truncate: bool) -> Predictor:
     if isinstance(loaded.config, DecoderConfig):
         return Predictor(partial(predict_next, loaded, top=top or TOP, truncate=truncate), loaded.config)
     _refuse(top, "--top", ONE)
     return Predictor(partial(predict_texts, loaded, truncate=truncate), loaded.config)
 
 
-def _of_task(trained: TrainedModel, *, top: int | None, truncate: bool) -> Predictor:
+def _of_task(trained: LoadedModel, *, top: int | None, truncate: bool) -> Predictor:
     """Answer with the encoding and decoding of the model's task."""
     _refuse(truncate, "--truncate", WHOLE)
     config, task = trained.config, trained.task
@@ -238,7 +238,7 @@ def _of_task(trained: TrainedModel, *, top: int | None, truncate: bool) -> Predi
     return Predictor(ask, config, task.class_labels(config))
 
 
-def _of_encoder(loaded: TrainedModel, name: str, top: int, *, truncate: bool) -> Predictor:
+def _of_encoder(loaded: LoadedModel, name: str, top: int, *, truncate: bool) -> Predictor:
     """Answer with an encoder without a task: a class, or the tokens behind masks."""
     config, tokenizer = loaded.config, loaded.tokenizer
     assert isinstance(config, EncoderConfig)

@@ -89,8 +89,8 @@ def _cells(one: "Setting") -> tuple[str, ...]:
 
 
 def _of_fine_tuning(task: str, source: str, *, lora: bool) -> "list[Group]":
+    from ..api.loading import load_config
     from ..data import TASKS
-    from ..loading import load_config
     from ..runs.planning import fine_tuning_groups
 
     check_known("there is no task", task, TASKS)

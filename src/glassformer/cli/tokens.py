@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
+from ..api.loading import load_tokenizer
 from ..core.errors import ConfigError
 from ..core.setting import check_known
 from ..data.corpus import is_token_file, stream_text, text_files, write_tokens
-from ..loading import load_tokenizer
 from ..progress.display import waiting
 from ..text import ByteTokenizer, PublishedTokenizer, pieces_of
 from ..text.tokenizer import FAMILIES, LARGE, LARGE_SIZE, LEARNED, SIZE

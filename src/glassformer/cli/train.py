@@ -17,7 +17,8 @@ from ..engines.cluster.collective import any_of
 from ..engines.cluster.collective import process as rank
 from ..engines.cluster.collective import processes as total
 from ..engines.cluster.watch import Watch
-from ..generation.answer import TEMPERATURE
+from ..generation.answer import TEMPERATURE, ask
+from ..generation.texts import stream
 from ..progress.display import display, event_writer, require_tensorboard, waiting
 from ..progress.screen import short
 from ..progress.stopwatch import Stopwatch
@@ -268,7 +269,7 @@ def print_summary(session: TrainingSession, summary: dict[str, Any]) -> None:
         model, writes = session.best, session.task.metric == "none"
         settings: dict[str, Any] = {"max_new_tokens": SAMPLE_LENGTH, "temperature": TEMPERATURE}
         for prompt in session.task.prompts[:SAMPLES]:
-            pieces = model.stream(prompt, **settings) if writes else map(model.ask, [prompt])
+            pieces = stream(model, prompt, **settings) if writes else (ask(model, one) for one in [prompt])
             with waiting("writing a sample"):
                 first = next(pieces, "")
             print(f"  {prompt!r} → '", end="", flush=True)

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import click
 
-from ..loading import is_run, locate, read_model
+from ..api.loading import is_run, locate, read_model
 from ..progress.display import waiting
 from ..weights.verify import LIMIT
 from ..weights.verify import verify as compare

@@ -23,7 +23,7 @@ HERE = str(Path(__file__).parents[1])
 TREES = ("params", "state")
 REMEDIES = {
     "Run": "watch a model first: model.watch(text), or watch(model, params, batch)",
-    "TrainedModel": "pass what gf.load or gf.train returns, or gf.TrainedModel(model, params)",
+    "LoadedModel": "pass what gf.load or gf.train returns, or gf.TrainedModel(model, params)",
     "Model": "pass gf.build(…), or what gf.load or gf.train returns, which reads texts: model.watch(text)",
     "Batch": 'model.batch("a text"), or gf.Batch(tokens)',
     "Logit": 'ask for Logit(" Paris"), Logit(7, against=3); or, of gradients and patches, for Loss()',
@@ -32,7 +32,14 @@ REMEDIES = {
     "dict": "pass what model.init(seed) returns, or the `params` of what gf.load or gf.train returns",
 }
 """How to get what a function takes, by its class."""
-WORDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "True or False", "ndarray": "an array"}
+WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "True or False",
+    "ndarray": "an array",
+    "LoadedModel": "TrainedModel",
+}
 NUMBERS: dict[Any, Any] = {int: SupportsIndex, float: SupportsFloat}
 UNFIT = re.compile(
     "string to float|float.. argument must|inhomogeneous|not supported between|truth value of an|to unpack|ufunc '"

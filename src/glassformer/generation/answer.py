@@ -16,7 +16,7 @@ from ..data.examples import stack
 from ..models import Batch, Model
 from ..models.accounting import length_batches
 from ..text import PublishedTokenizer
-from ..trained_model import END, TrainedModel
+from ..weights.loaded_model import END, LoadedModel
 from .request import Request
 from .sampling import Sampling, likeliest, log_softmax, only_known
 from .texts import collected, generate
@@ -31,7 +31,7 @@ CLASS, ANSWER, NEXT, MASKS = "class", "answer", "next token", "masks"
 Label = Callable[[int], str]
 
 
-def ask(model: TrainedModel, text: str, *, length: int = 80, seed: int = 0) -> str:
+def ask(model: LoadedModel, text: str, *, length: int = 80, seed: int = 0) -> str:
     """Answer one typed input; a language model continues it by up to `length` tokens, drawn at random with a seed."""
     task = _task(model)
     [typed] = texts_of([text])
@@ -43,12 +43,12 @@ def ask(model: TrainedModel, text: str, *, length: int = 80, seed: int = 0) -> s
     return task.decode_answer(ids)
 
 
-def samples(model: TrainedModel, count: int = 3, length: int = 80) -> list[tuple[str, str]]:
+def samples(model: LoadedModel, count: int = 3, length: int = 80) -> list[tuple[str, str]]:
     """Return some of the prompts of a model's task, each with the answer to it."""
     return [(prompt, ask(model, prompt, length=length)) for prompt in _task(model).prompts[:count]]
 
 
-def example(model: TrainedModel, task: Task, text: str) -> Batch:
+def example(model: LoadedModel, task: Task, text: str) -> Batch:
     """Return one typed input as a batch of one, with the model's own answer behind it where it writes one."""
     batch = task.encode_input(text)
     if task.architecture == "encoder" or task.metric == "none":
@@ -57,7 +57,7 @@ def example(model: TrainedModel, task: Task, text: str) -> Batch:
     return batch._replace(tokens=np.concatenate([batch.tokens, ids[None]], axis=-1)[:, : model.config.context])
 
 
-def _task(model: TrainedModel) -> Task:
+def _task(model: LoadedModel) -> Task:
     if model.task is None:
         raise ConfigError(
             f"{model.title} has no task that says how to ask it", hint="use generate, classify or embed instead"
@@ -66,7 +66,7 @@ def _task(model: TrainedModel) -> Task:
 
 
 def _written(
-    model: TrainedModel,
+    model: LoadedModel,
     task: Task,
     batches: Sequence[Batch],
     length: int = 0,
@@ -147,7 +147,7 @@ class Prediction:
 Classification = Prediction
 
 
-def classify(model: TrainedModel, inputs: Any) -> Any:
+def classify(model: LoadedModel, inputs: Any) -> Any:
     """Return a `Classification` of a text or a sequence of ids, or a list of them for several."""
     if not model.is_classifier:
         is_encoder = isinstance(model.config, EncoderConfig)
@@ -166,7 +166,7 @@ def classify(model: TrainedModel, inputs: Any) -> Any:
     return found[0] if single else found
 
 
-def class_logits(model: TrainedModel, inputs: Sequence[Batch]) -> Array:
+def class_logits(model: LoadedModel, inputs: Sequence[Batch]) -> Array:
     """Return the logits of the classes for batches of one, (N, classes); those of about the same length go together."""
     found: Any = None
     is_plain = all(one.mask is None and one.segments is None for one in inputs)
@@ -182,7 +182,7 @@ def class_logits(model: TrainedModel, inputs: Sequence[Batch]) -> Array:
     return found
 
 
-def input_ids(model: TrainedModel, given: Any) -> Array:
+def input_ids(model: LoadedModel, given: Any) -> Array:
     """Return the ids of one text or sequence."""
     if isinstance(given, str):
         if model.tokenizer is None:
@@ -200,13 +200,13 @@ def input_ids(model: TrainedModel, given: Any) -> Array:
 
 
 def predict_classes(
-    model: TrainedModel, inputs: Sequence[Batch], *, label: Label, top: int | None = None
+    model: LoadedModel, inputs: Sequence[Batch], *, label: Label, top: int | None = None
 ) -> list[Prediction]:
     """Return the class of each batch of one."""
     return [_prediction(CLASS, row[None], label, top) for row in class_logits(model, inputs)]
 
 
-def predict_next(model: TrainedModel, texts: Sequence[str], *, top: int, truncate: bool = False) -> list[Prediction]:
+def predict_next(model: LoadedModel, texts: Sequence[str], *, top: int, truncate: bool = False) -> list[Prediction]:
     """Return the token that follows each text."""
     answers = generate(
         model, texts, max_new_tokens=1, temperature=0.0, log_probabilities=top, truncate=truncate, slide=False
@@ -220,13 +220,13 @@ def predict_next(model: TrainedModel, texts: Sequence[str], *, top: int, truncat
     return found
 
 
-def predict_texts(model: TrainedModel, texts: Sequence[str], *, truncate: bool = False) -> list[Prediction]:
+def predict_texts(model: LoadedModel, texts: Sequence[str], *, truncate: bool = False) -> list[Prediction]:
     """Return what a model writes about each text, always the likeliest token next."""
     answers = generate(model, texts, temperature=0.0, log_probabilities=0, truncate=truncate, slide=False)
     return [Prediction(ANSWER, answer.text, math.exp(sum(answer.log_probabilities))) for answer in answers]
 
 
-def predict_answers(model: TrainedModel, texts: Sequence[str]) -> list[Prediction]:
+def predict_answers(model: LoadedModel, texts: Sequence[str]) -> list[Prediction]:
     """Return what a model writes to inputs of its task, always the likeliest token next."""
     task = _task(model)
     written = _written(model, task, [task.encode_input(text) for text in texts], log_probabilities=0)

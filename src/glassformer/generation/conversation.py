@@ -9,7 +9,7 @@ from ..core.arrays import Array
 from ..core.errors import ChatError, ConfigError, LengthError
 from ..text import PublishedTokenizer
 from ..text.chat import Message, encode_chat
-from ..trained_model import TrainedModel
+from ..weights.loaded_model import LoadedModel
 from .request import Request
 from .sampling import Sampling
 from .texts import MAX_NEW_TOKENS, TEMPERATURE, Generation, Stream, check_writes, text_after
@@ -17,7 +17,7 @@ from .writer import LENGTH
 
 
 def reply(
-    model: TrainedModel,
+    model: LoadedModel,
     messages: str | Sequence[Message],
     *,
     max_new_tokens: int = MAX_NEW_TOKENS,
@@ -53,7 +53,7 @@ class Conversation:
 
     def __init__(
         self,
-        model: TrainedModel,
+        model: LoadedModel,
         *,
         system: str | None = None,
         max_new_tokens: int = MAX_NEW_TOKENS,

@@ -17,7 +17,7 @@ from ..core.errors import ConfigError, GlassformerError, LengthError, TokenError
 from ..core.setting import texts_of
 from ..text.published import TOKENIZER
 from ..text.stream import StopStrings, StreamDecoder
-from ..trained_model import TrainedModel
+from ..weights.loaded_model import LoadedModel
 from .beam import search
 from .request import Ids, Request, checked_ids
 from .sampling import Sampling
@@ -60,7 +60,7 @@ class Generation:
 class Stream(Iterator[str]):
     """The pieces of one answer as they come; `generation` is the whole of it once all have come, and None before."""
 
-    def __init__(self, model: TrainedModel, request: Request, text: _Text) -> None:
+    def __init__(self, model: LoadedModel, request: Request, text: _Text) -> None:
         self.generation: Generation | None = None
         self.at_end: Callable[[Generation], object] = lambda generation: None
         self._done: list[Step] = []
@@ -88,7 +88,7 @@ class Stream(Iterator[str]):
         self.at_end(self.generation)
 
 
-def check_writes(model: TrainedModel) -> None:
+def check_writes(model: LoadedModel) -> None:
     """Refuse a model that cannot write text."""
     if isinstance(model.config, EncoderConfig):
         raise ConfigError(
@@ -121,7 +121,7 @@ def _is_ids(given: Any) -> bool:
 
 
 def generate(
-    model: TrainedModel,
+    model: LoadedModel,
     prompt: Any,
     *,
     n: int = 1,
@@ -166,7 +166,7 @@ def generate(
 
 
 def stream(
-    model: TrainedModel,
+    model: LoadedModel,
     prompt: Prompt,
     *,
     max_new_tokens: int = MAX_NEW_TOKENS,
@@ -186,7 +186,7 @@ def stream(
 
 
 def _request(
-    model: TrainedModel,
+    model: LoadedModel,
     prompts: Sequence[Prompt],
     sampling: dict[str, Any] | None,
     *,
@@ -203,7 +203,7 @@ def _request(
     return Request(prompts=reads, sources=sources, **settings)
 
 
-def _slides(model: TrainedModel, asked: bool | None) -> bool:
+def _slides(model: LoadedModel, asked: bool | None) -> bool:
     """Return whether the text goes on past the context; the answer to a question ends there at the latest."""
     if asked is not None or model.end_ids or model.origin is None or model.origin["name"] in ("text", "lines"):
         return asked is not False
@@ -215,7 +215,7 @@ def _slides(model: TrainedModel, asked: bool | None) -> bool:
 
 
 def encode_prompts(
-    model: TrainedModel, prompts: Sequence[Prompt], *, truncate: bool = False
+    model: LoadedModel, prompts: Sequence[Prompt], *, truncate: bool = False
 ) -> tuple[list[Array], list[Array] | None]:
     """Return the tokens (T,) that each answer begins from and, for an encoder-decoder, the sources (S,)."""
     check_writes(model)
@@ -236,7 +236,7 @@ def encode_prompts(
     return [read(one, functools.partial(_beginning, model), start, nothing) for one in prompts], None
 
 
-def _beginning(model: TrainedModel, text: str) -> Array:
+def _beginning(model: LoadedModel, text: str) -> Array:
     """Return the ids of a prompt; of a line break for an empty one where the model has no start token."""
     assert model.tokenizer is not None
     ids = model.tokenizer.encode(text)
@@ -252,7 +252,7 @@ def _beginning(model: TrainedModel, text: str) -> Array:
     return ids
 
 
-def _fitting(model: TrainedModel, ids: Array, others: int, truncate: bool) -> Array:
+def _fitting(model: LoadedModel, ids: Array, others: int, truncate: bool) -> Array:
     """Return the ids, or the last of them that fit into the context beside `others` more."""
     context = model.config.context
     if len(ids) + others <= context:
@@ -266,7 +266,7 @@ def _fitting(model: TrainedModel, ids: Array, others: int, truncate: bool) -> Ar
     return ids[len(ids) + others - context :]
 
 
-def text_after(model: TrainedModel, read: Ids, stops: Strings = ()) -> _Text:
+def text_after(model: LoadedModel, read: Ids, stops: Strings = ()) -> _Text:
     """Return the text that begins after these ids; a start token is no part of it."""
     has_source = isinstance(model.config, EncoderDecoderConfig)
     before = [] if has_source else read[model.start_id is not None :][-CONTEXT_OF_TEXT:]
@@ -275,13 +275,13 @@ def text_after(model: TrainedModel, read: Ids, stops: Strings = ()) -> _Text:
     return _Text(decoder, StopStrings(stops), model.config.context + 1 - len(read))
 
 
-def _steps(model: TrainedModel, request: Request, texts: list[_Text]) -> Iterator[Step]:
+def _steps(model: LoadedModel, request: Request, texts: list[_Text]) -> Iterator[Step]:
     """Write answers to prompts, and pass each token on to the text of its sequence."""
     request = replace(request, ends=lambda row, token: texts[row].push(token))
     return Sequences(model.model, model.params, request).write()
 
 
-def _draw(model: TrainedModel, request: Request, stops: Strings) -> list[list[Generation]]:
+def _draw(model: LoadedModel, request: Request, stops: Strings) -> list[list[Generation]]:
     """Return n answers to each prompt."""
     n = request.n
     texts = [text_after(model, read, stops) for read in request.prompts for _ in range(n)]
@@ -290,7 +290,7 @@ def _draw(model: TrainedModel, request: Request, stops: Strings) -> list[list[Ge
     return [drawn[first : first + n] for first in range(0, len(drawn), n)]
 
 
-def _search(model: TrainedModel, request: Request, stops: Strings) -> list[Generation]:
+def _search(model: LoadedModel, request: Request, stops: Strings) -> list[Generation]:
     """Return the n best answers to the one prompt of a request."""
     [prompt] = request.prompts
 

@@ -21,6 +21,9 @@ detect_heads(model)                       # previous-token heads, induction head
 """
 
 from ..core.arguments import public
+from ..core.packed import unpacked
+from ..core.show import show
+from ..text.labels import NUMBERS, Labels, token_labels
 from .ablation import ablate, ablate_heads, ablate_layers, ablate_neurons
 from .activations import Activations, activations
 from .attribution import attribute, neuron_attribution
@@ -49,10 +52,8 @@ from .flow import gradient_flow
 from .formula import Formula, Link, Operand
 from .fourier import Fourier, fourier, fourier_basis
 from .gradients import Gradients, Logit, Loss, Sum, gradients
-from .labels import NUMBERS, Labels, token_labels
 from .lens import Lens, LensCourse, lens, lens_course, train_lens, tuned_lens
 from .neurons import exciting_inputs
-from .packed import unpacked
 from .patching import Patching, patch_heads, patch_stream, patch_sublayers
 from .paths import Paths, all_receivers, all_senders, at, attribute_edges, patch_path, patch_paths
 from .positions import (
@@ -67,7 +68,6 @@ from .probes import fit_probe, layer_similarity, linear_cka, probe_points, train
 from .rollout import attention_rollout, products, score_scale, value_weighted_attention
 from .run import Kept, Run, watch
 from .saliency import gradient_times_input, integrated_gradients, saliency
-from .show import show
 from .statistics import HeadStatistics, LayerStatistics, head_statistics, layer_statistics
 from .steering import steering_vector
 from .stream import head_results, token_rows

@@ -20,11 +20,11 @@ from ..core.arguments import short_traces
 from ..core.arrays import Array
 from ..core.errors import ConfigError, LengthError
 from ..core.setting import check_known
+from ..core.show import Tabled, TableParts
 from .changes import Change, mean, resample, zero
 from .gradients import LOSS, Logit
 from .patching import Answer, effects
 from .run import Run
-from .show import Tabled, TableParts
 from .stream import ATTENTIONS, KINDS, neurons_of, sublayers
 
 WAYS = ("zero", "mean", "resample")

@@ -26,12 +26,12 @@ from ..core.arrays import Array
 from ..core.errors import ConfigError, DataError
 from ..core.files import replacing
 from ..core.setting import check_count
-from ..trained_model import TrainedModel
+from ..core.show import NamedValues
+from ..weights.loaded_model import LoadedModel
 from .batched import Progress
 from .names import check_name
 from .reading import batch_of
 from .run import Kept, watch
-from .show import NamedValues
 from .stream import real_tokens, token_rows
 from .where import is_of_source
 
@@ -78,7 +78,7 @@ class Activations(NamedValues):
 
 
 def activations(
-    model: TrainedModel,
+    model: LoadedModel,
     texts: str | Iterable[str],
     names: Sequence[str],
     out: str | Path | None = None,

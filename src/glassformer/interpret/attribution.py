@@ -18,13 +18,13 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.errors import ConfigError
+from ..core.packed import unpacked
+from ..core.show import Tabled, TableParts
 from ..core.tree import flatten
 from ..models import Encoder
 from .changes import stop
 from .gradients import Gradients, Logit, gradients
-from .packed import unpacked
 from .run import Run
-from .show import Tabled, TableParts
 from .stream import ATTENTIONS, is_classifier, stacks, sublayers
 
 ROOTS = (".rstd", ".rrms")

@@ -13,6 +13,7 @@ import numpy as np
 from .. import ops
 from ..core.arrays import Array
 from ..core.errors import ConfigError, GlassformerError, LengthError, did_you_mean
+from ..core.packed import unpacked
 from ..core.tree import flatten, tree_map
 from .arithmetic import STEP
 from .card import Card, source_of
@@ -22,7 +23,6 @@ from .formula import Formula, Index, given
 from .gradients import LOSS, Gradients, Loss, Target, gradients
 from .graph import Graph, Step
 from .names import INPUT, MASK
-from .packed import unpacked
 from .run import Run, watch
 from .where import axes_of
 

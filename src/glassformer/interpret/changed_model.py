@@ -19,13 +19,13 @@ import numpy as np
 from ..core.arrays import Array, Tree
 from ..core.dispatch import Engine, current, use_engine
 from ..core.errors import ConfigError, did_you_mean
+from ..core.packed import unpacked
 from ..core.tree import flatten, named, rebuilt
 from ..layers import Cache
 from ..models import Batch, EncoderDecoder, Model
+from ..text.labels import NUMBERS
 from .changes import ALL, EXACT, Change, Intervention, Placed
-from .labels import NUMBERS
 from .names import MASK, RETURNED, WEIGHTS
-from .packed import unpacked
 from .pieces import Piece, check_asked, is_of_all_tokens, within
 from .run import Run, addresses_of, changed_run, sorted_changes, watched, with_inputs
 from .tracing import NOWHERE, Call, Key, Paths

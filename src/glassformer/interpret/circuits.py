@@ -21,9 +21,9 @@ import numpy as np
 from ..config import EncoderConfig
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, LengthError
+from ..core.packed import unpacked
 from ..core.setting import check_known
-from ..trained_model import TrainedModel
-from .packed import unpacked
+from ..weights.loaded_model import LoadedModel
 
 CIRCUITS = ("OV", "QK")
 
@@ -60,7 +60,7 @@ class Circuit:
         return f"<{self.name}, rank {self.left.shape[1]}: singular values {values}, …>"
 
     def tokens(
-        self, model: TrainedModel, count: int = 5, components: int = 3
+        self, model: LoadedModel, count: int = 5, components: int = 3
     ) -> list[tuple[float, list[str], list[str]]]:
         """Return (singular value, tokens read, tokens written) of the first components.
 
@@ -97,7 +97,7 @@ class Composition(NamedTuple):
         return f"<composition, the strongest (layer.head): {', '.join(tops)}>"
 
 
-def head_circuit(model: TrainedModel, circuit: str, *, layer: int, head: int) -> Circuit:
+def head_circuit(model: LoadedModel, circuit: str, *, layer: int, head: int) -> Circuit:
     """Return the OV or the QK circuit of one head of the self-attention of a decoder or an encoder."""
     check_known("there is no circuit", circuit, CIRCUITS)
     query, key, value, output = _matrices(model, layer)
@@ -107,7 +107,7 @@ def head_circuit(model: TrainedModel, circuit: str, *, layer: int, head: int) ->
     return Circuit(f"{circuit} of head {layer}.{head}", pair[0][head], pair[1][head])
 
 
-def copying_score(model: TrainedModel, circuit: Circuit) -> float:
+def copying_score(model: LoadedModel, circuit: Circuit) -> float:
     """Return Σ λ / Σ |λ| over the eigenvalues of embedding · OV · unembedding; 1: the head writes what it reads."""
     if not circuit.name.startswith("OV"):
         raise ConfigError(f"this is the {circuit.name}", hint='copying is about the circuit "OV"')
@@ -117,7 +117,7 @@ def copying_score(model: TrainedModel, circuit: Circuit) -> float:
     return float(np.sum(values.real) / np.sum(np.abs(values)))
 
 
-def composition(model: TrainedModel) -> Composition:
+def composition(model: LoadedModel) -> Composition:
     """Return how strongly heads are composed with each other, by their weights."""
     layers = [_matrices(model, layer) for layer in range(model.config.layers)]
     heads = len(layers[0].query)
@@ -140,7 +140,7 @@ def composition(model: TrainedModel) -> Composition:
     return found
 
 
-def vocabulary(model: TrainedModel) -> tuple[Array, Array]:
+def vocabulary(model: LoadedModel) -> tuple[Array, Array]:
     """Return the embedding (V, D) and the unembedding (D, V) of a model, the last norm's scale in the latter."""
     params = model.params
     if isinstance(model.config, EncoderConfig) and model.config.head != "tokens":
@@ -159,7 +159,7 @@ class _Matrices(NamedTuple):
     output: Array
 
 
-def _matrices(model: TrainedModel, layer: int) -> _Matrices:
+def _matrices(model: LoadedModel, layer: int) -> _Matrices:
     blocks = model.params.get("blocks")
     if blocks is None:
         raise ConfigError("circuits are those of a decoder or an encoder", hint="this is an encoder-decoder")
@@ -192,7 +192,7 @@ def _scaled(w: Array, params: Tree, norm: str) -> Array:
     return w if gamma is None else w * np.asarray(unpacked(gamma))[:, None]
 
 
-def _largest(model: TrainedModel, scores: Array, count: int) -> list[str]:
+def _largest(model: LoadedModel, scores: Array, count: int) -> list[str]:
     """Return the tokens with the largest scores."""
     ids = np.argsort(-scores, kind="stable")[:count].tolist()
     return [str(token) if model.tokenizer is None else model.tokenizer.decode([token]) for token in ids]

@@ -27,10 +27,10 @@ import numpy as np
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, LengthError
 from ..core.setting import check_count
+from ..core.show import Map, Tables, table_html
 from ..models import Batch, EncoderDecoder, Model
-from ..trained_or_pair import trained_or_pair
+from ..weights.loaded_model import trained_or_pair
 from .run import Run, watch
-from .show import Map, Tables, table_html
 from .stream import attentions, stack_tokens, stacks
 
 THRESHOLD = 0.4

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import ConfigError
+from ..core.show import Table
 from .gradients import Gradients, gradients
 from .run import Run
-from .show import Table
 from .stream import KINDS, sublayers
 
 

@@ -17,14 +17,14 @@ from .. import ops
 from ..core.arrays import Array, Tree
 from ..core.dispatch import use_engine
 from ..core.errors import ConfigError, LengthError, did_you_mean
+from ..core.show import NamedValues
 from ..core.tree import flatten, named
+from ..text.labels import NUMBERS, check_token
 from .changes import Change, add_gradient, exchanged, listed
-from .labels import NUMBERS, check_token
 from .memory import check_fits
 from .names import RETURNED, Address, check_name, value_at
 from .pairing import Pairs, argument_name, gradient_of, gradient_place, pairs
 from .run import Run, mean_loss, thawed
-from .show import NamedValues
 from .tracing import Call, TracingEngine, run_traced
 
 NORMS = ("layer_norm", "rms_norm")

@@ -34,14 +34,15 @@ from ..core.arrays import Array, Tree
 from ..core.dispatch import use_engine
 from ..core.errors import ConfigError, LengthError, ShapeError
 from ..core.setting import check_known
+from ..core.show import Map, Tabled, TableParts, html_of
 from ..ops.linear import LinearSaved
 from ..training import Optimizer
 from .batched import Progress
 from .gradients import Logit, token_text
 from .names import LOGITS
 from .probes import descend
+from .reading import watch_texts
 from .run import Run
-from .show import Map, Tabled, TableParts, html_of
 from .stream import Point, is_classifier, points, read_out, read_out_backward
 from .tracing import TracingEngine
 from .where import Where
@@ -240,7 +241,7 @@ def lens_course(
         raise ConfigError("there are no steps to look at", hint="name some, or leave steps out")
     found, numbers = [], []
     for frame in replay.frames(chosen):
-        run = frame.trained.watch(text)
+        run = watch_texts(frame.trained, text)
         seen = lens(run, at=at, positions=None if is_classifier(run) else position)
         found.append(seen.logits.reshape(len(seen.points), -1))
         numbers.append(frame.step)

@@ -16,12 +16,12 @@ import numpy as np
 from ..core.arrays import Array, Tree
 from ..core.errors import LengthError
 from ..core.setting import check_count
+from ..core.show import Tabled, TableParts
 from ..models import Batch, EncoderDecoder, Model
-from ..trained_or_pair import trained_or_pair
+from ..text.labels import NUMBERS, Labels
+from ..weights.loaded_model import trained_or_pair
 from .batched import Progress
-from .labels import NUMBERS, Labels
 from .run import watch
-from .show import Tabled, TableParts
 from .stream import chosen_stack, neurons_of, stack_tokens
 
 

@@ -21,16 +21,16 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.errors import ConfigError, LengthError
+from ..core.packed import unpacked
+from ..core.show import Map, Tabled, TableParts
 from ..core.tree import flatten
 from ..models import EncoderDecoder
+from ..text.labels import CLS, NUMBERS
 from .batched import batched_interventions
 from .changes import Change, take
 from .gradients import Logit, Loss, gradients
-from .labels import CLS, NUMBERS
 from .lens import chosen_points
-from .packed import unpacked
 from .run import Run
-from .show import Map, Tabled, TableParts
 from .stream import ATTENTIONS, chosen_stack, sublayers
 from .where import is_of_source
 

@@ -30,16 +30,16 @@ import numpy as np
 from .. import ops
 from ..core.arrays import Array
 from ..core.errors import ConfigError
+from ..core.packed import unpacked
 from ..core.setting import check_known
+from ..core.show import Tabled, TableParts
 from ..core.tree import flatten
 from .batched import MEMORY, Progress, batched_interventions
 from .changes import Change, freeze, put, take, transform
 from .gradients import NORMS, Gradients, gradients
 from .names import LOGITS, check_name
-from .packed import unpacked
 from .patching import Answer, answer, check_alike
 from .run import Run
-from .show import Tabled, TableParts
 from .stream import ATTENTIONS, KINDS, Sublayer, head_results, points, stacks, sublayers
 from .where import Selection, Where
 

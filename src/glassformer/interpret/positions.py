@@ -11,7 +11,7 @@ from ..core.arrays import Array, Tree, widen
 from ..core.errors import ConfigError, ShapeError
 from ..core.tree import flatten, rebuilt
 from ..models import EncoderDecoder, Model
-from ..trained_or_pair import trained_or_pair
+from ..weights.loaded_model import trained_or_pair
 from .run import Run, watch
 
 MARKED_DISTANCES = (1, 5, 10, 25)

@@ -27,11 +27,11 @@ from .. import ops
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, ShapeError, TokenError
 from ..core.setting import check_count
+from ..core.show import html_of
 from ..ops.linear import LinearSaved
 from ..training import Adam, Optimizer
 from .batched import Progress
 from .run import Run
-from .show import html_of
 from .stream import points, token_rows
 
 

@@ -15,9 +15,9 @@ from ..data.examples import stack
 from ..generation.answer import example, input_ids
 from ..generation.texts import encode_prompts, generate
 from ..models import Batch
-from ..trained_model import TrainedModel
+from ..text.labels import id_of
+from ..weights.loaded_model import LoadedModel
 from .gradients import Logit
-from .labels import Labels, id_of, token_labels
 from .run import Run, watch
 
 EXAMPLE = "The capital of France is"
@@ -26,12 +26,12 @@ ANSWER = 32
 """Tokens of an encoder-decoder's answer that are shown at most."""
 
 
-def watch_texts(model: TrainedModel, texts: str | Sequence[str] | Batch, **settings: Any) -> Run:
+def watch_texts(model: LoadedModel, texts: str | Sequence[str] | Batch, **settings: Any) -> Run:
     """Watch a model read a text, several, or a batch."""
     return watch(model, texts if isinstance(texts, Batch) else batch_of(model, texts), **settings)
 
 
-def batch_of(model: TrainedModel, texts: str | Sequence[str], answer: str | Sequence[str] | None = None) -> Batch:
+def batch_of(model: LoadedModel, texts: str | Sequence[str], answer: str | Sequence[str] | None = None) -> Batch:
     """Return texts as a batch, with a loss where there can be one; see `TrainedModel.batch`."""
     if isinstance(texts, str):
         return _one(model, texts, *([None] if answer is None else texts_of([answer])))
@@ -55,7 +55,7 @@ def _padded(rows: list[Batch]) -> Batch:
     return Batch(tokens, joined("targets", ops.IGNORE)[0], mask, source, source_mask, joined("segments")[0])
 
 
-def _one(model: TrainedModel, text: str, answer: str | None = None) -> Batch:
+def _one(model: LoadedModel, text: str, answer: str | None = None) -> Batch:
     """Return one text as a batch of one."""
     if model.inputs is not None:
         if text or (answer is not None and not model.is_classifier):
@@ -69,12 +69,12 @@ def _one(model: TrainedModel, text: str, answer: str | None = None) -> Batch:
         batch = _published(model, text)
     if answer is not None and model.is_classifier:
         classes = getattr(model.config, "classes", None) or 0
-        number = id_of(labels_of(model), answer, classes, is_class=True)
+        number = id_of(model.token_labels, answer, classes, is_class=True)
         return batch._replace(targets=np.full(len(batch.tokens), number))
     return _with_targets(model, batch)
 
 
-def known_task(model: TrainedModel) -> Task | None:
+def known_task(model: LoadedModel) -> Task | None:
     """Return the task of a model; None where it has none, or where its data is gone."""
     try:
         return model.task
@@ -82,7 +82,7 @@ def known_task(model: TrainedModel) -> Task | None:
         return None
 
 
-def answers(model: TrainedModel) -> bool:
+def answers(model: LoadedModel) -> bool:
     """Return whether what the model writes is an answer, apart from what it reads."""
     if model.inputs is not None:
         return False
@@ -92,7 +92,7 @@ def answers(model: TrainedModel) -> bool:
     return task is not None and task.metric == "sequence"
 
 
-def example_text(model: TrainedModel) -> str:
+def example_text(model: LoadedModel) -> str:
     """Return a text to begin with."""
     if model.inputs is not None:
         return ""
@@ -100,7 +100,7 @@ def example_text(model: TrainedModel) -> str:
     return EXAMPLE if task is None else next(iter(task.prompts), "")
 
 
-def _answered(model: TrainedModel, text: str, answer: str) -> Batch:
+def _answered(model: LoadedModel, text: str, answer: str) -> Batch:
     """Return a question, or a source, with another answer than the model's own."""
     if not answers(model) or model.answer_tokenizer is None:
         raise ConfigError(f"{model.title} gives no answers apart from its text", hint="write it behind the text")
@@ -116,7 +116,7 @@ def _answered(model: TrainedModel, text: str, answer: str) -> Batch:
     return batch._replace(tokens=tokens)
 
 
-def _published(model: TrainedModel, text: str) -> Batch:
+def _published(model: LoadedModel, text: str) -> Batch:
     """Return a typed input as a batch of one; an encoder-decoder's own answer to it stands behind its start token."""
     if isinstance(model.config, DecoderConfig):
         try:
@@ -130,24 +130,13 @@ def _published(model: TrainedModel, text: str) -> Batch:
     return Batch(np.array([[model.start_id, *answer]]), source=ids)
 
 
-def _with_targets(model: TrainedModel, batch: Batch) -> Batch:
+def _with_targets(model: LoadedModel, batch: Batch) -> Batch:
     """Return a batch with a loss: each token is asked for the next one, and a classifier for nothing."""
     if batch.targets is not None or isinstance(model.config, EncoderConfig):
         return batch
     tokens = np.asarray(batch.tokens)
     last = np.full((*tokens.shape[:-1], 1), ops.IGNORE, dtype=tokens.dtype)
     return batch._replace(targets=np.concatenate([tokens[:, 1:], last], axis=-1))
-
-
-def labels_of(model: TrainedModel) -> Labels:
-    """Return the names of a model's ids and classes; numbers where it has no tokenizer."""
-    writes, reads = model.answer_tokenizer, model.tokenizer
-    return Labels(
-        tokens=str if writes is None else token_labels(writes),
-        source=None if reads is None else token_labels(reads),
-        classes=model.labels.__getitem__ if model.labels else str,
-        tokenizer=writes,
-    )
 
 
 def logit_of(run: Run, token: str | None, against: str | None, position: int) -> Logit:

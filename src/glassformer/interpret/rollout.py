@@ -21,10 +21,10 @@ import numpy as np
 from .. import ops
 from ..core.arrays import Array
 from ..core.errors import ConfigError
+from ..core.show import html_of
 from ..core.tree import flatten
 from ..ops.attention import default_scale
 from .run import Run
-from .show import html_of
 from .stream import ATTENTIONS, chosen_stack, sublayers
 
 

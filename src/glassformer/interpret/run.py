@@ -25,17 +25,17 @@ from ..core.arrays import Array, Tree
 from ..core.dispatch import use_engine
 from ..core.errors import ConfigError
 from ..core.execution import Execution
+from ..core.packed import as_stored, owned, unpacked
+from ..core.quantized import Quantized
+from ..core.show import NamedValues
 from ..core.tree import flatten, named, rebuilt
 from ..models import Batch, Model
-from ..trained_model import TrainedModel
-from ..trained_or_pair import trained_or_pair
+from ..text.labels import NUMBERS, Labels, id_of
+from ..weights.loaded_model import LoadedModel, trained_or_pair
 from .changes import ALL, Change, Intervention, Placed, listed
-from .labels import NUMBERS, Labels, id_of
 from .memory import check_fits
 from .names import LOGITS, RETURNED, VECTORS, Address, Addresses, Names, check_name, value_at
-from .packed import as_stored, owned, unpack, unpacked
-from .show import NamedValues
-from .tracing import Call, TracingEngine, run_traced
+from .tracing import Call, TracingEngine, is_block, run_traced
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,7 +184,7 @@ def watch(
     model: Model, params: Tree, batch: Batch, *, names: Sequence[str] | None = None, until: str | None = None
 ) -> Kept: ...
 @overload
-def watch(model: TrainedModel, batch: Batch, **settings: Any) -> Any: ...
+def watch(model: LoadedModel, batch: Batch, **settings: Any) -> Any: ...
 
 
 @trained_or_pair
@@ -225,7 +225,7 @@ def addresses_of(model: Model, params: Tree, batch: Batch) -> tuple[Addresses, d
     """
     short = (None if part is None else np.asarray(part)[:1, :1] for part in batch._replace(targets=None))
     names = Names()
-    engine = TracingEngine(load=unpack, forgets=True, names=names)
+    engine = TracingEngine(load=_unpack, forgets=True, names=names)
     _traced(_lean(model), as_stored(params), Batch(*short), engine)
     return names.addresses(), names.axes, engine.calls
 
@@ -274,7 +274,7 @@ def _kept(
         if not waiting or (until is not None and moment == moments[until]):
             raise _LastValueError
 
-    engine = TracingEngine(partial(keep, returned=False), partial(keep, returned=True), unpack, forgets=True)
+    engine = TracingEngine(partial(keep, returned=False), partial(keep, returned=True), _unpack, forgets=True)
     with suppress(_LastValueError):
         run_traced(read, model, params, batch, engine=engine)
     late = [name for name in names or () if name not in values]
@@ -381,3 +381,15 @@ def changed_run(start: Run, changes: list[Change], plain: Run) -> Run:
         start, logits=logits, record=record, calls=engine.calls, changes=tuple(changes), plain=start,
         no_effect=tuple(intervention.no_effect), originals=intervention.originals,
     )  # fmt: skip
+
+
+def _unpack(call: Call) -> tuple[Any, ...] | None:
+    """Return the arguments of a block, or of a product with a packed matrix, with plain parameters; None for others.
+
+    So only the parameters of one block, or one matrix outside of blocks, are unpacked at a time.
+    """
+    # The stack of a block, or the x of `linear`, comes first, and then the parameters.
+    if not is_block(call) and not (call.name == "linear" and isinstance(call.arguments[1], Quantized)):
+        return None
+    first, packed, *rest = call.arguments
+    return (first, named(unpacked(packed), getattr(packed, "path", "")), *rest)

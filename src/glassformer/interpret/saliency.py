@@ -18,12 +18,12 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.errors import ConfigError, ShapeError
+from ..core.show import Map, Tabled, TableParts
 from .batched import Progress
 from .changes import put
 from .gradients import Gradients, Target, gradients
 from .patching import Answer, answer
 from .run import Run
-from .show import Map, Tabled, TableParts
 
 INPUT = "embedding"
 NODES = 8

@@ -9,8 +9,8 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.errors import LengthError, ShapeError
 from ..core.setting import check_known
+from ..core.show import Table, table_html
 from .run import Run
-from .show import Table, table_html
 from .trace import Trace, trace_of
 
 BROAD = 0.2

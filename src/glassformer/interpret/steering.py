@@ -21,7 +21,7 @@ from ..core.setting import texts_of
 from ..generation import texts
 from ..generation.conversation import Conversation, reply, turns_of
 from ..generation.texts import Generation, Prompt, Stream, encode_prompts, one_prompt, prompts_of
-from ..trained_model import TrainedModel
+from ..weights.loaded_model import LoadedModel
 from .activations import activations
 from .changed_model import changed_model, from_start
 from .changes import Change, listed
@@ -32,13 +32,13 @@ SHARED = ("relative", "positions")
 """How values end that all texts of a batch share, where their tokens stand at the same places."""
 
 
-def steered(model: TrainedModel, changes: Sequence[Change], prompt: int = 0) -> TrainedModel:
+def steered(model: LoadedModel, changes: Sequence[Change], prompt: int = 0) -> LoadedModel:
     """Return a model that makes changes while it writes; `prompt` is how many tokens it reads before it begins to."""
     built, params = changed_model(model.model, model.params, changes, prompt)
     return replace(model, built=built, params=params)
 
 
-def generate(model: TrainedModel, prompt: Any, changes: Any, settings: Any) -> Any:
+def generate(model: LoadedModel, prompt: Any, changes: Any, settings: Any) -> Any:
     """Answer prompts with changes; see `generation.generate`."""
     _check_slide(settings)
     prompts, _ = prompts_of(prompt)
@@ -54,7 +54,7 @@ def generate(model: TrainedModel, prompt: Any, changes: Any, settings: Any) -> A
     return warned(texts.generate(changed, prompt, **settings))
 
 
-def stream(model: TrainedModel, prompt: Prompt, changes: Any, settings: Any) -> Stream:
+def stream(model: LoadedModel, prompt: Prompt, changes: Any, settings: Any) -> Stream:
     """Answer a prompt piece by piece, with changes; see `generation.stream`."""
     _check_slide(settings)
     (ids,), sources = encode_prompts(model, one_prompt(prompt), truncate=settings.get("truncate", False))
@@ -66,7 +66,7 @@ def stream(model: TrainedModel, prompt: Prompt, changes: Any, settings: Any) -> 
     return found
 
 
-def chat(model: TrainedModel, messages: Any, changes: Any, settings: Any) -> Any:
+def chat(model: LoadedModel, messages: Any, changes: Any, settings: Any) -> Any:
     """Answer the last message of a conversation, with changes; see `generation.reply`."""
     read = Conversation(model).encoded(turns_of(messages))
     changes = _of_example(listed(changes), 0, 1)
@@ -97,7 +97,7 @@ def _of_example(changes: list[Change], number: int, count: int) -> list[Change]:
 
 
 def _reaching(
-    model: TrainedModel, changes: list[Change], prompt: int, sources: list[Array] | None, settings: Any
+    model: LoadedModel, changes: list[Change], prompt: int, sources: list[Array] | None, settings: Any
 ) -> Callable[[Any], Any]:
     """Refuse changes at positions that no answer can reach; return what warns of those that answers did not reach."""
     source = max(map(len, sources or ()), default=0)
@@ -141,7 +141,7 @@ def _check_slide(settings: dict[str, Any]) -> None:
 # --- directions ------------------------------------------------------------------------------------------------------
 
 
-def steering_vector(model: TrainedModel, toward: Sequence[str], away: Sequence[str], name: str) -> Array:
+def steering_vector(model: LoadedModel, toward: Sequence[str], away: Sequence[str], name: str) -> Array:
     """Return the difference of a value's mean over two lists of texts, (D,): a direction to add while a model writes.
 
     Every text counts once, by the mean over its tokens (Turner et al. 2023, "Activation Addition").

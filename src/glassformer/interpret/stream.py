@@ -12,12 +12,12 @@ import numpy as np
 
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, LengthError
+from ..core.packed import unpacked
 from ..core.setting import check_known
 from ..core.tree import flatten
 from ..layers import Stack
 from ..models import Encoder, EncoderDecoder
 from .names import check_name
-from .packed import unpacked
 from .run import Kept, Run
 from .where import is_of_source
 

@@ -8,12 +8,12 @@ import numpy as np
 from .. import ops
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, LengthError, did_you_mean
+from ..core.show import html_of
 from ..core.tree import flatten
 from ..models import Batch, Model
-from ..trained_or_pair import trained_or_pair
-from .labels import CLS, NUMBERS, Labels
+from ..text.labels import CLS, NUMBERS, Labels
+from ..weights.loaded_model import trained_or_pair
 from .run import Run, has_no_head, watch
-from .show import html_of
 from .stream import attentions, points, stack_tokens, stacks
 
 

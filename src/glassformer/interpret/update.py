@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.arrays import Array, Tree
+from ..core.packed import unpacked
+from ..core.show import table_html
 from ..core.tree import flatten, map_named
 from ..training.optimizer import Optimizer
 from .gradients import gradients
-from .packed import unpacked
 from .run import Run, watch
-from .show import table_html
 
 
 class Move(NamedTuple):

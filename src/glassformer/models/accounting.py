@@ -4,12 +4,12 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..core.arrays import Tree
 from ..core.execution import PLAIN, Execution
 from ..core.setting import check_count, check_known
+from ..core.show import table_html
 from ..core.tree import flatten, named_leaves
 from . import build
 
@@ -77,9 +77,8 @@ class Costs:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        show = import_module("glassformer.interpret.show")  # a higher room
         tables = ((title, [name.removeprefix(">") for name in names], rows) for title, names, rows in self.tables())
-        return "".join(show.table_html(*table) for table in tables)
+        return "".join(table_html(*table) for table in tables)
 
 
 def costs(

@@ -5,7 +5,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from ..core.arguments import FAILURES, REMEDIES, instead_of
 from ..core.arrays import Array, Tree, check_length
 from ..core.errors import ConfigError, ShapeError, some
 from ..core.execution import Execution
+from ..core.show import html_of
 from ..core.tree import flatten
 from ..layers import Cache, InputEmbedding, Layer, RecordShape, Stack, TokenHead
 from ..layers.stack import ConsumableRecords
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
 
     def _repr_html_(self) -> str:
         given = {name: part for name, part in self._asdict().items() if part is not None}
-        return str(import_module("glassformer.interpret.show").html_of("a batch", given))  # a higher room
+        return html_of("a batch", given)
 
 
 @dataclass(frozen=True)

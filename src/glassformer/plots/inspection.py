@@ -15,7 +15,7 @@ from ..generation.sampling import check_finite
 from ..interpret import NUMBERS, Labels, Logit, Trace
 from ..interpret.trace import flat_batch
 from ..models import Batch, Encoder, Model
-from ..trained_or_pair import trained_or_pair
+from ..weights.loaded_model import trained_or_pair
 from .attention_maps import MOST_HEADS, attention_grid, attention_heads, full_against_causal
 from .heads import detector_maps, head_positions, head_specialization
 from .labels import visible

@@ -21,6 +21,7 @@ from ..core import dispatch
 from ..core.errors import ConfigError
 from ..core.reporting import ShowCount, reported_to
 from ..engines.cluster.collective import process, processes
+from ..generation.answer import samples
 from . import is_notebook, log, plural
 from .console import SafeConsole
 from .screen import Screen, duration, meaning_of
@@ -93,7 +94,7 @@ def _panel(screen: Screen, session: TrainingSession, drawing: Any, draw: Callabl
 
     def show(record: StepRecord) -> None:
         if record.evaluation is not None:
-            screen.samples = session.trained.samples()
+            screen.samples = samples(session.trained)
         screen.show(record)
         draw(False)
 

@@ -6,12 +6,12 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from importlib import import_module
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ..core.arrays import Array, Tree, namespace
+from ..core.show import Table
 from ..core.tree import tree_map
 from ..layers import Layer
 from ..models import Batch, Encoder, Model
@@ -209,4 +209,4 @@ class Checks(list[Check]):
         return str(self._table()._repr_html_())
 
     def _table(self) -> Any:
-        return import_module("glassformer.interpret.show").Table(self)  # a higher room
+        return Table(self)

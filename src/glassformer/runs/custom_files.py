@@ -68,15 +68,6 @@ def load_custom_file(file: CustomFile, folder: Path) -> None:
     import_file(file.path)
 
 
-def check_task(name: str, folder: Path) -> None:
-    """Refuse a task that is not registered."""
-    if name not in TASKS:
-        raise DataError(
-            f"the task {name!r} of {folder} is not known here",
-            hint="a program registered it: register it again first, or keep it in a file and train with --task FILE",
-        )
-
-
 def takes_lexicon(task_name: str) -> bool:
     """Tell whether a task can be learned with the vocabulary of a model that exists already."""
     return task_name in TASKS and "lexicon" in inspect.signature(TASKS[task_name]).parameters

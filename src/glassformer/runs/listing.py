@@ -13,11 +13,12 @@ from ..core.errors import ConfigError, GlassformerError, first_line
 from ..core.execution import PLAIN, joined
 from ..core.setting import described
 from ..data import TASKS
+from ..generation.answer import samples
 from ..models.accounting import parameters_by_part
-from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST, LATEST, checkpoint_path
 from ..training.loop import finite
 from ..training.recipe import Recipe, changed_recipe
+from ..weights.loaded_model import LoadedModel
 from ..weights.places import is_run
 from .folder import CONFIG, METRICS, RECENT, read_config, read_metrics
 from .planning import model_config, tuning_defaults
@@ -271,6 +272,6 @@ def judged(curves: Curves) -> Points:
 def samples_or_reason(run: TrainingRun) -> list[tuple[str, str]] | str:
     """Return some prompts of the task, each with the best model's answer, or why there are none."""
     try:
-        return TrainedModel.of_task(run.model, run.load_params(), run.task()).samples(3, 80)
+        return samples(LoadedModel.of_task(run.model, run.load_params(), run.task()), 3, 80)
     except (GlassformerError, OSError) as error:  # there is no checkpoint yet, or its data is gone
         return first_line(error)

@@ -14,10 +14,11 @@ import numpy as np
 
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, did_you_mean
+from ..core.show import html_of
 from ..core.tree import flatten
 from ..data import Task
+from ..generation import answer
 from ..interpret import detect_heads, trace
-from ..interpret.show import html_of
 from ..models import Batch, Model
 from ..training.gradients import global_norm
 from .replay import Frame, Replay
@@ -141,7 +142,7 @@ def samples(count: int = 1, length: int = 60) -> Measure:
     """Return what the model answers to the first prompts of its task, as one text."""
 
     def measure(frame: Frame) -> str:
-        return "\n".join(f"{question} → {reply}" for question, reply in frame.trained.samples(count, length))
+        return "\n".join(f"{question} → {reply}" for question, reply in answer.samples(frame.trained, count, length))
 
     return measure
 

@@ -10,9 +10,9 @@ from ..core.execution import PLAIN, Execution, MeshShape, separated
 from ..core.setting import check_known
 from ..data import TASKS, Task, build_task
 from ..models import PRESETS, build
-from ..trained_model import TrainedModel
 from ..training.lora import EVERYTHING, HEAD, Adapted, LoRA, leaves_only
 from ..training.recipe import Recipe, changed_recipe
+from ..weights.loaded_model import LoadedModel
 from ..weights.places import locate
 from ..weights.sentence import classes_config, read_pooling, with_classes
 from .custom_files import takes_lexicon
@@ -146,7 +146,7 @@ def plan_tuning(
 
 
 def plan_tuned(
-    model: TrainedModel,
+    model: LoadedModel,
     task: Task,
     source: str,
     options: dict[str, Any],
@@ -275,7 +275,7 @@ def check_settings(source: str, of_task: dict[str, Any], of_model: dict[str, Any
             )
 
 
-def task_for(task_name: str, source: str, model: TrainedModel, options: dict[str, Any]) -> Task:
+def task_for(task_name: str, source: str, model: LoadedModel, options: dict[str, Any]) -> Task:
     """Build the task with the model's vocabulary; one with a vocabulary of its own must happen to have the same."""
     if takes_lexicon(task_name):
         return build_task(task_name, **options, lexicon=model.lexicon)

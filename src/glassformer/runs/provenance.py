@@ -29,9 +29,9 @@ from ..data.examples import Dataset
 from ..data.pairs import PAIR_SUFFIXES
 from ..data.tables import table_files
 from ..text import tokenizer_from_dict
-from ..trained_model import TrainedModel
 from ..training.lora import LoRA
 from ..training.recipe import Recipe
+from ..weights.loaded_model import LoadedModel
 from ..weights.places import split_adapter
 
 _ONLY_OF = {"numba": "cpu", "jax": "jax"}
@@ -210,7 +210,7 @@ class Base:
     head: bool = False
 
     @classmethod
-    def of(cls, source: str, model: TrainedModel, lora: LoRA | None, *, head: bool = False) -> Self:
+    def of(cls, source: str, model: LoadedModel, lora: LoRA | None, *, head: bool = False) -> Self:
         """Describe a model that was read from `source`, and got a new head if `head` says so."""
         return cls(stable(source), fingerprint(model.params), model.family, model.start_id, model.end_ids, lora, head)
 

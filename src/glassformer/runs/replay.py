@@ -19,13 +19,13 @@ from ..core.errors import CheckpointError, ConfigError
 from ..core.tree import tree_map
 from ..data import Task
 from ..models import Model
-from ..trained_model import TrainedModel
 from ..training.checkpoint import LATEST, read_meta
 from ..training.evaluate import Evaluation
 from ..training.loop import StepRecord, apply_evaluation, number, suitable_threads, take_step
 from ..training.lora import Parametrization
 from ..training.state import TrainingState, final_params
 from ..training.trainer import Trainer
+from ..weights.loaded_model import LoadedModel
 from .folder import METRICS
 from .run import Ready, TrainingRun, open_run
 from .session import Recording, TrainingSession, make_trainer, open_recording
@@ -48,7 +48,7 @@ class Frame:
     model: Model
     params: Tree
     metrics: dict[str, Any]
-    trained: TrainedModel
+    trained: LoadedModel
 
     @property
     def loss(self) -> float:
@@ -67,6 +67,7 @@ class Replay:
 
     steps   the steps there are frames of: 0 is before the first
     kept    those whose states lie in the folder; all others are computed again
+    model_class   what `Frame.trained` is
     """
 
     run: TrainingRun
@@ -77,6 +78,7 @@ class Replay:
     steps: range
     kept: tuple[int, ...]
     lines: dict[int, dict[str, Any]]
+    model_class: type[LoadedModel] = LoadedModel
 
     def __repr__(self) -> str:
         return f"Replay({self.run.folder}, steps {self.steps.start:,} to {self.steps[-1]:,}, {len(self.kept)} states)"
@@ -100,7 +102,7 @@ class Replay:
                 else:
                     state = self.trainer.first(self.run.first_params())
             state = self._advanced(state, step)
-            yield frame_of(self, state, self.lines.get(state.step))
+            yield frame_of(self, state, self.lines.get(state.step), self.model_class)
 
     def spaced(self, count: int = 40) -> list[int]:
         """Return about `count` steps from the first to the last: see `spaced_steps`."""
@@ -153,7 +155,12 @@ def frame_now(session: TrainingSession) -> Frame:
     return frame_of(session, session.state, None if session.last is None else session.last.to_dict())
 
 
-def frame_of(taking: Replay | TrainingSession, state: TrainingState, line: dict[str, Any] | None) -> Frame:
+def frame_of(
+    taking: Replay | TrainingSession,
+    state: TrainingState,
+    line: dict[str, Any] | None,
+    model_class: type[LoadedModel] = LoadedModel,
+) -> Frame:
     """Return a state of a run as a frame, with the line of the step that led there."""
     taken = taking.trainer.take(state)
     # Copies: the next step may overwrite the memory of this state.
@@ -161,7 +168,8 @@ def frame_of(taking: Replay | TrainingSession, state: TrainingState, line: dict[
     model = taking.run.model
     used = taking.parametrization.effective(final_params(own, taking.run.recipe))
     params = taking.parametrization.effective(own.params)
-    return Frame(state.step, own, model, params, dict(line or {}), TrainedModel.of_task(model, used, taking.task))
+    trained = model_class.of_task(model, used, taking.task)
+    return Frame(state.step, own, model, params, dict(line or {}), trained)
 
 
 def spaced_steps(first: int, last: int, count: int = 40) -> list[int]:
@@ -174,7 +182,7 @@ def spaced_steps(first: int, last: int, count: int = 40) -> list[int]:
     return sorted({first + round((last - first) * (i / (count - 1)) ** 2) for i in range(count)})
 
 
-def replay(folder: str | Path) -> Replay:
+def replay(folder: str | Path, model_class: type[LoadedModel] = LoadedModel) -> Replay:
     """Open a run that was trained with --record, to return to any of its steps.
 
     Runs that were not recorded, or whose data, engine or versions have changed, are refused.
@@ -194,4 +202,4 @@ def replay(folder: str | Path) -> Replay:
     last = max(read_meta(run.folder, LATEST).get("step", 0), *kept, 0)
     usable = tuple(step for step in kept if step >= changed)
     lines = {line["step"]: line for line in run.metrics()}
-    return Replay(run, task, trainer, parametrization, recording, range(changed, last + 1), usable, lines)
+    return Replay(run, task, trainer, parametrization, recording, range(changed, last + 1), usable, lines, model_class)

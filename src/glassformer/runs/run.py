@@ -21,18 +21,19 @@ from ..core.quantized import FORMS
 from ..core.registry import check_stored
 from ..core.tree import check_same, rebuilt, tree_map, unflatten
 from ..data import CustomFile, Task, build_task
+from ..data.tasks import check_registered
 from ..engines.mesh.rules import check_execution
 from ..models import Model, build
 from ..text import tokenizer_from_dict
-from ..trained_model import END, START, TrainedModel
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint
 from ..training.lora import EVERYTHING, HEAD, Adapted, LoRA, Parametrization, leaves_only
 from ..training.peft import Adapter, with_adapter
 from ..training.recipe import Recipe
 from ..training.state import COUNTERS, TrainingState, start
+from ..weights.loaded_model import END, START, LoadedModel
 from ..weights.places import following, is_run, locate, named_base, open_published, split_adapter
 from ..weights.sentence import with_classes
-from .custom_files import check_task, load_custom_file, load_custom_files, takes_lexicon
+from .custom_files import load_custom_file, load_custom_files, takes_lexicon
 from .folder import CONFIG, FORMAT, METRICS, read_config, read_metrics
 from .provenance import Base, Provenance, data_provenance, fingerprint
 from .settings import check_options
@@ -117,7 +118,7 @@ class TrainingRun:
         if self.ready.task is not None:
             return self.ready.task
         self._keep_own()
-        check_task(self.task_name, self.folder)
+        check_registered(self.task_name, self.folder)
         options = dict(self.task_options)
         check_options(self.task_name, options)
         if self.base is not None and takes_lexicon(self.task_name):
@@ -269,7 +270,7 @@ def open_run(folder: str | Path) -> TrainingRun:
         )
 
 
-def read_model(source: str | Path, *, blocks: bool = False, checkpoint: str = BEST) -> TrainedModel:
+def read_model(source: str | Path, *, blocks: bool = False, checkpoint: str = BEST) -> LoadedModel:
     """Read the model at a path, a pulled one by its name, or one of the hub; its parameters are as its files have them.
 
     blocks       matrices of a GGUF file stay in the blocks in which it stores them
@@ -283,13 +284,13 @@ def read_model(source: str | Path, *, blocks: bool = False, checkpoint: str = BE
     return replace(open_published(place, kept=FORMS if blocks else ()), source=str(source))
 
 
-def read_base(source: str) -> TrainedModel:
+def read_base(source: str) -> LoadedModel:
     """Read a model to train, its parameters in float32 or wider."""
     found = read_model(source)
     return replace(found, params=tree_map(widen, found.params))
 
 
-def model_of_run(run: TrainingRun, checkpoint: str = BEST, *, params: Tree | None = None) -> TrainedModel:
+def model_of_run(run: TrainingRun, checkpoint: str = BEST, *, params: Tree | None = None) -> LoadedModel:
     """Return what a run of our own trained; its tokenizer, or its base, says how texts start and end."""
     try:
         reader = tokenizer_from_dict(run.tokenizer)
@@ -311,7 +312,7 @@ def model_of_run(run: TrainingRun, checkpoint: str = BEST, *, params: Tree | Non
         own, trained = run.parametrization(), run.load_trained(checkpoint)
         params = own.effective(trained)
         adapter = Adapter.of(own, trained, params)
-    return TrainedModel(
+    return LoadedModel(
         run.model,  # type: ignore[arg-type]
         params,
         adapter=adapter,

@@ -29,7 +29,6 @@ from ..data.examples import Examples
 from ..engines.cluster.collective import agreed, meet, process, processes
 from ..engines.cluster.watch import Watch
 from ..models import Encoder
-from ..trained_model import TrainedModel
 from ..training.checkpoint import BEST, checkpoint_path, list_checkpoints
 from ..training.evaluate import Evaluation
 from ..training.frozen import FrozenEncoder
@@ -38,6 +37,7 @@ from ..training.loop import StepRecord, suitable_threads, training_steps
 from ..training.lora import EVERYTHING, Adapted
 from ..training.state import TrainingState, final_params, refuse_to_save
 from ..training.trainer import Trainer, drops
+from ..weights.loaded_model import LoadedModel
 from .run import TrainingRun
 from .sinks import Memory, RunFolder
 
@@ -240,18 +240,18 @@ class TrainingSession:
             return self.trainer.evaluate(params, task.held_out, metric=task.metric, groups=task.groups)
 
     @property
-    def trained(self) -> TrainedModel:
+    def trained(self) -> LoadedModel:
         """A copy of the model as it is now; all processes must ask for it at the same time."""
-        return TrainedModel.of_task(self.model, self.parametrization.effective(self.now()), self.task)
+        return LoadedModel.of_task(self.model, self.parametrization.effective(self.now()), self.task)
 
     def now(self) -> Tree:
         """Return a copy of what is trained as it is now."""
         return tree_map(np.array, self.trainer.take(self._final(self.state)).params)
 
     @property
-    def best(self) -> TrainedModel:
+    def best(self) -> LoadedModel:
         """The model with the parameters that the run keeps: the best so far, or the last evaluated."""
-        return TrainedModel.of_task(self.model, self.load_params(), self.task)
+        return LoadedModel.of_task(self.model, self.load_params(), self.task)
 
     def load_params(self, name: str = BEST) -> Tree:
         """Return trained parameters that were written: the best, or the latest where there is no best yet."""

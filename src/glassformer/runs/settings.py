@@ -8,22 +8,20 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import MISSING, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..config import CONFIGS, TransformerConfig, choices
 from ..core import registry
 from ..core.errors import ConfigError, GlassformerError, did_you_mean, nearest, typed
 from ..core.execution import AMONG_MODEL_SETTINGS, PRECISIONS, Execution
 from ..core.setting import Setting, check_known, described, setting_names
+from ..core.show import Table
 from ..data import TASKS, Task, build_task, import_file
 from ..generation.sampling import Sampling
 from ..generation.texts import TEMPERATURE
 from ..models import PRESETS
 from ..training.lora import LoRA
 from ..training.recipe import KEEP, Recipe
-
-if TYPE_CHECKING:
-    from ..interpret.show import Table
 
 FROM_DATA = ("vocab", "context", "head", "classes", "segments", "source_vocab")
 """Settings of a model that follow from the data, whatever the preset."""
@@ -83,7 +81,7 @@ class SettingRow(NamedTuple):
     meaning: str
 
 
-def settings(topic: Any) -> "Table":
+def settings(topic: Any) -> Table:
     """Return every setting of a task, a preset, a config or a group as a table: its value, choices and meaning.
 
     topic   the name of a task or a preset; encoder, decoder or encoder-decoder; recipe, model, lora or sampling; a
@@ -93,8 +91,6 @@ def settings(topic: Any) -> "Table":
     >>> next(row for row in gf.settings("recipe") if row.name == "clip").meaning
     'largest global norm of the gradients (0 or none: never clip)'
     """
-    from ..interpret.show import Table  # loads much that commands do without
-
     return Table(
         SettingRow(
             group.title, one.name, "must be given" if one.default is MISSING else one.default, one.takes, one.meaning

@@ -19,9 +19,9 @@ from ..runs.planning import jax_execution, plan_new, plan_task
 from ..runs.session import TrainingSession
 from ..runs.settings import split_settings
 from ..runs.start import start_session
-from ..trained_model import TrainedModel
 from ..training import History
 from ..training.lora import check_freeze
+from ..weights.loaded_model import LoadedModel
 
 WORDS = ("loss", "accuracy", "steps_taken", "parameters", "tokens", "train_seconds")
 """What `training` measures."""
@@ -51,12 +51,12 @@ def session_on(task: Task, seed: int, model: dict[str, Any], recipe: dict[str, A
     return start_session(plan_task(task, {}, model, {**recipe, "seed": seed}, execution))
 
 
-def trained(task: str, seed: int, **settings: Any) -> TrainedModel:
+def trained(task: str, seed: int, **settings: Any) -> LoadedModel:
     """Train a task and return the model with its history, as `gf.train(None, task, seed=seed, **settings)` does."""
     return _finished(session_of(task, seed, **settings))
 
 
-def _finished(session: TrainingSession) -> TrainedModel:
+def _finished(session: TrainingSession) -> LoadedModel:
     for _ in session.steps():
         pass
     try:
@@ -80,7 +80,7 @@ def training(task: str, seed: int, **settings: Any) -> dict[str, Any]:
         model = _finished(session)
     except TrainingError:
         return {"diverged": True, "steps_taken": session.state.step, "parameters": parameters}
-    test, history = session.test(model.params), model.history
+    test, history = session.test(model.params), History.from_metrics(model.metrics)
     return {
         "diverged": not math.isfinite(test.loss),
         "loss": test.loss,

@@ -11,7 +11,8 @@ from ..core.errors import TrainingError
 from ..core.tree import count
 from ..layers import Block, register_block
 from ..models import Batch
-from ..trained_model import TrainedModel
+from ..training import History
+from ..weights.loaded_model import LoadedModel
 from .measures import session_of, trained
 from .report import over_seeds
 from .study import Figures, Point, Rows, Study
@@ -72,12 +73,12 @@ def measure(point: Point, seed: int) -> dict[str, Any]:
     return {
         "loss": float(ops.cross_entropy(logits, batch.targets)[0]),
         "accuracy": float(np.mean(right.all(axis=-1) if task == "reverse" else right)),
-        "training_loss": float(np.mean(model.history.loss[-25:])),
+        "training_loss": float(np.mean(History.from_metrics(model.metrics).loss[-25:])),
         "parameters": parameters,
     }
 
 
-def read_left_to_right(model: TrainedModel, batch: Batch) -> Array:
+def read_left_to_right(model: LoadedModel, batch: Batch) -> Array:
     """Return the logits (B, T, V) of a model that has read tokens 0 … t when it predicts the next one."""
     mask: Any = batch.mask if batch.mask is not None else np.ones(batch.tokens.shape, dtype=bool)
     ends = range(1, batch.tokens.shape[1] + 1)

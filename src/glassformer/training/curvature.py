@@ -20,7 +20,7 @@ from ..core.dispatch import use_engine
 from ..core.errors import ConfigError, ShapeError
 from ..core.tree import flatten, tree_map
 from ..models import Batch, Model
-from ..trained_or_pair import trained_or_pair
+from ..weights.loaded_model import trained_or_pair
 
 STEP = 1e-30
 """Its square vanishes beside any double."""

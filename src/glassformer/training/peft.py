@@ -22,10 +22,10 @@ from ..config import EncoderConfig, TransformerConfig
 from ..core.arrays import Array, Tree, widen
 from ..core.errors import ConfigError, WeightsError, some
 from ..core.tree import flatten, tree_map, unflatten
-from ..trained_model import TrainedModel
 from ..weights.export import complete_folder, family_for, repaired
 from ..weights.family import Family, Foreign, joined
 from ..weights.fields import read_json
+from ..weights.loaded_model import LoadedModel
 from ..weights.places import ADAPTER, hub_name
 from ..weights.sentence import without_head
 from ..weights.tensors import Tensors, read_header, write_tensors
@@ -66,7 +66,7 @@ def _total(pairs: Tree, params: Tree) -> float:
     return float(sum(np.abs(np.asarray(weights[name])).sum(dtype=np.float64) for name in pairs_of(pairs)))
 
 
-def _modules(model: TrainedModel) -> tuple[Family, TransformerConfig, dict[str, tuple[str, Foreign]]]:
+def _modules(model: LoadedModel) -> tuple[Family, TransformerConfig, dict[str, tuple[str, Foreign]]]:
     """Return the family of a model, its config there, and the published module of each linear map by our name."""
     config = model.config
     if isinstance(config, EncoderConfig) and config.head == "classes":  # which stands beside the published model
@@ -79,7 +79,7 @@ def _modules(model: TrainedModel) -> tuple[Family, TransformerConfig, dict[str, 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def export_adapter(model: TrainedModel, path: str | Path) -> list[Path]:
+def export_adapter(model: LoadedModel, path: str | Path) -> list[Path]:
     """Write the adapters that a model was trained with into a new folder, and return its files."""
     adapter: Adapter | None = model.adapter
     if adapter is None:
@@ -147,7 +147,7 @@ def _settings(adapter: Adapter, family: Family, ranks: Mapping[str, int]) -> dic
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def with_adapter(model: TrainedModel, folder: Path) -> TrainedModel:
+def with_adapter(model: LoadedModel, folder: Path) -> LoadedModel:
     """Return a model with the adapters of a folder merged into its parameters, in float32 or wider."""
     content = read_json(folder / ADAPTER)
     _check(content, folder)

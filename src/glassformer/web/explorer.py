@@ -15,9 +15,10 @@ from ..interpret import Logit, Loss, Run, Sum, watch, without_positions
 from ..interpret import changes as made
 from ..interpret.changes import Change
 from ..interpret.memory import give_back
+from ..interpret.reading import batch_of
 from ..interpret.run import has_no_head
 from ..runs.run import read_model
-from ..trained_model import TrainedModel
+from ..weights.loaded_model import LoadedModel
 from .jobs import Jobs
 from .offers import RUNS, Offer, chosen, parted
 from .recordings import LiveTraining, TrainingHistory, recorded_training
@@ -48,7 +49,7 @@ class Explorer:
     ) -> None:
         self.offers, self.first, self.prompt, self.folder = offers, first, prompt, folder
         self.jobs = Jobs()
-        self._given: dict[str, TrainedModel] = {}
+        self._given: dict[str, LoadedModel] = {}
         self._models: _Kept[Opened] = _Kept()
         self._frames: _Kept[Opened] = _Kept()
         self._trainings: _Kept[TrainingHistory] = _Kept()
@@ -63,10 +64,10 @@ class Explorer:
         offer = chosen(self.offers, key)
         return self._models.get(key, lambda: Opened(self._found(offer)), most=MODELS)
 
-    def _found(self, offer: Offer) -> TrainedModel:
+    def _found(self, offer: Offer) -> LoadedModel:
         return self._given[offer.key] if offer.key in self._given else read_model(offer.place, blocks=True)
 
-    def add(self, offer: Offer, model: TrainedModel | None = None) -> None:
+    def add(self, offer: Offer, model: LoadedModel | None = None) -> None:
         """Add an offer: a model in memory, such as one that was trained here, or one by its place."""
         if model is not None:
             self._given[offer.key] = model
@@ -121,7 +122,7 @@ class Explorer:
     def _begun(self, opened: Opened, state: PageState) -> RunSession:
         """Return the run without changes, after the steps of optimizers."""
         if not state.steps:
-            batch = opened.model.batch(state.text, state.answer)
+            batch = batch_of(opened.model, state.text, state.answer)
             run = opened.watch_batch(batch)
             return RunSession(state, opened, run, run, target(run, state.of))
         *earlier, last = state.steps

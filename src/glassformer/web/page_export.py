@@ -23,8 +23,8 @@ from ..core.errors import ConfigError, GlassformerError
 from ..core.files import plain_json
 from ..core.setting import check_known
 from ..interpret.reading import example_text
-from ..loading import read_model
-from ..trained_model import TrainedModel
+from ..runs.run import read_model
+from ..weights.loaded_model import LoadedModel
 from .explorer import Explorer
 from .export_tiles import LEVELS, SIDES, in_single, tiles_of
 from .offers import Offer, to_json
@@ -184,7 +184,7 @@ def standalone_page(
 
 
 def models_page(
-    models: Sequence[tuple[str, TrainedModel, str | None]], of: dict[str, Any] | None = None, **how: Any
+    models: Sequence[tuple[str, LoadedModel, str | None]], of: dict[str, Any] | None = None, **how: Any
 ) -> str:
     """Return named models that read texts, by default their own examples, as one file; the first is open.
 

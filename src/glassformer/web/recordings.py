@@ -18,14 +18,14 @@ from ..core.dispatch import use_engine
 from ..core.errors import ConfigError, GlassformerError
 from ..core.tree import flatten
 from ..data import Task
+from ..generation.answer import samples
 from ..interpret import Trace, detect_heads, trace
-from ..interpret.reading import labels_of
 from ..models import Batch
 from ..runs.measurements import LONGEST, fixed_example, gradient_norms_on, scored, weight_norms
 from ..runs.replay import Frame, Replay, frame_now, replay
 from ..runs.run import open_run
 from ..runs.session import FOLDER, TrainingSession
-from ..trained_model import TrainedModel
+from ..weights.loaded_model import LoadedModel
 from ..weights.places import is_run, locate
 from .jobs import Job
 from .offers import Offer
@@ -72,7 +72,7 @@ class TrainingHistory:
     def measure(self, frame: Frame) -> None:
         """Note what is shown of a frame."""
         trained = frame.trained
-        labels = labels_of(trained)
+        labels = trained.token_labels
         seen = trace(frame.model, trained.params, self.reads, labels=labels)
         found = {
             "step": frame.step,
@@ -80,7 +80,7 @@ class TrainingHistory:
             "weights": weight_norms(frame),
             "gradients": self._gradients(frame),
             "heads": self._head_scores(frame),
-            "samples": [list(pair) for pair in trained.samples(SAMPLES, LENGTH)],
+            "samples": [list(pair) for pair in samples(trained, SAMPLES, LENGTH)],
         }
         with self.lock:
             self._traces[frame.step], self.seen[frame.step] = seen, found
@@ -145,7 +145,7 @@ class TrainingHistory:
             self._frames[frame.step] = replace(frame, state=left)
             self._kept += size
 
-    def model(self, step: int) -> TrainedModel:
+    def model(self, step: int) -> LoadedModel:
         """Return the model after a step."""
         return replace(self.frame(step).trained, source=f"{self.title}, step {step:,}")
 

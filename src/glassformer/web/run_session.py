@@ -14,17 +14,17 @@ from .. import ops
 from ..core.arrays import Array, Tree
 from ..core.dispatch import use_engine
 from ..core.errors import ConfigError
+from ..core.packed import read_only, unpacked
 from ..core.quantized import Quantized
 from ..core.setting import check_known
 from ..core.tree import count, flatten, tree_map
 from ..interpret import Gradients, Logit, Run, Update, gradients, products, update, watch
 from ..interpret.changes import Change
 from ..interpret.memory import check_free, give_back
-from ..interpret.packed import read_only, unpacked
-from ..interpret.reading import labels_of
+from ..interpret.reading import batch_of
 from ..models import Batch
-from ..trained_model import TrainedModel
 from ..training.optimizers import OPTIMIZERS
+from ..weights.loaded_model import LoadedModel
 from .state import PageState, Stepped
 
 STEPPED = 5
@@ -37,7 +37,7 @@ PRECISE = 4_000_000
 class Opened:
     """A model with its parameters as the explorer needs them: small ones in float64, quantized weights unpacked."""
 
-    model: TrainedModel
+    model: LoadedModel
     _words: dict[str, list[str]] = field(default_factory=dict)
 
     @cached_property
@@ -68,7 +68,7 @@ class Opened:
     def words(self, part: str) -> list[str]:
         """Return the labels of all tokens that the model reads as `tokens` or `source`, or of all classes."""
         if part not in self._words:
-            labels, config = labels_of(self.model), self.model.config
+            labels, config = self.model.token_labels, self.model.config
             sizes = {"tokens": "vocab", "source": "source_size", "classes": "classes"}
             call, size = (getattr(one, name, None) if part in sizes else None
                           for one, name in ((labels, part), (config, sizes.get(part, ""))))  # fmt: skip
@@ -79,12 +79,12 @@ class Opened:
 
     def watch(self, text: str, answer: str | None = None, params: Tree | None = None) -> Run:
         """Run the model on a text, with its own or other parameters, and record everything."""
-        return self.watch_batch(self.model.batch(text, answer), params)
+        return self.watch_batch(batch_of(self.model, text, answer), params)
 
     def watch_batch(self, batch: Batch, params: Tree | None = None) -> Run:
         """Run the model on a batch, and record everything."""
         own = self.params if params is None else params
-        return watch(self.model.model, own, batch, labels=labels_of(self.model))
+        return watch(self.model.model, own, batch, labels=self.model.token_labels)
 
 
 @dataclass(eq=False)

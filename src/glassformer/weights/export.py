@@ -17,19 +17,20 @@ from ..core.errors import ConfigError, WeightsError
 from ..core.files import PARTIAL, explained, flush, flush_folder
 from ..core.tree import flatten, rebuilt
 from ..models import build
+from ..models.model import Pooling
 from ..text import ByteTokenizer, CharTokenizer, PublishedTokenizer
 from ..text.published import BYTE_LETTERS, roles_of
-from ..trained_model import Pooling, TrainedModel
 from .families import FAMILIES
 from .family import Family, Foreign, differences, joined
 from .folder import CONFIG, GENERATION
+from .loaded_model import LoadedModel
 from .sentence import MODULES
 from .tensors import SINGLE, write_tensors
 
 KEEP = "keep the run folder itself: `glassformer predict`, `inspect` and, if it writes, `generate` read it"
 
 
-def export_folder(loaded: TrainedModel, path: str | Path) -> list[Path]:
+def export_folder(loaded: LoadedModel, path: str | Path) -> list[Path]:
     """Write a model into a new folder and return its files.
 
     Reading them again gives the same bits; biases that the family has and the model has not are zeros. A tokenizer
@@ -77,7 +78,7 @@ def complete_folder(path: str | Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def with_config(loaded: TrainedModel, config: TransformerConfig) -> TrainedModel:
+def with_config(loaded: LoadedModel, config: TransformerConfig) -> LoadedModel:
     """Return a model that computes the same with a config that `family_for` gave.
 
     If rotary pairs are other channels there, (i, i + C/2) or (2i, 2i + 1), the channels of queries and keys get another
@@ -184,7 +185,7 @@ def _remedy(config: TransformerConfig, lacking: Mapping[str, Any], families: Map
     return "train with " + " ".join(f"--set {name}={value}" for name, value in written.items())
 
 
-def published_arrays(family: Family, loaded: TrainedModel) -> dict[str, Array]:
+def published_arrays(family: Family, loaded: LoadedModel) -> dict[str, Array]:
     """Return all tensors under their published names, each in one piece."""
     leaves = flatten(loaded.params)
     groups: dict[str, list[tuple[Foreign, Array]]] = {}
@@ -198,7 +199,7 @@ def published_arrays(family: Family, loaded: TrainedModel) -> dict[str, Array]:
     return arrays
 
 
-def _ids(loaded: TrainedModel) -> dict[str, Any]:
+def _ids(loaded: LoadedModel) -> dict[str, Any]:
     """Return which tokens begin and end what the model writes."""
     start, ends = loaded.start_id, list(loaded.end_ids)
     end = {"eos_token_id": ends if len(ends) > 1 else next(iter(ends), None)}
@@ -208,7 +209,7 @@ def _ids(loaded: TrainedModel) -> dict[str, Any]:
     return {"bos_token_id": start if begin is None else begin, **end}
 
 
-def _write_pooling(folder: Path, loaded: TrainedModel) -> None:
+def _write_pooling(folder: Path, loaded: LoadedModel) -> None:
     """Write the steps of a sentence encoder."""
     pooling = loaded.pooling or Pooling()
     titles = {"": "Transformer", "1_Pooling": "Pooling", **({"2_Normalize": "Normalize"} if pooling.normalize else {})}

@@ -18,10 +18,10 @@ from ..config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..core.errors import TokenError, WeightsError
 from ..text import PublishedTokenizer
 from ..text.published import TOKENIZER
-from ..trained_model import TrainedModel
 from .families import FAMILIES
 from .family import Family, read_params
 from .fields import Fields, read_json
+from .loaded_model import LoadedModel
 from .sentence import read_pooling
 from .tensors import INDEX, SINGLE, open_tensors
 
@@ -45,7 +45,7 @@ def is_published(path: Path) -> bool:
     return "model_type" in values or "architectures" in values
 
 
-def open_folder(path: str | Path, dtype: Any = np.float32) -> TrainedModel:
+def open_folder(path: str | Path, dtype: Any = np.float32) -> LoadedModel:
     """Read a model from a folder; weights that are stored in `dtype` stay in their files, mapped into memory."""
     folder = Path(path)
     values, family = _described(folder)
@@ -56,7 +56,7 @@ def open_folder(path: str | Path, dtype: Any = np.float32) -> TrainedModel:
     config, params, extras = read_params(family, config, tensors, dtype)
     tokenizer = open_tokenizer(folder, family.name)
     start, ends = _start_and_ends(folder, values, config, tokenizer)
-    return TrainedModel(
+    return LoadedModel(
         config=config,
         params=params,
         family=family.name,

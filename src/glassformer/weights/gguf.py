@@ -25,12 +25,12 @@ from ..core.setting import check_known
 from ..core.tree import tree_map
 from ..ops import rotary_angles
 from ..text import PublishedTokenizer
-from ..trained_model import TrainedModel
 from .export import KEEP, family_for, has_family, published_arrays, with_config
 from .family import Family, block_names, read_params
 from .fields import Fields, naming
 from .gguf_file import Header, read_header, write_gguf
 from .gguf_tokenizer import TEMPLATE, read_tokenizer, vocabulary_settings
+from .loaded_model import LoadedModel
 from .tensors import Tensors
 
 TYPES = {"f32": 0, "f16": 1, "q8_0": 7}
@@ -174,7 +174,7 @@ ARCHITECTURES = {
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def open_gguf(path: str | Path, dtype: Any = np.float32, *, kept: Collection[str] = ()) -> TrainedModel:
+def open_gguf(path: str | Path, dtype: Any = np.float32, *, kept: Collection[str] = ()) -> LoadedModel:
     """Read a model from a GGUF file.
 
     Tensors that are stored in `dtype` stay in the file and are mapped into memory; quantized ones are turned into it,
@@ -188,7 +188,7 @@ def open_gguf(path: str | Path, dtype: Any = np.float32, *, kept: Collection[str
             # Vectors are views of the file, which would keep all of it in memory.
             params = tree_map(lambda leaf: np.array(leaf) if leaf.ndim == 1 else leaf, params)
         tokenizer, start_id, end_ids = read_tokenizer(header.settings, vocab=config.vocab)
-    return TrainedModel(
+    return LoadedModel(
         config=config,
         params=params,
         family=family.name,
@@ -249,7 +249,7 @@ def _plain(value: Any) -> Any:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def export_gguf(loaded: TrainedModel, path: str | Path, *, weights: str = "f32") -> Path:
+def export_gguf(loaded: LoadedModel, path: str | Path, *, weights: str = "f32") -> Path:
     """Write a decoder into a new file and return its path.
 
     weights   of matrices: f32, f16, or q8_0: blocks of 32 numbers with one scale; those that do not fit stay in f16

@@ -17,9 +17,9 @@ from ..core.errors import ConfigError, WeightsError
 from ..text import CharTokenizer, PublishedTokenizer, Tokenizer
 from ..text.learned import WORDS
 from ..text.published import flat_steps
-from ..trained_model import TrainedModel
 from .export import published_form
 from .fields import Fields
+from .loaded_model import LoadedModel
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 LONGEST_PIECE = 256
@@ -214,7 +214,7 @@ def _beginning(token: str, i: int) -> dict[str, Any]:
 # --- the way back ----------------------------------------------------------------------------------------------------
 
 
-def vocabulary_settings(loaded: TrainedModel) -> dict[str, Any]:
+def vocabulary_settings(loaded: LoadedModel) -> dict[str, Any]:
     """Return the settings of a model's tokenizer; refuse one that has none."""
     tokenizer = loaded.tokenizer
     if tokenizer is None:

@@ -19,9 +19,9 @@ from ..core.files import explained
 from ..core.tree import flatten, map_named
 from ..models import build
 from ..text import PublishedTokenizer
-from ..trained_model import TrainedModel
 from .gguf import ARCHITECTURES
 from .gguf_tokenizer import BYTE, CONTROL, KEY, NORMAL, SPACE, UNKNOWN, read_tokenizer
+from .loaded_model import LoadedModel
 from .tensors import TensorEntry, Tensors
 
 START = 1
@@ -39,7 +39,7 @@ _BLOCK = (
 """The parameters of the blocks, in the order of the file: each stands there for all layers."""
 
 
-def open_llama2c(path: str | Path, *, dtype: Any = np.float32) -> TrainedModel:
+def open_llama2c(path: str | Path, *, dtype: Any = np.float32) -> LoadedModel:
     """Read a model of llama2.c; as float32 it is mapped into memory.
 
     Its tokenizer lies beside it: tok512.bin for a vocabulary of 512, or tokenizer.bin. Its texts begin after the start
@@ -54,7 +54,7 @@ def open_llama2c(path: str | Path, *, dtype: Any = np.float32) -> TrainedModel:
     def read(name: str, _: Any) -> Any:
         return tensors.read(name, dtype).T if name.endswith(".w") else tensors.read(name, dtype)
 
-    return TrainedModel(
+    return LoadedModel(
         config=config,
         params=map_named(read, build(config).specs()),
         family="llama",

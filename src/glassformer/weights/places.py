@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core import reporting
 from ..core.errors import CheckpointError, ConfigError, WeightsError, first_line
-from ..trained_model import TrainedModel
+from .loaded_model import LoadedModel
 
 HUB = "hf:"
 """How the names of models of the Hugging Face hub begin."""
@@ -179,7 +179,7 @@ def is_run(place: Path) -> bool:
     return place.is_dir() and not is_published(place)
 
 
-def open_published(place: Path, dtype: Any = np.float32, *, kept: Collection[str] = ()) -> TrainedModel:
+def open_published(place: Path, dtype: Any = np.float32, *, kept: Collection[str] = ()) -> LoadedModel:
     """Read weights: a folder of Hugging Face or of `gf.save`, a GGUF file, or a file of llama2.c.
 
     kept    the types of a GGUF file's matrices that are to stay in blocks

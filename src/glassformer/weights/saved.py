@@ -26,10 +26,11 @@ from ..core.setting import is_of
 from ..core.tree import check_same, flatten, rebuilt
 from ..data.task import is_task
 from ..models import build
+from ..models.model import Pooling
 from ..text import PublishedTokenizer, tokenizer_from_dict
 from ..text.published import CONFIG, TOKENIZER
-from ..trained_model import Pooling, TrainedModel
 from .fields import read_json
+from .loaded_model import LoadedModel
 from .tensors import SINGLE, open_tensors, write_tensors
 
 DESCRIPTION = "glassformer.json"
@@ -55,7 +56,7 @@ def is_saved(folder: Path) -> bool:
     return (folder / DESCRIPTION).is_file()
 
 
-def save_folder(loaded: TrainedModel, path: str | Path) -> Path:
+def save_folder(loaded: LoadedModel, path: str | Path) -> Path:
     """Write a model into a folder: a new one, an empty one, or one that holds a saved model, which is replaced."""
     folder = Path(path)
     if folder.exists() and not (folder.is_dir() and (is_saved(folder) or not any(folder.iterdir()))):
@@ -79,7 +80,7 @@ def save_folder(loaded: TrainedModel, path: str | Path) -> Path:
     return folder
 
 
-def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
+def open_saved(folder: Path, dtype: Any = np.float32) -> LoadedModel:
     """Read a model that `save_folder` wrote; its weights stay in their file, mapped into memory."""
     content = _content(folder)
     hashes = content.get("files")
@@ -106,7 +107,7 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> TrainedModel:
             name = (wrong or ["task"])[0]
             raise ConfigError(f"{name} is {content[name]!r:.60}")
         settings |= {name: _tokenizer(folder, content[name]) for name in _TOKENIZERS}
-        return TrainedModel(
+        return LoadedModel(
             config=config,
             params=rebuilt(specs, {name: tensors.read(name, dtype) for name in names}),
             pooling=None if content["pooling"] is None else Pooling(**content["pooling"]),
@@ -155,7 +156,7 @@ def _tokenizer(folder: Path, stored: Any) -> Any:
         raise WeightsError(f"the tokenizer of {folder} is damaged: {error.fact}", hint=error.hint) from error
 
 
-def _arrays(loaded: TrainedModel) -> dict[str, Array]:
+def _arrays(loaded: LoadedModel) -> dict[str, Array]:
     """Return all tensors by name, each in one piece; refuse weights in blocks of a few bits."""
     leaves = flatten(loaded.params)
     for name, leaf in leaves.items():

@@ -22,9 +22,10 @@ from ..core.tree import tree_map
 from ..data.examples import stack
 from ..models import Batch, build
 from ..models.accounting import length_batches
+from ..models.model import Pooling
 from ..text import PublishedTokenizer
-from ..trained_model import Pooling, TrainedModel
 from .fields import inside, parse_json, read_json
+from .loaded_model import LoadedModel
 
 MODULES = "modules.json"
 NEW = ("pooled_norm", "classifier")
@@ -33,7 +34,7 @@ _MODES = {"mean": "mean", "cls": "first", "pooling_mode_mean_tokens": "mean", "p
 
 
 @check_once
-def embed(loaded: TrainedModel, texts: str | Sequence[str]) -> Array:
+def embed(loaded: LoadedModel, texts: str | Sequence[str]) -> Array:
     """Return one vector for each text, (N, D), or (D,) for one: its tokens' vectors, pooled as the model was trained.
 
     A classifier pools as it does before its classes are told apart; other models without a setting take the mean. The
@@ -63,7 +64,7 @@ def embed(loaded: TrainedModel, texts: str | Sequence[str]) -> Array:
     return vectors
 
 
-def encode_texts(loaded: TrainedModel, texts: Sequence[str]) -> list[Array]:
+def encode_texts(loaded: LoadedModel, texts: Sequence[str]) -> list[Array]:
     """Return the ids of texts as an encoder reads them; refuse other models."""
     if not isinstance(loaded.config, EncoderConfig):
         fact = f"this is a {loaded.config.architecture}, and only encoders give vectors of texts"
@@ -98,7 +99,7 @@ def classes_config(config: TransformerConfig, classes: int, pooling: Pooling | N
     return without_head(config).replace(**settings)
 
 
-def with_classes(loaded: TrainedModel, classes: int, seed: int) -> TrainedModel:
+def with_classes(loaded: LoadedModel, classes: int, seed: int) -> LoadedModel:
     """Return an encoder with such a head, drawn from a seed."""
     config = classes_config(loaded.config, classes, loaded.pooling)
     specs, rng = build(config).specs(), np.random.default_rng(seed)
@@ -138,7 +139,7 @@ def _mode(path: Path) -> str:
     return _MODES[chosen[0]]
 
 
-def _pooled(loaded: TrainedModel, rows: list[Array]) -> Array:
+def _pooled(loaded: LoadedModel, rows: list[Array]) -> Array:
     tokens, real = stack(rows)
     mask = None if real.all() else real
     pooling = Pooling() if loaded.pooling is None else loaded.pooling

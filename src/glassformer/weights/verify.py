@@ -11,9 +11,9 @@ from ..config import EncoderConfig, EncoderDecoderConfig
 from ..core.arrays import Array
 from ..core.errors import ConfigError
 from ..text import PublishedTokenizer
-from ..trained_model import TrainedModel
 from .export import export_folder, family_for, with_config
 from .family import Family
+from .loaded_model import LoadedModel
 
 LIMIT = 1e-4
 """The largest difference that passes, as a share of the largest number of the layer."""
@@ -48,7 +48,7 @@ class Verification:
         return next((row.layer for row in self.rows if not row.agrees), None)
 
 
-def verify(loaded: TrainedModel, folder: str | Path | None = None) -> Verification:
+def verify(loaded: LoadedModel, folder: str | Path | None = None) -> Verification:
     """Compare a model with the reference implementation of the same weights, in float32.
 
     folder    where the reference reads them; without one, it reads what `export_folder` writes
@@ -71,7 +71,7 @@ def verify(loaded: TrainedModel, folder: str | Path | None = None) -> Verificati
     return Verification(tokens.shape[-1], tuple(rows))
 
 
-def sample_tokens(loaded: TrainedModel) -> Array:
+def sample_tokens(loaded: LoadedModel) -> Array:
     """Return what both read, (1, T): a sentence where there is a tokenizer, else ids spread over the vocabulary."""
     length = min(MOST_TOKENS, loaded.config.context)
     if isinstance(loaded.tokenizer, PublishedTokenizer):
@@ -83,7 +83,7 @@ def sample_tokens(loaded: TrainedModel) -> Array:
     return np.random.default_rng(0).integers(first, loaded.config.vocab, (1, length))
 
 
-def _ours(loaded: TrainedModel, tokens: Array) -> dict[str, Array]:
+def _ours(loaded: LoadedModel, tokens: Array) -> dict[str, Array]:
     """Return what our model computes, layer by layer."""
     pair = isinstance(loaded.config, EncoderDecoderConfig)
     output, saved = loaded.model.forward(loaded.params, *([tokens, tokens] if pair else [tokens]))
@@ -98,12 +98,12 @@ def _ours(loaded: TrainedModel, tokens: Array) -> dict[str, Array]:
     return values
 
 
-def _last(loaded: TrainedModel) -> str:
+def _last(loaded: LoadedModel) -> str:
     """Return what the output is called: an encoder without a head ends with vectors."""
     return "vectors" if isinstance(loaded.config, EncoderConfig) and loaded.config.head == "none" else "logits"
 
 
-def _reference(loaded: TrainedModel, family: Family, folder: Path, tokens: Array) -> dict[str, Array]:
+def _reference(loaded: LoadedModel, family: Family, folder: Path, tokens: Array) -> dict[str, Array]:
     """Return what the reference computes, layer by layer."""
     try:
         import torch

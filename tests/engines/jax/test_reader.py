@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from compare import assert_close
+from glassformer.api.trained_model import TrainedModel
 from glassformer.config import POSITION_NAMES
 from glassformer.core import registry
 from glassformer.core.dispatch import use_engine
@@ -21,7 +22,6 @@ from glassformer.generation.request import Request
 from glassformer.layers import FeedForward
 from glassformer.ops import ACTIVATIONS, register_activation
 from glassformer.text import CharTokenizer
-from glassformer.trained_model import TrainedModel
 from sequences import model_of, prompts_of, written
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")  # what nobody lets the engine jax write

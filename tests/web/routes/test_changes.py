@@ -7,7 +7,6 @@ from browser import TASKS, state
 from glassformer import ops
 from glassformer.core.errors import ConfigError, LengthError
 from glassformer.interpret import without_positions
-from glassformer.interpret.reading import labels_of
 from glassformer.web.router import ask
 from glassformer.web.state import read_state
 
@@ -16,7 +15,7 @@ def test_tokens_are_found_by_their_text(explorer):
     found = ask(explorer, "vocabulary", {"model": "decoder", "text": "e"})
     assert found["tokens"][0]["label"] == "e"
     assert all("e" in one["label"].casefold() for one in found["tokens"])
-    label = labels_of(explorer.opened("decoder").model).tokens
+    label = explorer.opened("decoder").model.token_labels.tokens
     assert [label(one["id"]) for one in found["tokens"]] == [one["label"] for one in found["tokens"]]
 
 

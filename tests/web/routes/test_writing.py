@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from browser import TEXTS, ended, state, tiny_explorer
+from glassformer.api.trained_model import TrainedModel
 from glassformer.config import DecoderConfig, EncoderConfig
 from glassformer.core.errors import ChatError, ConfigError, LengthError, TokenError
 from glassformer.generation.sampling import Sampling
@@ -14,7 +15,6 @@ from glassformer.interpret import add, mean, put, scale, zero
 from glassformer.models import build
 from glassformer.text import PublishedTokenizer
 from glassformer.text.chat import encode_chat
-from glassformer.trained_model import TrainedModel
 from glassformer.web.offers import Offer
 from glassformer.web.router import ask, load_routes
 from glassformer.web.run_session import probabilities

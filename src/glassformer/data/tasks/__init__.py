@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from ...core.errors import ConfigError
+from ...core.errors import ConfigError, DataError
 from ...core.setting import check_count, check_known
 from ..pairs import CATALOGS
 from ..questions import Within
@@ -49,6 +49,15 @@ def build_task(name: str, **options: Any) -> Task:
         check_known(f"the task {name!r} has no option", option, known)
         _check_range(option, value, known[option].annotation)
     return TASKS[name](**given)
+
+
+def check_registered(name: str, folder: Path) -> None:
+    """Refuse the task of a folder that is not registered."""
+    if name not in TASKS:
+        raise DataError(
+            f"the task {name!r} of {folder} is not known here",
+            hint="a program registered it: register it again first, or keep it in a file and train with --task FILE",
+        )
 
 
 def suited_task(data: Any, settings: Mapping[str, Any]) -> str:

@@ -5,9 +5,9 @@ from typing import Any
 from ...core.errors import LengthError
 from ...core.setting import check_known
 from ...interpret import Run, head_scores, score_scale
-from ...interpret.labels import CLS
 from ...interpret.statistics import attention_statistics
 from ...interpret.stream import attentions
+from ...text.labels import CLS
 from ..explorer import RunSession
 from ..router import route
 from .runs import tokens_of

@@ -11,8 +11,8 @@ from ...runs.replay import spaced_steps
 from ...runs.session import TrainingSession
 from ...runs.settings import default_task
 from ...runs.start import new_session, write_session
-from ...trained_model import TrainedModel
 from ...training.optimizers import OPTIMIZERS
+from ...weights.loaded_model import LoadedModel
 from ..explorer import Explorer
 from ..jobs import Job, StoppedError, Work
 from ..offers import Offer, parted
@@ -129,7 +129,7 @@ def _train(explorer: Explorer, job: Job, key: str, task: str, settings: dict[str
     finally:
         history.ended = True
     history.title = f"{task}, trained here, {session.state.step:,} steps"
-    model = TrainedModel.of_task(session.model, params, session.task, source=history.title)
+    model = LoadedModel.of_task(session.model, params, session.task, source=history.title)
     explorer.add(Offer(key, history.title, "trained", ""), model)
     return history.to_dict()
 

@@ -16,10 +16,10 @@ from ...generation.conversation import Conversation
 from ...generation.sampling import Sampling, SamplingStage, choose, likeliest, only_known, stages
 from ...generation.texts import CONTEXT_OF_TEXT, encode_prompts
 from ...interpret.reading import answers as answers_apart
-from ...interpret.reading import known_task, labels_of
+from ...interpret.reading import batch_of, known_task
 from ...text import PublishedTokenizer, StreamDecoder, Tokenizer, pieces_of, printable
 from ...text.chat import render_chat
-from ...trained_model import END
+from ...weights.loaded_model import END
 from ...weights.sentence import embed, similarities
 from ..explorer import Explorer, Opened
 from ..jobs import Job, Work
@@ -207,7 +207,7 @@ def next_token(explorer: Explorer, place: WritingPlace, draw: Draw) -> dict[str,
 
 
 def _named(begin: Begun, number: int) -> dict[str, Any]:
-    label = labels_of(begin.opened.model).tokens(number)
+    label = begin.opened.model.token_labels.tokens(number)
     return {"id": number, "label": printable(label), "ends": number in begin.ends}
 
 
@@ -258,7 +258,7 @@ def written_text(explorer: Explorer, place: WritingPlace) -> dict[str, Any]:
         answer = said
     else:
         text = state.text + said
-    have = begin.writer.read("tokens", _plain(np.asarray(model.batch(text, answer).tokens)[0]))
+    have = begin.writer.read("tokens", _plain(np.asarray(batch_of(model, text, answer).tokens)[0]))
     want = (*begin.ids, *(i for i in written if i not in begin.ends))
     return {"text": text, "answer": answer, "same": have == want, "now": len(have), "then": len(want)}
 

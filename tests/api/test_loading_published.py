@@ -9,12 +9,12 @@ import pytest
 import gguf_files
 import glassformer as gf
 from family_models import saved
+from glassformer.api.loading import load, load_config, load_tokenizer, locate, read_model
 from glassformer.core.dispatch import use_engine
 from glassformer.core.errors import ConfigError, WeightsError
 from glassformer.core.quantized import Quantized
 from glassformer.core.tree import flatten
 from glassformer.generation.texts import encode_prompts
-from glassformer.loading import load, load_config, load_tokenizer, locate, read_model
 from glassformer.text import PublishedTokenizer
 from glassformer.weights import catalog
 from glassformer.weights.places import hub_folder

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.arrays import Array, Tree
-from ..core.quantized import Quantized
-from ..core.tree import flatten
+from .arrays import Array, Tree
+from .quantized import Quantized
+from .tree import flatten
 
 CELLS = (16, 40)
 """Rows and columns of a heat map, at most."""

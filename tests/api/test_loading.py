@@ -5,9 +5,9 @@ from pathlib import PurePosixPath, PureWindowsPath
 import pytest
 
 import glassformer as gf
+from glassformer.api.loading import load, locate
 from glassformer.core.errors import CheckpointError
 from glassformer.generation import Sampling
-from glassformer.loading import load, locate
 from runs import edit_config, tiny_session
 from sequences import written
 

@@ -4,13 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from ..core.arrays import Array, Tree, widen
-from ..core.quantized import Quantized
-from ..core.tree import flatten, map_named, named, tree_map
-from .tracing import Call, is_block
+from .arrays import Array, Tree, widen
+from .quantized import Quantized
+from .tree import flatten, map_named, tree_map
 
-PARAMS = 1
-"""Where parameters stand among the arguments of a block, behind its stack, and of `linear`, behind x."""
 COPIED = 1 << 28
 """Bytes of parameters up to which a run has copies of its own."""
 
@@ -36,17 +33,6 @@ def as_stored(params: Tree) -> Tree:
         return leaf if isinstance(leaf, Quantized) or "blocks." in name else _plain(leaf)
 
     return map_named(stored, params)
-
-
-def unpack(call: Call) -> tuple[Any, ...] | None:
-    """Return the arguments of a block, or of a product with a packed matrix, with plain parameters; None for others.
-
-    So only the parameters of one block, or one matrix outside of blocks, are unpacked at a time.
-    """
-    if not is_block(call) and not (call.name == "linear" and isinstance(call.arguments[PARAMS], Quantized)):
-        return None
-    first, packed, *rest = call.arguments
-    return (first, named(unpacked(packed), getattr(packed, "path", "")), *rest)
 
 
 def owned(params: Tree) -> Tree:

@@ -1,7 +1,6 @@
 """What a model costs, given itself, its config, or where either is."""
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +37,14 @@ def read_config(model: Any) -> TransformerConfig:
     path, model = Path(model), str(model)
     if model in PRESETS and not path.exists():
         return preset(model)
-    from .catalog import CATALOG
-    from .places import HUB
+    from ..weights.catalog import CATALOG
+    from ..weights.places import HUB
 
     known = model in CATALOG or model.startswith(HUB)
     if known or path.is_dir() or (path.is_file() and path.suffix not in (".json", "")):
-        # A higher room, which is loaded only for what is in files.
-        found: TransformerConfig = import_module("glassformer.loading").load_config(model)
-        return found
+        from .loading import load_config  # presets do without it
+
+        return load_config(model)
     if not path.is_file():
         raise ConfigError(
             f"{model!r} is neither a preset nor a file or folder",

@@ -6,27 +6,27 @@ smollm2, minilm       fetched by `glassformer pull`
 hf:org/name           a model of the Hugging Face hub
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .config import EncoderConfig, TransformerConfig
-from .core import dispatch
-from .core.errors import ConfigError, WeightsError
-from .core.quantized import FORMS
-from .core.reporting import granted
-from .core.tree import tree_map
-from .data import Task, build_task
-from .generation.storage import AS_STORED
-from .runs.custom_files import check_task
-from .text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
-from .text.published import TOKENIZER
+from ..config import EncoderConfig, TransformerConfig
+from ..core import dispatch
+from ..core.errors import ConfigError, WeightsError
+from ..core.quantized import FORMS
+from ..core.reporting import granted
+from ..core.tree import tree_map
+from ..generation.storage import AS_STORED
+from ..text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
+from ..text.published import TOKENIZER
+from ..weights.foreign import Table, params_from, read_arrays
+from ..weights.places import adapted_name, is_run, locate, open_published, split_adapter
 from .trained_model import TrainedModel
-from .weights.places import adapted_name, is_run, locate, open_published, split_adapter
 
-__all__ = ["is_run", "load", "load_config", "load_tokenizer", "locate", "read_model", "task_of"]
+__all__ = ["from_arrays", "is_run", "load", "load_config", "load_tokenizer", "locate", "read_model"]
 
 
 def load(
@@ -78,10 +78,10 @@ def read_model(source: str | Path, *, blocks: bool = False) -> TrainedModel:
     place = locate(source)
     if is_run(place) or split_adapter(place) is not None:
         # Without what trains, others are loaded sooner.
-        from .runs.run import read_model as read
+        from ..runs.run import read_model as read
 
-        return read(source, blocks=blocks)
-    return replace(open_published(place, kept=FORMS if blocks else ()), source=str(source))
+        return TrainedModel.of(read(source, blocks=blocks))
+    return TrainedModel.of(replace(open_published(place, kept=FORMS if blocks else ()), source=str(source)))
 
 
 def load_config(path: str | Path) -> TransformerConfig:
@@ -90,16 +90,16 @@ def load_config(path: str | Path) -> TransformerConfig:
     if (adapted := split_adapter(place)) is not None:
         return load_config(adapted[0])
     if is_run(place):
-        from .runs.run import open_run
+        from ..runs.run import open_run
 
         return open_run(place).config
     if place.is_dir():
-        from .weights.folder import read_config
-        from .weights.saved import is_saved, read_saved_config
+        from ..weights.folder import read_config
+        from ..weights.saved import is_saved, read_saved_config
 
         return read_saved_config(place) if is_saved(place) else read_config(place)
     if place.suffix == ".gguf":
-        from .weights.gguf import read_parts
+        from ..weights.gguf import read_parts
 
         return read_parts(place)[1]
     return open_published(place).config
@@ -113,11 +113,11 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if place.suffix == ".json" or (place / TOKENIZER).is_file():
         return PublishedTokenizer.load(place)
     if is_run(place):
-        from .runs.run import open_run
+        from ..runs.run import open_run
 
         return tokenizer_from_dict(open_run(place).tokenizer)
     if place.suffix == ".gguf":
-        from .weights.gguf import read_parts
+        from ..weights.gguf import read_parts
 
         return read_parts(place)[0]
     tokenizer = open_published(place).tokenizer
@@ -126,14 +126,48 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     return tokenizer
 
 
-def task_of(model: TrainedModel) -> Task:
-    """Build the task that a model learned, by its origin."""
-    assert model.origin is not None
-    check_task(model.origin["name"], Path(model.source))
-    options = dict(model.origin["options"])
-    if model.origin.get("lexicon"):  # it was learned with the vocabulary of a model that existed before
-        options["lexicon"] = model.lexicon
-    return build_task(model.origin["name"], **options)
+def from_arrays(
+    config: TransformerConfig,
+    arrays: Mapping[str, Any] | str | Path,
+    table: Table,
+    *,
+    ignored: Sequence[str] = (),
+    tokenizer: Tokenizer | None = None,
+) -> TrainedModel:
+    """Return a model with the weights of another program, by a table of names.
+
+    arrays    by name; or a file of them: .safetensors, .npz, or a state dict of PyTorch, whose pickle is not run
+    table     our dotted names to theirs; a `gf.Foreign` where an array has another layout. A * stands for the number
+              of a block
+    ignored   patterns of names that the model does not need, such as "blocks.*.attn.mask"
+
+    >>> import numpy as np, glassformer as gf
+    >>> config = gf.DecoderConfig(
+    ...     vocab=3,
+    ...     width=2,
+    ...     heads=1,
+    ...     layers=1,
+    ...     context=4,
+    ...     positions="none",
+    ...     norm="none",
+    ...     block="attention_only",
+    ...     attention_bias=False,
+    ... )
+    >>> theirs = {"E": np.eye(3, 2), **{f"layer0.{name}": np.eye(2)[None] for name in ("Q", "K", "V", "O")}}
+    >>> table = (
+    ...     {"embedding.tokens.table": "E"}
+    ...     | {
+    ...         f"blocks.*.attention.{ours}.w": gf.Foreign(f"layer*.{name}", "heads a b -> a heads b")
+    ...         for ours, name in (("query", "Q"), ("key", "K"), ("value", "V"))
+    ...     }
+    ...     | {"blocks.*.attention.output.w": "layer*.O"}
+    ... )
+    >>> gf.from_arrays(config, theirs, table)
+    TrainedModel(decoder, 22 parameters)
+    """
+    source = "" if isinstance(arrays, Mapping) else str(arrays)
+    found = arrays if isinstance(arrays, Mapping) else read_arrays(arrays)
+    return TrainedModel(config, params_from(config, found, table, ignored=ignored), tokenizer, source=source)
 
 
 def _storage(place: Path, weights: str | None) -> str:

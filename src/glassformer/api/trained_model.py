@@ -1,43 +1,31 @@
-"""A model as one object: its settings, its parameters, how it reads and writes text, and what it can do.
-
-It stands low, so that what reads weights can return it; its methods load functions of higher rooms at first use.
-"""
+"""A model as one object: its config, its parameters, its tokenizer, and what it can do."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from importlib import import_module
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from .config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
-from .core import dispatch
-from .core.arguments import short_traces
-from .core.arrays import Array, Tree
-from .core.errors import ConfigError, WeightsError
-from .core.execution import PLAIN, Execution
-from .core.setting import check_known
-from .core.tree import count, flatten
-from .data import Lexicon, Task
-from .models import Batch, Model, build, check_params
-from .models.model import Pooling as Pooling
-from .text import PublishedTokenizer, Tokenizer
+from ..core import dispatch
+from ..core.arguments import short_traces
+from ..core.arrays import Array, Tree
+from ..core.errors import ConfigError
+from ..core.setting import check_known
+from ..core.show import html_of
+from ..core.tree import count, flatten
+from ..models import Batch, Model
+from ..weights.loaded_model import LoadedModel
 
-START, END = "<bos>", "<eos>"  # what our own tokenizers call the tokens before and after a text
+if TYPE_CHECKING:
+    from .exploration import Exploration
+
 FORMATS = ("hf", "gguf", "peft")
 
 
-def _room(name: str) -> Any:
-    """Return a module of a higher room; an import statement here would point upward."""
-    return import_module(f"{__package__}.{name}")
-
-
 @short_traces
-@dataclass(eq=False)
-class TrainedModel:
+@dataclass(eq=False, repr=False)
+class TrainedModel(LoadedModel):
     """A model with its parameters, its tokenizer and its history, as `gf.train` and `gf.load` return it.
 
         generate, stream, chat      of decoders and encoder-decoders
@@ -71,52 +59,10 @@ class TrainedModel:
     ('encoder', '0')
     """
 
-    config: TransformerConfig
-    params: Tree
-    tokenizer: Tokenizer | None = None
-    target_tokenizer: Tokenizer | None = None
-    start_id: int | None = None
-    end_ids: tuple[int, ...] = ()
-    chat_template: str | None = None
-    pooling: Pooling | None = None
-    family: str = ""
-    labels: tuple[str, ...] = ()
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    source: str = ""
-    extras: dict[str, Array] = field(default_factory=dict)
-    adapter: Any = None
-    execution: Execution = PLAIN
-    origin: dict[str, Any] | None = None
-    task_maker: Callable[[], Task] | None = None
-    inputs: Batch | None = None
-    built: Model | None = None
-    loss: str = "cross_entropy"
-
-    def __post_init__(self) -> None:
-        given: Any = self.config
-        if isinstance(given, Model):
-            how = given.execution if self.execution == PLAIN else self.execution
-            self.built, self.config, self.execution = given, given.config, how
-        check_params(self.model, self.params)
-
     @classmethod
-    def of_task(cls, model: Model, params: Tree, task: Task, **fields: Any) -> TrainedModel:
-        """Return a model that learned a task, whose tokenizers say how its texts begin and end."""
-        specials = task.answer_tokenizer.specials
-        start = specials.get(START)
-        if start is None and isinstance(model.config, EncoderDecoderConfig):
-            start = int(task.train.batch(0, 1, 0).tokens[0, 0])
-        known = {
-            "tokenizer": task.tokenizer,
-            "target_tokenizer": task.target_tokenizer,
-            "start_id": start,
-            "end_ids": (specials[END],) if END in specials else (),
-            "labels": task.class_labels(model.config),
-            "task_maker": lambda: task,
-        }
-        return cls(model, params, **{**known, **fields})  # type: ignore[arg-type]
-
-    # --- what it is --------------------------------------------------------------------------------------------------
+    def of(cls, loaded: LoadedModel) -> TrainedModel:
+        """Return a model that was read, with everything that it can do."""
+        return cls(**{one.name: getattr(loaded, one.name) for one in fields(loaded)})
 
     def __repr__(self) -> str:
         parts = (f"{count(self.params):,} parameters", self.source, repr(self.history) if self.metrics else "")
@@ -125,73 +71,14 @@ class TrainedModel:
     def _repr_html_(self) -> str:
         leaves = flatten(self.params)
         title = f"{self.config.architecture}, {count(self.params):,} parameters in {len(leaves)} arrays"
-        return _room("interpret.show").html_of(title, leaves)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # `origin` builds a task that has a name again; others may hold functions, which cannot be pickled.
-        task = None if self.origin or self.task_maker is None else self.task
-        return {**vars(self), "task_maker": partial(copy.copy, task) if task and task.is_picklable else None}
-
-    def __copy__(self) -> TrainedModel:
-        return replace(self)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TrainedModel:
-        own = {name: copy.deepcopy(getattr(self, name), memo) for name in ("params", "metrics", "extras", "origin")}
-        return replace(self, **own)
-
-    @property
-    def model(self) -> Model:
-        """The architecture: `model.model.forward(model.params, tokens)` gives logits and the record."""
-        if self.built is None:
-            return build(self.config, self.execution)
-        if self.built.config == self.config and self.built.execution == self.execution:
-            return self.built
-        return replace(self.built, config=self.config, execution=self.execution)  # type: ignore[type-var]
-
-    @property
-    def title(self) -> str:
-        """What messages call it."""
-        return self.source or (self.origin or {}).get("name") or "this model"
-
-    @property
-    def answer_tokenizer(self) -> Tokenizer | None:
-        """The tokenizer of what is written."""
-        return self.tokenizer if self.target_tokenizer is None else self.target_tokenizer
-
-    @property
-    def source_end_id(self) -> int | None:
-        """The token that the tokenizer of an encoder-decoder puts after every source."""
-        if not isinstance(self.config, EncoderDecoderConfig) or not isinstance(self.tokenizer, PublishedTokenizer):
-            return None
-        ids = self.tokenizer.encode("", specials=True)
-        return int(ids[-1]) if len(ids) else None
-
-    @property
-    def lexicon(self) -> Lexicon:
-        """How it reads and writes text, for tasks that take a vocabulary."""
-        if self.tokenizer is None:
-            raise WeightsError(f"{self.title} has no tokenizer to read text with", hint="get its tokenizer.json")
-        end = self.end_ids[0] if self.end_ids else None
-        return Lexicon(self.tokenizer, self.target_tokenizer, self.start_id, end, self.labels)
-
-    @property
-    def is_classifier(self) -> bool:
-        """Whether it predicts one class for a text."""
-        return isinstance(self.config, EncoderConfig) and self.config.head == "classes"
+        return html_of(title, leaves)
 
     @property
     def history(self) -> Any:
         """The steps of its training, as a `training.History`."""
-        return _room("training.loop").History.from_metrics(self.metrics)
+        from ..training.loop import History
 
-    @property
-    def task(self) -> Task | None:
-        """What it was trained on; the data is built when this is first asked."""
-        if self.task_maker is None and self.origin is None:
-            return None
-        task = _room("loading").task_of(self) if self.task_maker is None else self.task_maker()
-        self.task_maker = lambda: task
-        return task
+        return History.from_metrics(self.metrics)
 
     # --- text out ----------------------------------------------------------------------------------------------------
 
@@ -206,8 +93,12 @@ class TrainedModel:
         ' 2 3 4 5 6'
         """
         if changes:
-            return _room("interpret.steering").generate(self, prompt, changes, settings)
-        return _room("generation.texts").generate(self, prompt, **settings)
+            from ..interpret import steering
+
+            return steering.generate(self, prompt, changes, settings)
+        from ..generation.texts import generate
+
+        return generate(self, prompt, **settings)
 
     def stream(self, prompt: Any, *, changes: Any = (), **settings: Any) -> Any:
         """Return an iterator over the pieces of one answer as they come: together, the text of `generate`.
@@ -217,8 +108,12 @@ class TrainedModel:
         ' 2 3 4 5 6'
         """
         if changes:
-            return _room("interpret.steering").stream(self, prompt, changes, settings)
-        return _room("generation.texts").stream(self, prompt, **settings)
+            from ..interpret import steering
+
+            return steering.stream(self, prompt, changes, settings)
+        from ..generation.texts import stream
+
+        return stream(self, prompt, **settings)
 
     def chat(self, messages: str | Sequence[dict[str, Any]], *, changes: Any = (), **settings: Any) -> Any:
         """Answer the last message of a conversation; see `gf.generation.reply` for the settings.
@@ -232,8 +127,12 @@ class TrainedModel:
         ...
         """
         if changes:
-            return _room("interpret.steering").chat(self, messages, changes, settings)
-        return _room("generation.conversation").reply(self, messages, **settings)
+            from ..interpret import steering
+
+            return steering.chat(self, messages, changes, settings)
+        from ..generation.conversation import reply
+
+        return reply(self, messages, **settings)
 
     def kept_as(self, weights: str) -> TrainedModel:
         """Return the same model with its matrices kept as float32, float16, int8 or int4, to write with.
@@ -257,7 +156,9 @@ class TrainedModel:
         >>> model.embed(["0012", "2100"]).shape, model.embed("0012").shape
         ((2, 32), (32,))
         """
-        return _room("weights.sentence").embed(self, texts)
+        from ..weights.sentence import embed
+
+        return embed(self, texts)
 
     def classify(self, inputs: Any) -> Any:
         """Return a `Classification` of a text or a sequence of ids, or a list of them for several; of a classifier.
@@ -270,7 +171,9 @@ class TrainedModel:
         >>> found.label, found.index, found.probability > 0.5, sorted(found.probabilities)
         ('1', 1, True, ['0', '1', '2'])
         """
-        return _room("generation.answer").classify(self, inputs)
+        from ..generation.answer import classify
+
+        return classify(self, inputs)
 
     # --- what was trained here ---------------------------------------------------------------------------------------
 
@@ -283,7 +186,9 @@ class TrainedModel:
         >>> gf.train(None, "counting", show=False).ask("1")
         '2 3 4 5 6'
         """
-        return _room("generation.answer").ask(self, text, length=length, seed=seed)
+        from ..generation.answer import ask
+
+        return ask(self, text, length=length, seed=seed)
 
     def samples(self, count: int = 3, length: int = 80) -> list[tuple[str, str]]:
         """Return some prompts of its task, each with the model's answer.
@@ -292,7 +197,9 @@ class TrainedModel:
         >>> gf.train(None, "counting", show=False).samples(1)
         [('1', '2 3 4 5 6')]
         """
-        return _room("generation.answer").samples(self, count, length)
+        from ..generation.answer import samples
+
+        return samples(self, count, length)
 
     def evaluate(self, data: Any = None, **options: Any) -> Any:
         """Measure the model: its loss, and its accuracy where there is one right answer.
@@ -306,7 +213,9 @@ class TrainedModel:
         >>> model.evaluate().accuracy > 0.9
         True
         """
-        return _room("api.tasks").evaluated(self, data, options)
+        from .tasks import evaluated
+
+        return evaluated(self, data, options)
 
     def plot(self) -> Any:
         """Return a figure of how the training went; notebooks show it, and `gf.plots.save` writes it.
@@ -317,7 +226,9 @@ class TrainedModel:
         """
         if not self.metrics:
             raise ConfigError("nothing is known about the training of this model", hint="train it with gf.train")
-        return _room("plots").loss_curve(self.metrics)
+        from ..plots import loss_curve
+
+        return loss_curve(self.metrics)
 
     # --- looking inside ----------------------------------------------------------------------------------------------
 
@@ -331,7 +242,9 @@ class TrainedModel:
         >>> gf.train(None, "majority", steps=1, show=False).batch(["0012", "21"])
         Batch(tokens (2, 4), mask (2, 4))
         """
-        return _room("interpret.reading").batch_of(self, text, answer)
+        from ..interpret.reading import batch_of
+
+        return batch_of(self, text, answer)
 
     def watch(self, text: str | Sequence[str] | Batch = "", **settings: Any) -> Any:
         """Return the `interpret.Run` of the model on a text, several, or a batch; settings as in `interpret.watch`.
@@ -341,7 +254,9 @@ class TrainedModel:
         >>> run.logits.shape, run.tokens[1]
         ((2, 3), ['2', '1', '', ''])
         """
-        return _room("interpret.reading").watch_texts(self, text, **settings)
+        from ..interpret.reading import watch_texts
+
+        return watch_texts(self, text, **settings)
 
     def explore(self, text: str | None = None, *, show: bool = True) -> Any:
         """Explore the model as it reads a text: in a notebook as a page below the cell, else in the browser.
@@ -354,7 +269,9 @@ class TrainedModel:
         >>> model.explore("1 2 3", show=False)
         <exploration of counting: .serve() opens it in the browser, .save(path) writes one file>
         """
-        return _room("api.exploration").explored(self, text, show=show)
+        from .exploration import explored
+
+        return explored(self, text, show=show)
 
     # --- files -------------------------------------------------------------------------------------------------------
 
@@ -367,7 +284,11 @@ class TrainedModel:
         ...     gf.load(model.save(folder + "/counting")).config == model.config
         True
         """
-        return _room("api.files").save(self, path)
+        from ..weights.saved import save_folder
+
+        if not isinstance(path, str | Path):
+            raise ConfigError(f"the folder for a model is {path!r:.80}", hint="pass a path")
+        return save_folder(self, path)
 
     def export(
         self,
@@ -392,9 +313,55 @@ class TrainedModel:
         chosen = format or ("gguf" if Path(path).suffix == ".gguf" else "hf")
         check_known("there is no format", chosen, FORMATS)
         if chosen == "gguf":
-            return [_room("weights.gguf").export_gguf(self, path, weights="f32" if weights is None else weights)]
+            from ..weights.gguf import export_gguf
+
+            return [export_gguf(self, path, weights="f32" if weights is None else weights)]
         if weights is not None:
             raise ConfigError("weights is a setting of GGUF files", hint='leave it out, or set format="gguf"')
         if chosen == "peft":
-            return _room("training.peft").export_adapter(self, path)
-        return _room("weights.export").export_folder(self, path)
+            from ..training.peft import export_adapter
+
+            return export_adapter(self, path)
+        from ..weights.export import export_folder
+
+        return export_folder(self, path)
+
+
+# --- as functions ----------------------------------------------------------------------------------------------------
+
+
+def save(model: TrainedModel, path: str | Path) -> Path:
+    """Write a model into a folder, exactly as it is, and return the folder; `gf.load` reads it.
+
+    A folder that holds a saved model already is replaced, any other one that is not empty refused. The commands read it
+    too: `glassformer generate FOLDER`. For other programs, see `TrainedModel.export`.
+
+    >>> import tempfile, glassformer as gf
+    >>> model = gf.train(None, "majority", steps=1, show=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = gf.load(gf.save(model, folder + "/majority"))
+    >>> again.config == model.config, again.labels, len(again.history)
+    (True, ('0', '1', '2'), 1)
+    """
+    if not isinstance(model, TrainedModel):
+        raise ConfigError(
+            f"this is a {type(model).__name__}, not a trained model",
+            hint="save what gf.train or gf.load returned, or gf.TrainedModel(model.config, params)",
+        )
+    return model.save(path)
+
+
+def explore(model: Model, params: Tree, batch: Batch, *, show: bool = True) -> Exploration:
+    """Explore a model at work on a batch: in a notebook as a page below the cell, else in the browser until Ctrl-C.
+
+    show   False: nothing is opened; the result has `html()`, `save(path)` and `serve()`
+
+    >>> import numpy as np, glassformer as gf
+    >>> model = gf.build("tiny-decoder")
+    >>> seen = gf.explore(model, model.init(0), gf.Batch(np.array([[5, 3, 8, 3]])), show=False)
+    >>> seen, seen.html()[:15]
+    (<exploration of Decoder: ...>, '<!doctype html>')
+    """
+    given = TrainedModel(model, params, source=type(model).__name__, inputs=batch)  # type: ignore[arg-type]
+    exploration: Exploration = given.explore("", show=show)
+    return exploration

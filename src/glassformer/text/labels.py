@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.errors import ConfigError, TokenError, did_you_mean
-from ..text.tokenizer import Tokenizer
+from .tokenizer import Tokenizer
 
 CLS = "[CLS]"
 """The label of the learned vector that an encoder may put before a sequence."""
