@@ -53,8 +53,11 @@ def run(model):
         (lambda model, run: zero(3), "name is 3"),
         (lambda model, run: zero("blocks.0", heads=3), "no argument 'heads'.*'head'"),
         (lambda model, run: put("blocks.0", "x"), "change 'put' of blocks.0 is 'x'"),
-        (lambda model, run: add("blocks.0", np.full(3, np.nan)), "change 'add' of blocks.0 is by NaN"),
-        (lambda model, run: scale("blocks.0", np.nan), "change 'scale' of blocks.0 is by NaN"),
+        (
+            lambda model, run: add("blocks.0", np.full(3, np.nan)),
+            "the value of add\\('blocks.0', …\\) has 3 NaN among 3",
+        ),
+        (lambda model, run: scale("blocks.0", np.nan), "the value of scale\\('blocks.0', …\\) is NaN"),
         (lambda model, run: gf.load(), "missing"),
         (lambda model, run: gf.hvp(model.model, "x", gf.Batch(TOKENS, TOKENS), "x"), "params is 'x'"),
         (lambda model, run: gf.params("gpt2", batch=-1), "batch is -1"),

@@ -68,8 +68,12 @@ class Change:
         if value.dtype.kind not in "biufc" and not (self.value is None and self.word in EXACT):
             fact = f"the value for the change {self.word!r} of {self.name} is {self.value!r:.80}"
             raise ConfigError(fact, hint="give a number, or an array of numbers")
-        if self.word in BY_HAND and np.isnan(self.factor * value).any():
-            raise ConfigError(f"the change {self.word!r} of {self.name} is by NaN", hint="see how it was computed")
+        if self.word in BY_HAND and (missing := np.isnan(self.factor * value)).any():
+            held = "is NaN" if missing.size == 1 else f"has {missing.sum():,} NaN among {missing.size:,} numbers"
+            raise ConfigError(
+                f"the value of {self.word}({self.name!r}, …) {held}",
+                hint="NaN comes from a mean of nothing, 0/0 or inf − inf: look at the arrays that it was computed from",
+            )
 
     def apply(self, x: Array, heads: int) -> Array:
         """Return the value with its entries changed."""
