@@ -67,7 +67,7 @@ def panel(engine: str, jitter: float = 0.0, phase: float = 0.0) -> dict[str, Cal
         def steps() -> Any:
             model = gf.build(config, **how)
             recipe = Recipe(optimizer=optimizer, steps=3, batch=4, **settings)
-            trainer = dispatch.current().trainer(model, recipe)
+            trainer = dispatch.current().executor.trainer(model, recipe)
             state = trainer.first(start(model))
             figures = []
             for number in range(3):
@@ -81,7 +81,7 @@ def panel(engine: str, jitter: float = 0.0, phase: float = 0.0) -> dict[str, Cal
         return steps
 
     def drawn(config: Any) -> Any:
-        trainer = dispatch.current().trainer(gf.build(config), Recipe(seed=4))
+        trainer = dispatch.current().executor.trainer(gf.build(config), Recipe(seed=4))
         return flat(trainer.take(trainer.first()).params)
 
     def embedded(texts: list[str]) -> Any:

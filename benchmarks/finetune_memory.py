@@ -43,7 +43,7 @@ def measure(shape: str, way: str) -> dict[str, Any]:
     recipe = Recipe(steps=STEPS, batch=BATCH, lr=5e-5)
     data = Windows(np.random.default_rng(0).integers(0, model.config.vocab, 4096), LENGTH)
     number = count(trained)
-    trainer = current().trainer(model, recipe, parametrization)
+    trainer = current().executor.trainer(model, recipe, parametrization)
     steps = training_steps(trainer, data, start(model, recipe, trained))
     del params, trained  # what is trained goes on in the steps alone
     began = time.perf_counter()

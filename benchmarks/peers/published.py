@@ -60,12 +60,12 @@ class Ours(Trainer):
         parametrization = Adapted(params, LoRA()) if lora else EVERYTHING
         trained = LoRA().init(params, 0) if lora else params
         self.parameters = count(trained)
-        shards = current().shards(model.config, batch)
+        shards = current().executor.shards(model.config, batch)
         plain: dict[str, Any] = {"schedule": "constant", "warmup": 0, "clip": None, "weight_decay": 0.0}
         recipe = Recipe(steps=1 << 40, batch=batch, lr=LR, beta2=BETA2, shards=shards, **plain)
         self.threads = contextlib.ExitStack()
         self.threads.enter_context(suitable_threads(model.config, batch))
-        trainer = current().trainer(model, recipe, parametrization)
+        trainer = current().executor.trainer(model, recipe, parametrization)
         self.steps = training_steps(trainer, data, trainer.first(trained), keep=lambda *_: None)
 
     def advance(self) -> float:

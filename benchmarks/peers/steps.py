@@ -93,11 +93,11 @@ class Ours(Trainer):
         params = problem.params()
         self.parameters = count(params)
         plain: dict[str, Any] = {"steps": 1 << 40, "schedule": "constant", "warmup": 0, "clip": None}
-        shards = current().shards(problem.model.config, problem.batch)
+        shards = current().executor.shards(problem.model.config, problem.batch)
         recipe = Recipe(batch=problem.batch, lr=LR, beta2=BETA2, weight_decay=DECAY, shards=shards, **plain)
         self.threads = contextlib.ExitStack()
         self.threads.enter_context(suitable_threads(problem.model.config, problem.batch))
-        trainer = current().trainer(problem.model, recipe)
+        trainer = current().executor.trainer(problem.model, recipe)
         data: Any = Prepared(problem.batches)
         self.steps = training_steps(trainer, data, trainer.first(params), keep=lambda *_: None)
 

@@ -238,6 +238,40 @@ def test_a_bound_method_of_a_layer_keeps_its_name_its_words_and_its_signature(na
         assert pickle.loads(pickle.dumps(method)).__self__ == layer
 
 
+@pytest.mark.parametrize("mark", [{"by": "y"}, {"wide": ("mean",)}])
+def test_an_unknown_name_in_the_mark_of_an_op_is_refused_where_it_is_defined(mark):
+    def double(x):
+        return 2 * x, x
+
+    with pytest.raises(ConfigError, match=r"double has no '(y|mean)'"):
+        dispatched(**mark)(double)
+
+
+def test_the_argument_that_is_named_decides_who_computes(jax):
+    seen = []
+
+    class Told(Engine):
+        name = "told"
+
+        def kernels(self):
+            return [_pick_kernel.kernel]
+
+    @dispatched(by="b")
+    def pick(a, b):
+        return "as written"
+
+    @replaces(pick)
+    def _pick_kernel(a, b):
+        seen.append(type(b))
+        return "by the kernel"
+
+    _pick_kernel.kernel.is_current = lambda: True  # it replaces nothing in the package
+    with use_engine(Told()):
+        assert pick(jax.numpy.ones(1), np.ones(1)) == "by the kernel"
+        assert pick(np.ones(1), jax.numpy.ones(1)) == "as written"
+    assert seen == [np.ndarray]
+
+
 # --- engines of one's own --------------------------------------------------------------------------------------------
 
 

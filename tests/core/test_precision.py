@@ -1,11 +1,14 @@
 """Half precision: computed in float32, answered in the types that were given."""
 
+import inspect
+
 import numpy as np
 import pytest
 
 from glassformer import ops
 from glassformer.core.dispatch import use_engine
 from glassformer.ops.norm import LayerNormSaved
+from glassformer.proofs import op_cases
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +54,22 @@ def test_every_gradient_has_the_type_of_its_array(x):
 def test_a_loss_stays_wide(x):
     loss, saved = ops.cross_entropy(x, np.zeros(4, int))
     assert loss.dtype == saved.log_p.dtype == np.float32
+
+
+def test_what_a_record_keeps_of_few_features_has_the_type_of_its_result():
+    x = np.ones((3, 1), np.float16)
+    _, saved = ops.attention(x, x[:1], x[:1])
+    assert saved.weights.dtype == np.float16  # one number in a row, but no statistic
+    assert ops.layer_norm(x, x[0])[1].mean.dtype == np.float32
+
+
+def test_a_field_named_like_an_argument_holds_it_and_one_named_y_the_result():
+    for case in op_cases():
+        y, saved = case.forward()
+        given = inspect.signature(case.op).bind(*case.arrays, *case.extra, **case.settings).arguments | {"y": y}
+        for name in getattr(saved, "_fields", ()):
+            if name in given and name not in ("cos", "sin"):  # angles are brought to the type of x
+                assert getattr(saved, name) is given[name], f"{case.name}: {name}"
 
 
 def test_full_precision_is_left_alone(rng):

@@ -174,8 +174,8 @@ def _storage(place: Path, weights: str | None) -> str:
     """Return how weights are to be kept."""
     if weights is None:
         # Without kernels, blocks would be turned into numbers again for every token.
-        return AS_STORED if place.suffix == ".gguf" and dispatch.current().keeps_blocks else "float32"
-    dispatch.current().check_storage(weights)
+        return AS_STORED if place.suffix == ".gguf" and dispatch.current().executor.keeps_blocks else "float32"
+    dispatch.current().executor.check_storage(weights)
     if weights == AS_STORED and place.suffix != ".gguf":
         raise ConfigError(
             f"only GGUF files are used as they are stored, and {place} is none",

@@ -144,7 +144,7 @@ class TrainedModel(LoadedModel):
         >>> model.kept_as("int8").generate("1", temperature=0, max_new_tokens=5).text
         ' 2 3 4 5 6'
         """
-        return replace(self, params=dispatch.current().stored(self.params, weights))
+        return replace(self, params=dispatch.current().executor.stored(self.params, weights))
 
     # --- what encoders do --------------------------------------------------------------------------------------------
 

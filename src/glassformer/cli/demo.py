@@ -53,7 +53,7 @@ def demo(out: Path | None, json: bool) -> None:
     folder = new_folder(Path("runs") / "demo") if out is None else out
     sessions: dict[str, TrainingSession] = {}
     results: list[dict[str, Any]] = []
-    with dispatch.current().beside(prove_all) as proved:
+    with dispatch.current().executor.beside(prove_all) as proved:
         for name, settings in PARTS.items():
             session = sessions[name] = new_session(name, folder / name, settings=settings)
             log(f"{name}: {session.task.summary}")

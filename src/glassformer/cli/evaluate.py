@@ -115,7 +115,7 @@ def measure(
     engine, model = dispatch.current(), trained.model
     if engine.library == "jax":
         model = build(model.config, (execution or PLAIN).replace(mesh=MeshShape(), rules=()))
-    trainer = engine.trainer(model, replace(recipe, accumulate=1))
+    trainer = engine.executor.trainer(model, replace(recipe, accumulate=1))
     if data is None:
         task = trained.task
         assert task is not None

@@ -1,6 +1,6 @@
 """Who executes: one decorator for ops and for the methods of layers, and one table of kernels for each engine.
 
-    @dispatched
+    @dispatched                             # by="x" where another argument than the first decides
     def softmax(x): …                       # the definition, as it is read
 
     @replaces(ops.softmax)                  # in an engine
@@ -18,13 +18,14 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from types import FunctionType, MethodType, ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, overload
 
 from .arguments import FAILURES, instead_of
+from .errors import ConfigError, did_you_mean
 from .precision import holds_half, in_full_precision
 from .sources import SourceGuard, checked
 
@@ -43,6 +44,17 @@ class Kernel(SourceGuard):
     def __init__(self, function: Callable[..., Any], original: Any, *parts: Any, as_written: Any = None) -> None:
         super().__init__(_name(original), original, *parts)
         self.function, self.original, self.as_written = function, original, as_written
+        self._has_method: dict[type, bool] = {}
+
+    def is_of(self, layer: type) -> bool:
+        """Return whether a class has the very method; one derived from its owner may have changed anything."""
+        found = self._has_method.get(layer)
+        if found is None:
+            found = self._has_method[layer] = vars(layer).get(self.name.rpartition(".")[2]) is self.original
+        # The library's own, such as a block without feed-forward, are meant to run as written.
+        if not found and layer.__module__.partition(".")[0] != "glassformer":
+            self.report(f"{layer.__name__} overrides {self.name.rpartition('.')[0]}")
+        return found
 
     def written(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs instead of the kernel; a function of the same name that is another one runs as it is."""
@@ -70,56 +82,35 @@ def kernels_of(*modules: ModuleType) -> list[Kernel]:
     return [value.kernel for value in values if hasattr(value, "kernel")]
 
 
-def later(module: str, name: str) -> Callable[..., Any]:
-    """Return a method that calls a function, whose module it imports when it is first called."""
-    return lambda self, *arguments, **settings: getattr(importlib.import_module(module), name)(*arguments, **settings)
-
-
 class Engine:
-    """Who executes: kernels, what trains and what reads, where arrays live. Engines are values and never change.
+    """Who computes: kernels for arrays of one library. Engines are values and never change.
 
-    name              what users call it
-    library           whose arrays it computes with
-    observes          whether every call of a dispatched function goes through `observe`
-    keeps_blocks      whether weights that a file stores in blocks are best used as they are
-    observe           do a call of a dispatched function, given it, how it is written, its arguments and settings
-    inside            do a call of a method of a layer that is not dispatched, so that its ops are known to be its own
-    trainer, reader   make what takes the steps of a training run, and what reads while a model writes
-    check_storage     refuse a way to keep weights that this engine does not know
-    stored            a model's parameters kept in such a way, where this engine reads them
+    name        what users call it
+    library     whose arrays it computes with
+    observes    whether every call of a dispatched function goes through `observe`
+    observe     do a call of a dispatched function, given it, how it is written, its arguments and settings
+    inside      do a call of a method of a layer that is not dispatched, so that its ops are known to be its own
     """
 
     name = ""
     library = "numpy"
     observes = False
-    keeps_blocks = False
 
     observe: Callable[..., Any]
     inside: Callable[..., Any]
-    trainer: Callable[..., Any]
-    reader: Callable[..., Any]
-    check_storage: Callable[[str], None]
-    stored: Callable[[Any, str], Any]
 
     def kernels(self) -> list[Kernel]:
         """Return all kernels; asked once, when the first op runs."""
         return []
 
-    def shards(self, config: Any, batch: int) -> int:
-        """Return in how many parts at a time a batch of this many sequences is computed fastest."""
-        return 1
-
-    def each(self, tasks: Iterable[Callable[[], Any]]) -> list[Any]:
-        """Run tasks that do not need each other, perhaps at the same time; return their results in order."""
-        return [task() for task in tasks]
-
     def on_host(self, function: Callable[..., Any], like: Any, *arrays: Any) -> Any:
         """Return what a function of NumPy arrays returns, which is like one of this engine's arrays."""
         return function(*arrays)
 
-    def beside(self, job: Callable[..., Any]) -> AbstractContextManager[Callable[..., Any]]:
-        """Return a context that may let another process call `job`, and gives what returns its result, or calls it."""
-        return nullcontext(job)
+    @functools.cached_property
+    def executor(self) -> Any:
+        """What trains, reads and stores with these kernels: an `Executor`."""
+        return engines().Executor()
 
     @functools.cached_property
     def table(self) -> Kernels:
@@ -140,53 +131,71 @@ class Engine:
         return f"<engine {self.name}>"
 
 
-def dispatched(function: Function) -> Function:
+@overload
+def dispatched(function: Function) -> Function: ...
+@overload
+def dispatched(*, by: str = "", wide: tuple[str, ...] = ()) -> Callable[[Function], Function]: ...
+def dispatched(function: Any = None, *, by: str = "", wide: tuple[str, ...] = ()) -> Any:
     """Let the engine in use compute a function of arrays, or a method of a layer, by its kernel where it has one.
+
+    by     the argument whose array decides who computes: the first one unless said otherwise; where it holds no array,
+           as a number does not, the first array among the arguments decides
+    wide   of an op, the fields of the record that stay float32 in half precision, and "y" if the result does
 
     `function.__wrapped__` is the function as written, whatever the engine.
     """
-    name = _name(function)
-    owner, _, attribute = name.rpartition(".")
-    names = list(inspect.signature(function).parameters)
-    # Where the array stands among the arguments that decides who computes: in a method behind parameters and records.
-    place = next((i for i, word in enumerate(names) if word in ("x", "dy", "positions", "k")), 1) if owner else 0
-    written = function if owner else functools.partial(_written, function)
-    exact: dict[type, bool] = {}
+    if function is None:
+        return functools.partial(dispatched, by=by, wide=wide)
+    signature, is_method = inspect.signature(function), "." in _name(function)
+    record = next(iter(get_args(signature.return_annotation)[1:]), None)
+    for word in wide:
+        _position(function, word, ["y", *getattr(record, "_fields", ())])
+    return _dispatched(function, _position(function, by, list(signature.parameters)) if by else int(is_method), wide)
 
-    def is_overridden(layer: Any, kernel: Kernel) -> bool:
-        """Tell whether a class derived from the owner has the method: it may have changed anything."""
-        mine = exact[type(layer)] = type(layer).__dict__.get(attribute) is marked
-        # The library's own, such as a block without feed-forward, are meant to run as written.
-        if not mine and type(layer).__module__.partition(".")[0] != "glassformer":
-            kernel.report(f"{type(layer).__name__} overrides {owner}")
-        return not mine
+
+def _position(function: Any, word: str, known: list[str]) -> int:
+    if word not in known:
+        raise ConfigError(f"{_name(function)} has no {word!r} to decide or to keep", hint=did_you_mean(word, known))
+    return known.index(word)
+
+
+def _dispatched(function: Any, place: int, wide: tuple[str, ...]) -> Any:
+    name = _name(function)
+    is_method = "." in name
+
+    def written(*arrays: Any, **settings: Any) -> Any:
+        if any(map(holds_half, arrays)):
+            return in_full_precision(function, function, arrays, settings, wide)
+        return function(*arrays, **settings)
 
     @functools.wraps(function)
     def run(*arguments: Any, **settings: Any) -> Any:
         try:
             own = _chosen.get() or _default or default()
             if own.observes:
-                return own.observe(marked, written, arguments, settings)
+                return own.observe(marked, function if is_method else written, arguments, settings)
             table = own.tables.get(type(arguments[place])) if place < len(arguments) else None
-            kernel = (_table_of(own, arguments) if table is None else table).get(name)
+            if table is None:
+                table = _table_of(own, (*arguments[place : place + 1], *arguments))
+            kernel = table.get(name)
             # Another op of the same name, such as one of the user's own, is another op.
             if (
                 kernel is not None
                 and kernel.original is marked
                 and (kernel in checked.get() or kernel.is_current())
-                and (not owner or exact.get(type(arguments[0])) or not is_overridden(arguments[0], kernel))
+                and (not is_method or kernel.is_of(type(arguments[0])))
             ):
                 result = kernel.function(*arguments, **settings)
                 if result is not NotImplemented:
                     return result
-            now: Any = function if kernel is None or kernel.as_written is None else kernel.written(function)
-            if not owner and any(map(holds_half, arguments)):
-                return in_full_precision(now, arguments, settings)
+            now = function if kernel is None or kernel.as_written is None else kernel.written(function)
+            if not is_method and any(map(holds_half, arguments)):
+                return in_full_precision(function, now, arguments, settings, wide)
             return now(*arguments, **settings)
         except FAILURES as error:
             raise instead_of(error, function, arguments, settings)
 
-    marked: Any = _Method(run, function) if owner else run
+    marked: Any = _Method(run, function) if is_method else run
     marked.observed_as = name
     return marked
 
@@ -194,10 +203,6 @@ def dispatched(function: Function) -> Function:
 def _name(function: Any) -> str:
     """Return the name of a function, or of a method with its class, wherever they were defined."""
     return str(getattr(function, "__qualname__", function)).rpartition("<locals>.")[2]
-
-
-def _written(op: Callable[..., Any], *arrays: Any, **settings: Any) -> Any:
-    return in_full_precision(op, arrays, settings) if any(map(holds_half, arrays)) else op(*arrays, **settings)
 
 
 class _Method:

@@ -3,15 +3,16 @@
     y, saved = op(x)          x of 16 bits is widened first; y and what is kept of the arguments have 16 bits again
     dx = op_backward(dy, saved)     every gradient has the type of its array
 
-What an op records of its own is rounded like its result. Statistics, one number for each vector, stay wide, and so does
-everything about a result that is a single number, such as a loss: rounding them would cost digits and save nothing. An
-engine may do better where its machine multiplies 16 bits faster.
+A field of a record that is named like an argument holds that argument, and one named y the result. What an op records
+of its own is rounded like its result. Statistics and everything about a loss stay wide: rounding them would cost digits
+and save nothing. The op says which: `@dispatched(wide=("mean", "rstd"))`. An engine may do better where its machine
+multiplies 16 bits faster.
 """
 
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,48 +22,57 @@ from .arrays import cast, is_half, widen
 _BACKWARD = "_backward"
 
 
-def in_full_precision(op: Callable[..., Any], arrays: tuple[Any, ...], settings: dict[str, Any]) -> Any:
-    """Run an op, or the gradient of one, in float32, and return its results in the types of its arguments."""
-    given: dict[int, Any] = {}  # by the identity of what the op sees: what it was given
-    wide = [_widened(x, given) for x in arrays]
-    result = op(*wide, **settings)
-    return _gradients(op, arrays, result) if op.__name__.endswith(_BACKWARD) else _results(arrays, result, given)
+def in_full_precision(
+    op: Callable[..., Any], run: Callable[..., Any], arrays: tuple[Any, ...], settings: dict[str, Any], wide: Any
+) -> Any:
+    """Run an op, or the gradient of one, in float32, and return its results in the types of its arguments.
+
+    run    what computes the op: the function itself, or what an engine runs instead
+    wide   the fields of its record that stay float32, and y if the result does
+    """
+    result = run(*map(_widened, arrays), **settings)
+    if op.__name__.endswith(_BACKWARD):
+        return _gradients(op, arrays, result)
+    half = next(_half_types(arrays))
+    own = dict(zip(_arguments(op), arrays, strict=False)) | settings
+    y, *rest = result if isinstance(result, tuple) else (result,)
+    own["y"] = y if "y" in wide else cast(y, half)
+
+    def typed(name: str, part: Any) -> Any:
+        """Return what was given for a field of the record, or the result, and the rest rounded unless it stays wide."""
+        if hasattr(part, "_fields"):
+            return type(part)(*map(typed, part._fields, part))
+        if part is y:
+            return own["y"]
+        if name in wide or getattr(part, "dtype", None) != np.float32:
+            return part
+        given = own.get(name)
+        return cast(part, half) if given is None or _widened(given).dtype != part.dtype else given
+
+    return (own["y"], *(typed("", part) for part in rest)) if isinstance(result, tuple) else own["y"]
 
 
 def holds_half(x: Any) -> bool:
-    """Tell whether an argument, or an array in a record, has 16 bits."""
+    """Return whether an argument, or an array in a record, has 16 bits."""
     if isinstance(x, tuple):
         return any(map(holds_half, x))
     return hasattr(x, "dtype") and is_half(x)
 
 
-def _widened(x: Any, given: dict[int, Any]) -> Any:
-    """Return an argument, or a record, in float32; note which array each one stands for."""
+def _half_types(arrays: tuple[Any, ...]) -> Iterator[Any]:
+    for x in arrays:
+        if isinstance(x, tuple):
+            yield from _half_types(x)
+        elif holds_half(x):
+            yield x.dtype
+
+
+def _widened(x: Any) -> Any:
+    """Return an argument, or a record, in float32."""
     if isinstance(x, tuple):
-        parts = [_widened(part, given) for part in x]
+        parts = map(_widened, x)
         return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
-    wide = widen(x) if hasattr(x, "dtype") and is_half(x) else x
-    given[id(wide)] = x
-    return wide
-
-
-def _results(arrays: tuple[Any, ...], result: Any, given: dict[int, Any]) -> Any:
-    """Return y and its record, or y alone, in the type of the first argument that has 16 bits."""
-    y = result[0] if isinstance(result, tuple) else result
-    half = next(x.dtype for x in given.values() if hasattr(x, "dtype") and is_half(x)) if y.ndim else None
-    given.setdefault(id(y), y if half is None else cast(y, half))
-    return _given_back(result, given, half)
-
-
-def _given_back(x: Any, given: dict[int, Any], half: Any) -> Any:
-    """Put what was given in the place of what stood for it, and round the rest, unless it is a statistic."""
-    if isinstance(x, tuple):
-        parts = [_given_back(part, given, half) for part in x]
-        return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
-    if id(x) not in given:
-        rounds = half is not None and hasattr(x, "dtype") and x.dtype == np.float32 and x.shape[-1:] != (1,)
-        given[id(x)] = cast(x, half) if rounds else x
-    return given[id(x)]
+    return widen(x) if holds_half(x) else x
 
 
 def _gradients(op: Callable[..., Any], arrays: tuple[Any, ...], result: Any) -> Any:
@@ -79,6 +89,7 @@ def _gradients(op: Callable[..., Any], arrays: tuple[Any, ...], result: Any) -> 
 
 @functools.cache
 def _arguments(op: Callable[..., Any]) -> list[str]:
-    """Return the names of the arrays that an op takes, given its gradient, which stands beside it."""
-    forward = getattr(sys.modules[op.__module__], op.__name__.removesuffix(_BACKWARD))
+    """Return the names of the arrays that an op takes, given it or its gradient, which stands beside it."""
+    is_gradient = op.__name__.endswith(_BACKWARD)
+    forward = getattr(sys.modules[op.__module__], op.__name__.removesuffix(_BACKWARD)) if is_gradient else op
     return [p.name for p in inspect.signature(forward).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]

@@ -4,17 +4,20 @@
     numpy    every op and layer as its source reads; needs NumPy alone
     jax      the same source traced and compiled, for GPUs and many machines; needs JAX
 
-Each is one value, an `Engine`: its kernels, its trainer and its reader. An op runs where its arrays are: given JAX
-arrays, JAX computes it whatever the engine; given NumPy arrays under the engine jax, the host does.
+Each is one value, an `Engine`: its kernels, and its `Executor`, which trains and reads with them. An op runs where its
+arrays are: given JAX arrays, JAX computes it whatever the engine; given NumPy arrays under the engine jax, the host
+does.
 """
 
 import importlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..core.dispatch import Engine, later
+from ..core.arrays import Tree
+from ..core.dispatch import Engine
 from ..core.errors import ConfigError
 from ..core.setting import check_known
 
@@ -29,15 +32,53 @@ _NEEDS = {
 """What an engine needs: its module, its name, and how to install it."""
 
 
+class Executor:
+    """What trains, reads and keeps weights with the kernels of an engine; this one for NumPy arrays."""
+
+    keeps_blocks = False
+    """Whether weights that a file stores in blocks are best used as they are."""
+
+    def trainer(self, *arguments: Any, **settings: Any) -> Any:
+        """Return what takes the steps of a training run: a `Trainer`."""
+        from ..training.trainer import Trainer
+
+        return Trainer(*arguments, **settings)
+
+    def reader(self, *arguments: Any, **settings: Any) -> Any:
+        """Return what reads while a model writes: a `Reader`."""
+        from ..generation.reader import CachedReader
+
+        return CachedReader(*arguments, **settings)
+
+    def check_storage(self, weights: str) -> None:
+        """Refuse a way to keep weights that this engine does not know."""
+        from ..generation.storage import check_storage
+
+        check_storage(weights)
+
+    def stored(self, params: Tree, weights: str) -> Tree:
+        """Return a model's parameters kept in such a way, where this engine reads them."""
+        from ..generation.storage import stored
+
+        return stored(params, weights)
+
+    def shards(self, config: Any, batch: int) -> int:
+        """Return in how many parts at a time a batch of this many sequences is computed fastest."""
+        return 1
+
+    def each(self, tasks: Iterable[Callable[[], Any]]) -> list[Any]:
+        """Run tasks that do not need each other, perhaps at the same time; return their results in order."""
+        return [task() for task in tasks]
+
+    def beside(self, job: Callable[..., Any]) -> AbstractContextManager[Callable[..., Any]]:
+        """Return a context that may let another process call `job`, and gives what returns its result, or calls it."""
+        return nullcontext(job)
+
+
 class Reference(Engine):
     """The engine numpy, without kernels: every op and layer as its source reads, in NumPy alone."""
 
     name = "numpy"
-
-    trainer = later("glassformer.training.trainer", "Trainer")
-    reader = later("glassformer.generation.reader", "CachedReader")
-    check_storage = later("glassformer.generation.storage", "check_storage")
-    stored = later("glassformer.generation.storage", "stored")
 
 
 REFERENCE = Reference()

@@ -187,7 +187,9 @@ def start_reader(model: Any, params: Tree, request: Request) -> Reader:
         if not request.cache or model.rereads:
             return PlainReader(model, params, prompts, sources)
         room = max(request.room(prompt, context) for prompt in prompts)
-        reader: Reader = dispatch.current().reader(model, params, prompts, sources, chunk=request.chunk, room=room)
+        reader: Reader = dispatch.current().executor.reader(
+            model, params, prompts, sources, chunk=request.chunk, room=room
+        )
         return reader
 
     prompts = list(request.prompts)

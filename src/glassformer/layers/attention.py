@@ -117,7 +117,7 @@ class Attention(Layer):
         shapes["weights"] = RecordShape((*batch, self.heads, T, T))
         return shapes | ({"keep": RecordShape((*batch, self.heads, T, T), "bool")} if self.dropout > 0 else {})
 
-    @dispatched
+    @dispatched(by="x")
     def forward(
         self,
         params: Tree,
@@ -165,7 +165,7 @@ class Attention(Layer):
         y, output = self.parts["output"].forward(params["output"], merged)
         return y, AttentionRecord(query, None if own else kept_key, None if own else kept_value, turned, attend, output)
 
-    @dispatched
+    @dispatched(by="dy")
     def backward(self, params: Tree, saved: AttentionRecord, dy: Array) -> tuple[InputGrads, Tree]:
         """Return the gradients of all that was read, and of the four matrices: the forward list, from the end.
 
@@ -218,7 +218,7 @@ class Attention(Layer):
         dy = ops.split_heads_backward(dy, None, heads=dy.shape[-3])
         return self.parts[name].backward(params, saved, dy)
 
-    @dispatched
+    @dispatched(by="q")
     def attend_from(
         self, cache: Any, q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None
     ) -> tuple[Array, Tree]:

@@ -78,7 +78,7 @@ class Block(Layer):
             shapes |= residual.record_shapes(shape)
         return shapes | {"output": RecordShape((len(self.residuals), *shape))}
 
-    @dispatched
+    @dispatched(by="x")
     def forward(
         self,
         params: Tree,
@@ -110,7 +110,7 @@ class Block(Layer):
         saved["output"] = x
         return x, saved
 
-    @dispatched
+    @dispatched(by="dy")
     def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[InputGrads, Tree]:
         """Return the gradients of all that was read, and of the parameters: the list, reversed.
 

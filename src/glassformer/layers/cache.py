@@ -103,7 +103,7 @@ class KeyValues:
         self.seen = total
         return k, v
 
-    @dispatched
+    @dispatched(by="k")
     def write(self, start: int, k: Array, v: Array) -> None:
         """Put new keys and values at `start`, in a larger buffer if need be."""
         stop = start + k.shape[-2]

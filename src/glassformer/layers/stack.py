@@ -132,7 +132,7 @@ class Stack(Layer):
             _, grads[name] = self.positions.backward(params[name], saved[name], read.bias)
         return InputGrads(read.x, read.memory), grads
 
-    @dispatched
+    @dispatched(by="x")
     def run_blocks(
         self, blocks: list[Tree], x: Array, extra_inputs: Tree, keys: list[Array | None]
     ) -> tuple[Array, Tree]:
@@ -148,7 +148,7 @@ class Stack(Layer):
             records.append(record)
         return x, records
 
-    @dispatched
+    @dispatched(by="dy")
     def run_blocks_backward(
         self, blocks: list[Tree], records: list[Tree], extra_inputs: Tree, dy: Array
     ) -> tuple[InputGrads, list[Tree]]:
@@ -167,13 +167,13 @@ class Stack(Layer):
             read = below.after(read)
         return read, grads
 
-    @dispatched
+    @dispatched(by="x")
     def run_block(self, params: Tree, x: Array, extra_inputs: Tree, key: Array | None) -> tuple[Array, Tree]:
         """Run one block; return its result with its record, or with only what it takes to run it again."""
         y, record = self.block.forward(params, x, key=key, **extra_inputs)
         return y, RematInputs(x, key) if self.remat else record
 
-    @dispatched
+    @dispatched(by="dy")
     def run_block_backward(self, params: Tree, record: Tree, extra_inputs: Tree, dy: Array) -> tuple[InputGrads, Tree]:
         """Return the gradients of one block, which is run again first where its record was not kept."""
         if isinstance(record, RematInputs):
@@ -211,7 +211,7 @@ class Stack(Layer):
         x = self.read_blocks(params, x, cache, rotation)
         return x if self.final_norm is None else self.final_norm.forward(params["final_norm"], x)[0]
 
-    @dispatched
+    @dispatched(by="x")
     def read_blocks(self, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Array:
         """Run all blocks on further tokens, each with what it remembers: the blocks' own `forward`, with a cache."""
         self._check_reads()

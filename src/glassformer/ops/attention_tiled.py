@@ -46,7 +46,7 @@ class TiledSaved(NamedTuple):
     log_sum: Array  # (..., H, T, 1): log Σ exp scores; +inf for a row with nothing to attend to
 
 
-@dispatched
+@dispatched(wide=("log_sum",))
 def attention_tiled(
     q: Array,
     k: Array,

@@ -58,7 +58,7 @@ class MeanPoolSaved(NamedTuple):
     share: Array  # (..., T, 1): what each position contributes to the mean
 
 
-@dispatched
+@dispatched(wide=("share",))
 def mean_pool(x: Array, *, mask: Array | None = None) -> tuple[Array, MeanPoolSaved]:
     """Average x (..., T, D) over its positions, only those where mask (..., T) is True: (..., D).
 

@@ -29,7 +29,7 @@ class CrossEntropySaved(NamedTuple):
     class_weights: Array | None  # (V,)
 
 
-@dispatched
+@dispatched(wide=("y", "log_p", "losses", "total"))
 def cross_entropy(
     logits: Array, targets: Array, *, class_weights: Array | None = None, ignore: int = IGNORE, smoothing: float = 0.0
 ) -> tuple[Array, CrossEntropySaved]:

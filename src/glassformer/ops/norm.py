@@ -22,7 +22,7 @@ class LayerNormSaved(NamedTuple):
     beta: Array | None  # (D,)
 
 
-@dispatched
+@dispatched(wide=("mean", "rstd"))
 def layer_norm(x: Array, gamma: Array, beta: Array | None = None, *, eps: float = 1e-5) -> tuple[Array, LayerNormSaved]:
     """Give every vector (..., D) mean zero and variance one, then scale and shift each feature.
 
@@ -63,7 +63,7 @@ class RMSNormSaved(NamedTuple):
     gamma: Array  # (D,)
 
 
-@dispatched
+@dispatched(wide=("rrms",))
 def rms_norm(x: Array, gamma: Array, *, eps: float = 1e-6) -> tuple[Array, RMSNormSaved]:
     """Give every vector (..., D) a root mean square of one, then scale each feature.
 

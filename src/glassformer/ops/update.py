@@ -66,7 +66,7 @@ def lion_update(
     return p * shrink - lr * way, beta2 * mean + (1 - beta2) * g
 
 
-@dispatched
+@dispatched(wide=("y",))
 def sum_of_squares(*arrays: Array) -> Array:
     """Return Σ x² over all numbers of all arrays, added up in the order in which the arrays are given.
 

@@ -66,7 +66,7 @@ def new_run(
     """
     engine = engine_of(under_jax=execution is not None)
     if recipe.shards is None:
-        recipe = replace(recipe, shards=engine.shards(config, recipe.batch // recipe.accumulate))
+        recipe = replace(recipe, shards=engine.executor.shards(config, recipe.batch // recipe.accumulate))
     run = TrainingRun(
         folder=Path(task.name),
         task_name=task.name,

@@ -277,7 +277,7 @@ def make_trainer(run: TrainingRun) -> Trainer:
         model = FrozenEncoder(model.config, model.execution, parametrization.base)
         model.prepare((task.train, task.validation, task.held_out))
         parametrization = EVERYTHING
-    return run.engine.trainer(model, run.recipe, parametrization=parametrization)
+    return run.engine.executor.trainer(model, run.recipe, parametrization=parametrization)
 
 
 def _close_unfinished() -> None:

@@ -60,7 +60,7 @@ def embed(loaded: LoadedModel, texts: str | Sequence[str]) -> Array:
             done[0] += len(rows)
             report(done[0], len(ids), "texts")
 
-    current().each(partial(read, rows) for rows in length_batches([len(row) for row in ids], loaded.config))
+    current().executor.each(partial(read, rows) for rows in length_batches([len(row) for row in ids], loaded.config))
     return vectors
 
 

@@ -171,7 +171,7 @@ def test_small_steps_one_core_and_other_engines_take_one_shard():
         assert suitable_shards(LARGE, 8) == 1
     for name, shards in (("cpu", 2), ("numpy", 1)):
         with use_engine(name):
-            assert current().shards(LARGE, 8) == shards
+            assert current().executor.shards(LARGE, 8) == shards
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------

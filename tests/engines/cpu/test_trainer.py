@@ -142,7 +142,7 @@ def test_ten_steps_have_the_losses_of_the_path_as_written(name, rng):
     for engine in ("cpu", "numpy"):
         with use_engine(engine):
             model = build("tiny-decoder", vocab=19, width=16, heads=2, layers=2, context=12)
-            trainer = current().trainer(model, Recipe(optimizer=name, lr=0.01, steps=10, batch=6))
+            trainer = current().executor.trainer(model, Recipe(optimizer=name, lr=0.01, steps=10, batch=6))
             state, losses[engine] = trainer.first(), []
             for part in tokens:
                 state, figures = trainer.step(state, Batch(part[:, :-1], part[:, 1:]), 0.01, keep=lambda *_: None)

@@ -20,7 +20,7 @@ def test_jax_writes_with_an_edited_cache(monkeypatch, jax):
 
     def logits(engine):
         with use_engine(engine):
-            reader = current().reader(model, params, prompt, None, chunk=8, room=3)
+            reader = current().executor.reader(model, params, prompt, None, chunk=8, room=3)
             reader.read(np.array([4]))
             return np.asarray(reader.logits)
 
@@ -36,7 +36,7 @@ def test_jax_draws_first_parameters_by_an_edited_init(monkeypatch, jax):
     model, recipe, found = build("counting"), Recipe(seed=3), {}
     for engine in ("numpy", "jax"):
         with use_engine(engine):
-            trainer = current().trainer(model, recipe)
+            trainer = current().executor.trainer(model, recipe)
             found[engine] = flatten(trainer.take(trainer.first()).params)
     for name, array in found["numpy"].items():
         np.testing.assert_array_equal(found["jax"][name], array)
@@ -58,7 +58,7 @@ def test_jax_refuses_a_step_that_an_edited_optimizer_makes_infinite(monkeypatch,
     monkeypatch.setattr(Adam, "scalars", lambda self, step, lr: written(self, step * 0, lr))
     for engine in ("numpy", "jax"):
         with use_engine(engine):
-            trainer = current().trainer(build("counting"), Recipe(optimizer="adam", batch=1))
+            trainer = current().executor.trainer(build("counting"), Recipe(optimizer="adam", batch=1))
             before = trainer.first()
             state, figures = trainer.step(before, trainer.batch(data, 0), 1e-3)
             moved[engine] = (
@@ -85,9 +85,9 @@ def test_jax_trains_and_writes_where_it_cannot_trace_what_is_written(monkeypatch
     monkeypatch.setattr(sources, "edited_files", lambda: {file})
     for engine in ("numpy", "jax"):
         with use_engine(engine):
-            trainer = current().trainer(model, Recipe(optimizer="sgd", batch=1))
+            trainer = current().executor.trainer(model, Recipe(optimizer="sgd", batch=1))
             state, _ = trainer.step(trainer.first(params), trainer.batch(OneBatch(Batch(tokens, tokens)), 0), 0.1)
-            reader = current().reader(model, params, [tokens[0]], None, chunk=8, room=3)
+            reader = current().executor.reader(model, params, [tokens[0]], None, chunk=8, room=3)
             reader.read(np.array([4]))
             found[engine] = {**flatten(trainer.take(state).params), "logits": np.asarray(reader.logits)}
     for name, want in found["numpy"].items():

@@ -15,11 +15,14 @@ import ctypes
 import logging
 import os
 import sys
-from functools import cache
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import cache, cached_property
 from importlib import import_module
+from typing import Any
 
-from ...core.dispatch import Kernel, kernels_of, later
-from .. import Reference
+from ...core.dispatch import Engine, Kernel, kernels_of
+from .. import Executor
 
 HOMES = ("attention", "attention_tiled", "decode", "elementwise", "linear", "rowwise", "update")
 """The modules with kernels."""
@@ -30,11 +33,36 @@ _VARIABLES = ("MALLOC_ARENA_", "MALLOC_MMAP_", "MALLOC_TRIM_", "MALLOC_TOP_", "G
 _LARGEST = 1 << 25  # bytes; the most that glibc lets stay: larger blocks come from the system each time
 
 
-class Cpu(Reference):
+class OnCores(Executor):
+    """Trains in place and in shards, one for each core."""
+
+    keeps_blocks = True
+
+    def trainer(self, *arguments: Any, **settings: Any) -> Any:
+        from .trainer import InPlaceTrainer
+
+        return InPlaceTrainer(*arguments, **settings)
+
+    def shards(self, config: Any, batch: int) -> int:
+        from .trainer import suitable_shards
+
+        return suitable_shards(config, batch)
+
+    def each(self, tasks: Iterable[Callable[[], Any]]) -> list[Any]:
+        from .cores import each
+
+        return each(tasks)
+
+    def beside(self, job: Callable[..., Any]) -> AbstractContextManager[Callable[..., Any]]:
+        from .cores import beside
+
+        return beside(job)
+
+
+class Cpu(Engine):
     """Kernels compiled for this machine when first used."""
 
     name = "cpu"
-    keeps_blocks = True
 
     def kernels(self) -> list[Kernel]:
         from .compile import has_compiled_kernels
@@ -46,10 +74,9 @@ class Cpu(Reference):
             )
         return kernels_of(*(import_module(f"{__name__}.{home}") for home in HOMES))
 
-    each = later(f"{__name__}.cores", "each")
-    beside = later(f"{__name__}.cores", "beside")
-    trainer = later(f"{__name__}.trainer", "InPlaceTrainer")
-    shards = later(f"{__name__}.trainer", "suitable_shards")
+    @cached_property
+    def executor(self) -> Executor:
+        return OnCores()
 
 
 @cache

@@ -12,11 +12,14 @@ Its kernels compute whatever is given as JAX arrays, under whichever engine:
 import logging
 from collections import ChainMap
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ...core.dispatch import Engine, Kernel, Kernels, kernels_of, later
+from ...core.arrays import Tree
+from ...core.dispatch import Engine, Kernel, Kernels, kernels_of
+from .. import Executor
 
 
 class Jax(Engine):
@@ -56,10 +59,33 @@ class Jax(Engine):
             return function(*arrays)
         return jax.pure_callback(function, jax.ShapeDtypeStruct(like.shape, like.dtype), *arrays)
 
-    trainer = later(f"{__name__}.trainer", "JaxTrainer")
-    reader = later(f"{__name__}.reader", "make_reader")
-    check_storage = later(f"{__name__}.reader", "check_device_storage")
-    stored = later(f"{__name__}.reader", "placed")
+    @cached_property
+    def executor(self) -> Executor:
+        return OnDevices()
+
+
+class OnDevices(Executor):
+    """Trains and reads by compiled programs, with arrays on the devices."""
+
+    def trainer(self, *arguments: Any, **settings: Any) -> Any:
+        from .trainer import JaxTrainer
+
+        return JaxTrainer(*arguments, **settings)
+
+    def reader(self, *arguments: Any, **settings: Any) -> Any:
+        from .reader import make_reader
+
+        return make_reader(*arguments, **settings)
+
+    def check_storage(self, weights: str) -> None:
+        from .reader import check_device_storage
+
+        check_device_storage(weights)
+
+    def stored(self, params: Tree, weights: str) -> Tree:
+        from .reader import placed
+
+        return placed(params, weights)
 
 
 ENGINE = Jax()
