@@ -49,7 +49,7 @@ IMPORTERS = ("import_module", "__import__", "later")
 REGISTRATION = ("core", "glassformer.engines")
 UNKNOWN = "?"
 # These import what others name: an engine its methods, a page of the explorer what it includes, a lab what it warms up.
-TOLD_WHAT_TO_IMPORT = {"core/dispatch.py", "web/derivations.py", "labs/worker.py"}
+TOLD_WHAT_TO_IMPORT = {"web/derivations.py", "labs/worker.py"}
 
 # The mathematics does not know who executes it, not even in its comments.
 MATHEMATICS = ("ops", "layers", "models")
