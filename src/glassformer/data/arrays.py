@@ -18,7 +18,7 @@ from .task import Architecture, Task, recipe
 
 TRAIN_SHARE = 0.9
 CONTEXT = 64
-"""How many ids of a long text are read at a time unless the model or a setting says otherwise."""
+"""The ids of a long text that are read at a time unless the model or a setting says otherwise."""
 SIZES = {"width": 64, "heads": 4, "layers": 2}
 """Of a model where none is named."""
 
@@ -100,12 +100,12 @@ class BatchStream:
 
     @property
     def count(self) -> int:
-        """How many targets the first batch has."""
+        """The number of targets of the first batch."""
         return count_targets(self.first)
 
     @property
     def longest(self) -> int:
-        """How many tokens an example of the first batch has at most."""
+        """The length of the longest example of the first batch, in tokens."""
         return Examples(self.first).longest
 
     def batch(self, step: int, size: int, seed: int, *, rows: Array | None = None) -> Batch:

@@ -148,7 +148,7 @@ def copied_once(data: str) -> str:
 
 
 def is_copy(data: str) -> bool:
-    """Tell whether a path is that of such a copy."""
+    """Return whether a path is that of such a copy."""
     return any(Path(data).parent == Path(folder.name).resolve() for folder in _copies)
 
 
@@ -198,7 +198,7 @@ def _is_visible(file: Path, folder: Path) -> bool:
 
 
 def _is_binary(file: Path) -> bool:
-    """Tell whether a file begins with zero bytes among others, as no text but UTF-16 does."""
+    """Return whether a file begins with zero bytes among others, as no text but UTF-16 does."""
     with explained(file, DataError, "check its permissions", "read"), file.open("rb") as raw:
         head = raw.read(1 << 13)
     return b"\0" in head and not head.startswith(_UTF16)
@@ -322,7 +322,7 @@ def open_tokens(path: str | os.PathLike[str], *, check: bool = True) -> TokenFil
 
 
 def is_token_file(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a path names a token file: a file with a description beside it."""
+    """Return whether a path names a token file: a file with a description beside it."""
     return Path(path).is_file() and sidecar(Path(path)).is_file()
 
 

@@ -51,12 +51,12 @@ class Examples:
 
     @property
     def count(self) -> int:
-        """How many targets there are: what a loss over all examples averages."""
+        """The number of targets: what a loss over all examples averages."""
         return count_targets(self.rows)
 
     @property
     def longest(self) -> int:
-        """How many tokens an example has at most, in its source or in what is read and written."""
+        """The length of the longest example in tokens, of its source or of what is read and written."""
         return max(np.shape(ids)[1] for ids in (self.rows.tokens, self.rows.source) if ids is not None)
 
     def order(self, step: int, size: int, seed: int) -> Array:
@@ -108,17 +108,17 @@ class Windows:
         return _checked_text(self._tokens())
 
     def __len__(self) -> int:
-        """How many windows a pass over the whole text reads."""
+        """Return the number of windows that a pass over the whole text reads."""
         return -(-self.count // self.context)
 
     @property
     def count(self) -> int:
-        """How many targets there are: every token but the first."""
+        """The number of targets: every token but the first."""
         return len(self.tokens) - 1
 
     @property
     def longest(self) -> int:
-        """How many tokens a window has at most."""
+        """The length of the longest window, in tokens."""
         return self.context
 
     def batch(self, step: int, size: int, seed: int, *, rows: Array | None = None) -> Batch:

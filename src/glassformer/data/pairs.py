@@ -210,7 +210,7 @@ def _entries(text: str, path: Path) -> Iterator[tuple[dict[str, list[str]], bool
 
 
 def _follows(keyword: str, fields: dict[str, list[str]]) -> bool:
-    """Tell whether a keyword may come after those that an entry already has."""
+    """Return whether a keyword may come after those that an entry already has."""
     if keyword.startswith("msgstr["):
         return "msgid_plural" in fields
     needed = {"msgid_plural": "msgid", "msgstr": "msgid"}.get(keyword)

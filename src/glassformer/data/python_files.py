@@ -99,7 +99,7 @@ def failing(fact: str, place: Path) -> Iterator[None]:
 
 
 def _stands(place: Path) -> bool:
-    """Tell whether a file was read and all that it registered is still known."""
+    """Return whether a file was read and all that it registered is still known."""
     return place in _read and all(registry.own(family).get(name) is part for family, name, part in _read[place][1])
 
 

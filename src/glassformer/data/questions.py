@@ -28,12 +28,12 @@ Count = Annotated[int, Within(1)]
 
 
 SETTINGS = {"positions": "learned", "activation": "gelu_tanh"}
-"""What the models of these tasks have in common."""
+"""Settings that the models of these tasks have in common."""
 
 
 @dataclass(frozen=True)
 class Lexicon:
-    """How a model reads and writes text.
+    """The tokenizers and special tokens with which a model reads and writes text.
 
     tokenizer          of what it reads; target_tokenizer of what it writes, where that differs
     start_id, end_id   the tokens before and after a text; None where the model has none

@@ -28,7 +28,7 @@ class Splits(NamedTuple):
 
     @property
     def note(self) -> str:
-        """How many there are of each."""
+        """The line about the number of examples of each part."""
         return "{:,} examples to train on, {:,} to choose settings by, {:,} to test on".format(*map(len, self))
 
     def map(self, function: Callable[[Any], Any]) -> "Splits":

@@ -41,7 +41,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "source": ("source", "src", "question", "prompt", "instruction", "input"),
     "target": ("target", "tgt", "answer", "completion", "response", "translation", "output"),
 }  # fmt: skip
-"""What people call their columns, the likeliest name first."""
+"""Usual names of columns by their role, the likeliest first."""
 
 
 class Row(NamedTuple):
@@ -108,7 +108,7 @@ class Table:
         return [str(column) for column in found.values()]
 
     def has(self, *roles: str) -> bool:
-        """Tell whether there is a column of its own for each role."""
+        """Return whether there is a column of its own for each role."""
         found = [self.find(role) for role in roles]
         return None not in found and len(set(found)) == len(found)
 
@@ -155,7 +155,7 @@ def table_files(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def is_table(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file is a table by its name."""
+    """Return whether a file is a table by its name."""
     return Path(path).suffix.lower() in TABLE_SUFFIXES
 
 
@@ -265,7 +265,7 @@ def _check_different(names: list[str], where: str = "") -> None:
 
 
 def _is_header(names: list[str], asked: Mapping[str, str | None]) -> bool:
-    """Tell whether a first line names columns: one that the user named, or known ones.
+    """Return whether a first line names columns: one that the user named, or known ones.
 
     Of pairs, both columns must have known names: a text such as "input" may well be the first of a list of words.
     """
@@ -330,7 +330,7 @@ def _of_dicts(name: str, rows: Iterable[Row]) -> Table:
 
 
 def is_rows(data: Any) -> bool:
-    """Tell whether data is a DataFrame, or a list of dicts."""
+    """Return whether data is a DataFrame, or a list of dicts."""
     is_frame = hasattr(data, "columns") and (hasattr(data, "to_dicts") or hasattr(data, "to_dict"))
     return is_frame or (isinstance(data, list) and bool(data) and isinstance(data[0], Mapping))
 

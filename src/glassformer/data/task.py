@@ -23,7 +23,7 @@ RECIPE: dict[str, Any] = {
     "steps": 1000, "batch": 32, "optimizer": "adamw", "lr": 1e-3, "beta2": None, "schedule": "cosine", "warmup": 50,
     "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "label_smoothing": 0.0, "eval_every": 250,
 }  # fmt: skip
-"""How to train where a task does not say otherwise."""
+"""Settings of a training where a task does not say otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -116,7 +116,7 @@ def until(ids: Sequence[int] | Array, end: int) -> list[int]:
 
 
 def is_task(stored: Any) -> bool:
-    """Tell whether what a file says of a task is its name, its options and where its data is."""
+    """Return whether what a file says of a task is its name, its options and where its data is."""
     if not isinstance(stored, dict) or not isinstance(stored.get("name"), str):
         return False
     options = stored.get("options")
@@ -128,7 +128,7 @@ def is_task(stored: Any) -> bool:
 
 EXAMPLE_WIDTH = 60
 """Characters of a text that an example shows."""
-LABELS_SHOWN = 12
+MAX_LABELS = 12
 """Labels that are counted by name."""
 _PLURAL = re.compile(r"^(\w+ )?(row|text|pair|line|source|file)s\b")
 
@@ -143,16 +143,16 @@ def left_out(reasons: Mapping[str, int]) -> tuple[str, ...]:
 def label_counts(labels: Counter[str]) -> str:
     """Return how many texts each label has, the most frequent first."""
     ordered = labels.most_common()
-    shown = ", ".join(f"{short(label, 30)} ({count:,})" for label, count in ordered[:LABELS_SHOWN])
-    return f"labels: {shown}" + (f" and {len(ordered) - LABELS_SHOWN:,} others" if len(ordered) > LABELS_SHOWN else "")
+    shown = ", ".join(f"{short(label, 30)} ({count:,})" for label, count in ordered[:MAX_LABELS])
+    return f"labels: {shown}" + (f" and {len(ordered) - MAX_LABELS:,} others" if len(ordered) > MAX_LABELS else "")
 
 
-def token_lengths(what: str, lengths: Sequence[int], note: str = "") -> str:
+def length_line(what: str, lengths: Sequence[int], note: str = "") -> str:
     """Return the median and the most tokens of texts."""
     return f"{what}: median {int(np.median(lengths)):,} tokens, longest {max(lengths):,}{note}"
 
 
-def tokenizer_line(tokenizer: Tokenizer, *, own: bool = True) -> str:
+def tokens_line(tokenizer: Tokenizer, *, own: bool = True) -> str:
     """Return the line about what texts are cut into; `own`: it was made for this data."""
     return f"tokenizer: {tokenizer.kind}, {tokenizer.size:,} tokens" + ("" if own else ", of the model")
 

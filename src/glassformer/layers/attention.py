@@ -23,7 +23,7 @@ from .linear import Linear
 
 
 class AttentionRecord(NamedTuple):
-    """What attention did, from its input to its output."""
+    """The record of attention, from its input to its output."""
 
     query: Tree  # what the queries were made from, (..., T, D)
     key: Tree  # None in self-attention, where keys and values read what the queries read

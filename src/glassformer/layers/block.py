@@ -211,7 +211,7 @@ def child_key(key: Array | None, number: int) -> Array | None:
 
 
 def register_block(name: str, block: Any) -> None:
-    """Let configs choose your own block by a name: block="name".
+    """Register a block of your own under a name, for configs: block="name".
 
     `block` is a class derived from `Block`, with the same settings and its own `forward` and `backward`. A `forward`
     that hands its `cache` on to attention writes with a cache, too; another is refused there, and writes without one.

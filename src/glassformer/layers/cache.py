@@ -1,4 +1,4 @@
-"""What decoding remembers: the keys and values of tokens already read, so that each is computed once.
+"""The memory of decoding: the keys and values of tokens already read, so that each is computed once.
 
     cache = model.new_cache()
     logits = model.read(params, prompt, cache)        # reads the prompt
@@ -41,7 +41,7 @@ class KeyValues:
 
     @property
     def stored(self) -> int:
-        """How many keys are kept."""
+        """The number of keys that are kept."""
         return self.seen if self.window is None else min(self.seen, self.window)
 
     def columns(self, new: int) -> Array:
@@ -142,7 +142,7 @@ class KeyValues:
 
 
 class BlockCache:
-    """What one block remembers: the tokens it read, and the memory it looks at."""
+    """The memory of one block: the tokens it read, and the memory it looks at."""
 
     def __init__(self, window: int | None = None) -> None:
         self.attention = KeyValues(window)
@@ -150,7 +150,7 @@ class BlockCache:
 
 
 class Cache:
-    """What all blocks of a stack remember, and which tokens are padding.
+    """The memory of all blocks of a stack, and which tokens are padding.
 
     All blocks have read the same tokens, so any of them, here the first, tells how many and where their keys stand.
     """
@@ -164,7 +164,7 @@ class Cache:
 
     @property
     def length(self) -> int:
-        """How many tokens were read."""
+        """The number of tokens read."""
         return self.blocks[0].attention.seen
 
     @property

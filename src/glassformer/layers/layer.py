@@ -1,4 +1,4 @@
-"""What all layers are: frozen settings, with parameters kept outside.
+"""The base of all layers: frozen settings, with parameters kept outside.
 
     params = layer.init(seed)
     y, saved = layer.forward(params, x)
@@ -62,7 +62,7 @@ class Layer:
     backward: Callable[..., Any]
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Let a run know which layer's ops it sees, those of your own layers too."""
+        """Mark the methods of a layer, your own too, so that a run knows whose ops it sees."""
         super().__init_subclass__(**settings)
         for name in ("forward", "backward"):
             if isinstance(cls.__dict__.get(name), FunctionType) and not hasattr(cls.__dict__[name], "observed_as"):

@@ -108,11 +108,11 @@ class NoNorm(Layer):
 
 
 Norm: TypeAlias = LayerNorm | RMSNorm | NoNorm
-"""What a block takes as its norm: one of these, or any layer of the same form."""
+"""The norm of a block: one of these, or any layer of the same form."""
 
 
 def register_norm(name: str, make: Callable[[int, float], Layer]) -> None:
-    """Let configs choose your own norm by a name: norm="name".
+    """Register a norm of your own under a name, for configs: norm="name".
 
     make(width, eps) returns a layer from (..., D) to (..., D): a class with these two settings will do.
     """

@@ -21,7 +21,7 @@ from .layer import Layer, RecordShape, Spec
 
 
 class Positions(Layer):
-    """How attention learns where tokens stand. Your own kind overrides what it needs; the rest does nothing.
+    """The way attention learns where tokens stand. Your own kind overrides what it needs; the rest does nothing.
 
     name      under which its parameters and its record stand, where it has any
     vectors   "learned" or "sinusoidal": such vectors are added to the tokens too, by their places
@@ -137,7 +137,7 @@ class RelativePositions(Positions):
 
 
 def register_positions(name: str, make: Callable[..., Positions]) -> None:
-    """Let configs choose your own positions by a name: positions="name".
+    """Register positions of your own under a name, for configs: positions="name".
 
     make(config, bidirectional=…) returns a `Positions`; bidirectional is False in a decoder, which never looks ahead.
     """

@@ -32,7 +32,7 @@ from .position import Positions
 
 
 class RematInputs(NamedTuple):
-    """What a block read: enough to run it again."""
+    """Inputs of a block: enough to run it again."""
 
     x: Array  # (..., T, D)
     key: Array | None  # by which dropout drops the same numbers the second time
@@ -187,7 +187,7 @@ class Stack(Layer):
         return Cache(self.layers, self.block.attention.pattern.window)
 
     def remember(self, params: Tree, memory: Array, cache: Cache, *, mask: Array | None = None) -> None:
-        """Let every block compute the keys and values of a memory (..., S, D), once.
+        """Compute the keys and values of a memory for every block (..., S, D), once.
 
         Each block has key and value matrices of its own, so L pairs are kept, and the memory itself is needed no more.
         """

@@ -1,4 +1,4 @@
-"""What a model costs, before anything is allocated: parameters, arithmetic and memory."""
+"""Costs of a model before anything is allocated: parameters, arithmetic and memory."""
 
 import math
 import random
@@ -15,7 +15,7 @@ from . import build
 
 ITEMSIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 MEMORY = ("weights", "gradients", "optimizer", "activations", "training", "kv_cache")
-"""What takes memory, as `Costs` calls it."""
+"""Kinds of memory: fields of `Costs`."""
 MOST_ROWS, MOST_BYTES = 64, 1 << 30
 """Limits of a batch that is read without training: sequences, and bytes of the activation record."""
 LEAST_TOKENS, MOST_PADDING = 512, 1 / 16
@@ -26,7 +26,7 @@ Printed = tuple[str, Sequence[str], Sequence[tuple[str, ...]]]
 
 @dataclass(frozen=True, repr=False)
 class Costs:
-    """What a model costs to hold, to run and to train on `batch` sequences of `length` tokens.
+    """Costs of a model: to hold, to run and to train on `batch` sequences of `length` tokens.
 
     Memory is in bytes. The optimizer is Adam in float32 (two moments per parameter). A FLOP is one addition or one
     multiplication in a matrix product; an encoder-decoder reads a source as long as its target.

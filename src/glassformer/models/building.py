@@ -172,7 +172,7 @@ def _added_positions(config: TransformerConfig) -> str:
 
 
 def _output_scale(config: TransformerConfig, depth: int) -> float:
-    """Let the 2 · depth outputs that a pre-norm residual adds up start with the variance of one (as GPT-2 does).
+    """Return the factor that lets the 2 · depth outputs of a pre-norm residual start with the variance of one (GPT-2).
 
     A sum of n independent terms has n times their variance. With post-norm each sum is normalized, and nothing grows;
     without residuals nothing is added up.

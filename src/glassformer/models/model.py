@@ -1,4 +1,4 @@
-"""What the three models share: the batch that they read, and the loss and its gradients on top of them."""
+"""Base of the three models: the batch that they read, and the loss and its gradients on top of them."""
 
 import functools
 from abc import abstractmethod
@@ -60,7 +60,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Pooling:
-    """How the vectors of a text's tokens become one vector of the text.
+    """The way from the vectors of a text's tokens to one vector of the text.
 
     kind        mean: the average of all tokens; first: the vector of the first token
     normalize   divide the vector by its length, so that a product of two is their cosine
@@ -81,7 +81,7 @@ def check_params(model: "Model", params: Tree) -> None:
 
 
 def explain_missing_params(method: Method) -> Method:
-    """Let a method of a model name the parameters that are missing, and refuse input with a short traceback."""
+    """Make a method of a model name the parameters that are missing, and refuse input with a short traceback."""
 
     @functools.wraps(method)
     def named(self: Model, *arguments: Any, **settings: Any) -> Any:
@@ -273,5 +273,5 @@ def as_key(key: Array | int | None) -> Array | None:
 
 
 def key_mask(mask: Array | None) -> Array | None:
-    """Let a padding mask (..., S) hide keys from all queries: (..., 1, S)."""
+    """Return a padding mask (..., S) as one that hides keys from all queries: (..., 1, S)."""
     return None if mask is None else mask[..., None, :]

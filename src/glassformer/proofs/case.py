@@ -42,7 +42,7 @@ class OpCase(Case):
 
     kind = "op"
     name: str
-    """What is special about the case, after the name of the op: "softmax, all masked"."""
+    """The name of the op, then what is special about the case: "softmax, all masked"."""
     op: Callable[..., tuple[Any, Any]]
     backward: Callable[..., Any]
     arrays: tuple[Array | None, ...]
@@ -73,9 +73,9 @@ class LayerCase(Case):
     layer: Layer
     params: Tree
     inputs: Mapping[str, Array]
-    """What has a gradient: x, memory, bias, table."""
+    """Inputs with a gradient: x, memory, bias, table."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What has none: ids, masks, rotations, keys."""
+    """Inputs without one: ids, masks, rotations, keys."""
 
     @property
     def point(self) -> Tree:
@@ -182,10 +182,10 @@ class Check:
     error: float
     """The largest relative error found."""
     limit: float
-    """What the error may be at most."""
+    """The largest error that is allowed."""
     ok: bool
     reason: str = ""
-    """What is wrong, with the worst entry; also how an unusual forward was compared."""
+    """The mistake, with the worst entry; also how an unusual forward was compared."""
 
     @classmethod
     def of(cls, name: str, kind: str, error: float, limit: float, reason: str = "") -> Check:

@@ -104,7 +104,7 @@ def computed(case: Any, gradients: Callable[..., Tree], *point: Any) -> Tree:
 
 
 def _wrong_leaf(case: LayerCase | ModelCase, leaves: dict[str, Array], grads: dict[str, Array], limit: float) -> str:
-    """Say which leaf of a tree is wrong, and where; entry by entry, which only a wrong gradient is worth."""
+    """Return which leaf of a tree is wrong, and where; entry by entry, which only a wrong gradient is worth."""
 
     def function_of(name: str) -> Callable[[Array], Any]:
         return lambda leaf: case.function(map_named(lambda each, x: leaf if each == name else x, case.point))
@@ -174,7 +174,7 @@ def _judged(
 
 
 def _pattern(grad: Array, numeric: Array) -> str:
-    """Say what a wrong gradient has in common with the right one, where that tells what is missing."""
+    """Return what a wrong gradient has in common with the right one, where that tells what is missing."""
     if not (np.all(np.isfinite(grad)) and np.all(np.isfinite(numeric))):
         return ""
     close = 1e-6 * max(float(np.max(np.abs(numeric))), 1e-2)

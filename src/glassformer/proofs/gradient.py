@@ -32,7 +32,7 @@ REAL_STEP = 1e-9
 """The step of the one real quotient: smaller than the distance of any proved input from a kink."""
 
 AGREEMENT = 1e-5
-"""How far the complex step and that quotient may differ, relative to their size."""
+"""The largest difference between the complex step and that quotient, relative to their size."""
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -140,7 +140,7 @@ def real_slope(function: Function, scale: float = 1.0, eps: float = EPS) -> floa
 
 
 def _agree(shifted: Function, slope: float, size: float) -> bool:
-    """Tell whether one real quotient agrees with the complex step's slope, up to rounding."""
+    """Return whether one real quotient agrees with the complex step's slope, up to rounding."""
     ahead, behind = float(np.real(shifted(REAL_STEP))), float(np.real(shifted(-REAL_STEP)))
     quotient = (ahead - behind) / (2 * REAL_STEP)
     allowed = AGREEMENT * max(abs(quotient), size, FLOOR) + 100 * EPS * abs(ahead) / REAL_STEP
@@ -181,7 +181,7 @@ def error_along(
 
 
 def mismatches(leaves: dict[str, Array], grads: dict[str, Array]) -> dict[str, str]:
-    """Say which gradients are missing, left over, of another shape or of lower precision, and how."""
+    """Return which gradients are missing, left over, of another shape or of lower precision, and how."""
     found = {}
     for name in leaves.keys() | grads.keys():
         if name not in grads:

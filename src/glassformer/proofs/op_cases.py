@@ -173,7 +173,7 @@ def attention_cases(rng: Rng) -> Iterator[OpCase]:
 
 
 def _common_cases(rng: Rng, name: str, **settings: Any) -> Iterator[OpCase]:
-    """What dense and tiled attention must do alike."""
+    """Yield cases that dense and tiled attention have in common."""
     padding = ops.padding_mask(np.array([3, 1]), 3)[:, None, None, :]
     blind = ops.causal_mask(3) & (np.arange(3) > 0)[:, None]  # the first query sees nothing
     bias = rng.standard_normal((2, 3, 3))

@@ -34,7 +34,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "pairs": files.pairs,
     "classify": classify.classify,
 }
-"""What builds each task; its keyword arguments are the task's options. Registered tasks follow the built-in ones."""
+"""Builders of all tasks: their keyword arguments are the options of the task. Registered tasks follow ours."""
 
 
 def build_task(name: str, **options: Any) -> Task:

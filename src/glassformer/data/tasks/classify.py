@@ -14,17 +14,7 @@ from ..examples import Examples, stack
 from ..questions import Count, Lexicon, Seed, require_text
 from ..splits import Splits, hash_fraction, normalized
 from ..tables import Table, read_table
-from ..task import (
-    LABELS_SHOWN,
-    Task,
-    example_lines,
-    label_counts,
-    left_out,
-    recipe,
-    split_line,
-    token_lengths,
-    tokenizer_line,
-)  # fmt: skip
+from ..task import MAX_LABELS, Task, example_lines, label_counts, left_out, length_line, recipe, split_line, tokens_line
 
 HELD_OUT_SHARE = 0.1
 LONGEST = 256
@@ -69,23 +59,29 @@ def classify(
     del seed  # nothing is drawn: the split is by a hash
     if data is None:
         raise DataError("the task 'classify' needs texts with labels", hint="pass a table: --data reviews.csv")
-    found = _read(data, text, label, lexicon.labels if lexicon else ())
-    known = lexicon or Lexicon(_fitted("bpe" if tokenizer == "auto" else tokenizer, tokenizer_size, found.splits))
-    parts, lengths = _encoded(found.splits, known, found.classes, longest)
-    sizes = {"vocab": known.tokenizer.size, "context": min(longest, max(lengths)) if lexicon else longest}
-    weights = {"class_weights": found.weights} if class_weights == "balanced" else {}
+    table = read_table(data, {"text": text, "label": label})
+    kept, classes, notes = _read(table, lexicon.labels if lexicon else ())
+    splits = _split(table.name, kept)
+    train, *others = ([one.text for one in part] for part in splits)
+    if own := lexicon is None:
+        family = "bpe" if tokenizer == "auto" else tokenizer
+        lexicon = Lexicon(fit_tokenizer(family, train, [text for part in others for text in part], size=tokenizer_size))
+    parts, lengths = _encoded(splits, lexicon, classes, longest)
+    sizes = {"vocab": lexicon.tokenizer.size, "context": longest if own else min(longest, max(lengths))}
+    weights = {"class_weights": _balancing(splits.train, classes)} if class_weights == "balanced" else {}
+    about = split_line(splits), tokens_line(lexicon.tokenizer, own=own), _lengths_line(lengths, longest)
     return Task(
         name="classify",
         architecture="encoder",
-        tokenizer=known.tokenizer,
-        settings={**sizes, "classes": len(found.classes), **SETTINGS},
+        tokenizer=lexicon.tokenizer,
+        settings={**sizes, "classes": len(classes), **SETTINGS},
         recipe=recipe(steps=1000, batch=32, lr=1e-3, warmup=50, dropout=0.1, eval_every=100) | weights,
         metric="classes",
-        encode_input=lambda typed: known.encode_question("encoder", require_text(typed)),
-        decode_answer=lambda ids: found.classes[int(ids[0])],
-        prompts=tuple(one.text for one in found.splits.held_out if len(one.text) <= longest)[:3],
-        groups=tuple(one.label for one in found.splits.held_out),
-        notes=(*found.notes, *_told(lengths, longest, known, own=lexicon is None), *found.examples),
+        encode_input=lambda typed: lexicon.encode_question("encoder", require_text(typed)),
+        decode_answer=lambda ids: classes[int(ids[0])],
+        prompts=tuple(one.text for one in splits.held_out if len(one.text) <= longest)[:3],
+        groups=tuple(one.label for one in splits.held_out),
+        notes=(*notes, *about, *example_lines(kept[:3])),
         **parts,
     )
 
@@ -99,7 +95,7 @@ def labeled_examples(
     rows = [Labeled(*pair) for pair in zip(*map(table.texts, columns), strict=True)]
     for row, one in zip(table.rows, rows, strict=True):
         if all(one) and one.label not in classes:
-            known = ", ".join(map(repr, classes[:LABELS_SHOWN]))
+            known = ", ".join(map(repr, classes[:MAX_LABELS]))
             raise DataError(
                 f"{row.place}: the model has no class {one.label!r}; it knows {known}",
                 hint="leave the row out, or name the column of the labels",
@@ -109,50 +105,27 @@ def labeled_examples(
         raise DataError(f"{table.name} has no row with both a text and a label", hint="pass rows that have both")
     parts, lengths = _encoded(Splits(full, [], []), lexicon, classes, longest)
     reasons = {"rows without a text or a label": len(rows) - len(full)}
-    return parts["train"], (*left_out(reasons), *_told(lengths, longest, lexicon, own=False)[1:])
+    return parts["train"], (*left_out(reasons), _lengths_line(lengths, longest))
 
 
-class _Found(NamedTuple):
-    """What was found in a table."""
-
-    classes: list[str]
-    splits: Splits
-    notes: tuple[str, ...]
-    examples: tuple[str, ...]
-
-    @property
-    def weights(self) -> list[float]:
-        """The weight of each class that lets all of them weigh the same in the training data."""
-        counts = Counter(one.label for one in self.splits.train)
-        return [len(self.splits.train) / (len(counts) * counts[name]) if counts[name] else 0.0 for name in self.classes]
+def _read(table: Table, known: Sequence[str]) -> tuple[list[Labeled], list[str], tuple[str, ...]]:
+    """Return the texts of a table with their labels, without rows that are empty or repeated; the classes; notes."""
+    text, label = _columns(table)
+    kept, reasons = _kept(table, text, label)
+    classes = _classes(table.name, label, kept, known)
+    rows = f"{table.name}: {len(table.rows):,} rows; texts in {text!r}, labels in {label!r}"
+    return kept, classes, (rows, *left_out(reasons), label_counts(Counter(one.label for one in kept)))
 
 
-def _read(data: Any, text: str | None, label: str | None, known: Sequence[str]) -> _Found:
-    """Return the texts and labels of a table, without rows that are empty or repeated."""
-    table = read_table(data, {"text": text, "label": label})
-    columns = _columns(table)
-    kept, reasons = _kept(table, *columns)
-    classes = _classes(table.name, columns[1], kept, known)
-    rows = f"{table.name}: {len(table.rows):,} rows; texts in {columns[0]!r}, labels in {columns[1]!r}"
-    counts = label_counts(Counter(one.label for one in kept))
-    splits = _split(kept)
-    if not splits.held_out:
-        fact = f"{table.name} has one different text for each label, so nothing can be held out"
-        raise DataError(fact, hint="use more texts; repeated ones count once")
-    notes = (rows, *left_out(reasons), counts, split_line(splits))
-    return _Found(classes, splits, notes, example_lines(kept[:3]))
+def _balancing(train: Sequence[Labeled], classes: Sequence[str]) -> list[float]:
+    """Return the weight of each class that lets all of them weigh the same in the training data."""
+    counts = Counter(one.label for one in train)
+    return [len(train) / (len(counts) * counts[name]) if counts[name] else 0.0 for name in classes]
 
 
-def _fitted(family: str, size: int | None, splits: Splits) -> Tokenizer:
-    train, *others = ([one.text for one in part] for part in splits)
-    return fit_tokenizer(family, train, [text for part in others for text in part], size=size)
-
-
-def _told(lengths: Sequence[int], longest: int, known: Lexicon, *, own: bool) -> tuple[str, str]:
-    """Return the lines about tokens: into what texts are cut, and how many there are."""
+def _lengths_line(lengths: Sequence[int], longest: int) -> str:
     cut = sum(length > longest for length in lengths)
-    of_texts = token_lengths("texts", lengths, f"; {cut:,} cut after {longest:,}" if cut else "")
-    return tokenizer_line(known.tokenizer, own=own), of_texts
+    return length_line("texts", lengths, f"; {cut:,} cut after {longest:,}" if cut else "")
 
 
 def _columns(table: Table) -> list[str]:
@@ -215,7 +188,7 @@ def _classes(name: str, column: str, kept: Sequence[Labeled], known: Sequence[st
         return found
 
 
-def _split(kept: Sequence[Labeled]) -> Splits:
+def _split(name: str, kept: Sequence[Labeled]) -> Splits:
     """Split the texts of each label by a hash; a label with a single text is trained on."""
     by_hash = sorted(kept, key=lambda one: hash_fraction(normalized(one.text)))
     sizes, taken = Counter(one.label for one in kept), Counter[str]()
@@ -226,6 +199,9 @@ def _split(kept: Sequence[Labeled]) -> Splits:
         test = min(max(1, round(size * HELD_OUT_SHARE)), size - 1)
         validation = min(test, size - 1 - test) if len(kept) >= ENOUGH else 0
         splits[2 if number < test else 1 if number < test + validation else 0].append(one)
+    if not splits.held_out:
+        fact = f"{name} has one different text for each label, so nothing can be held out"
+        raise DataError(fact, hint="use more texts; repeated ones count once")
     return splits
 
 

@@ -1,7 +1,7 @@
 """Tasks from files: continue a text, write one more line like those of a list, turn one text into another."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,25 +21,12 @@ from ..pairs import Pair, conversations, exchange, message, read_pairs
 from ..questions import Count, Lexicon, Seed, question_task, require_text
 from ..splits import Splits, normalized, split
 from ..tables import is_rows, is_table, read_table
-from ..task import Task, example_lines, left_out, recipe, split_line, token_lengths, tokenizer_line
+from ..task import Task, example_lines, left_out, length_line, recipe, split_line, tokens_line
 
 TRAIN_SHARE = 0.9
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 1000  # of the lines, to choose settings by and to test on, each (as makemore)
 WRITER = {"positions": "rotary", "activation": "gelu_tanh", "attention_bias": False, "feed_forward_bias": False}
 """Settings of the models that continue a text or write a line."""
-
-
-class Content(NamedTuple):
-    """What was read: a text or a list, the line that says where it comes from, and how many were left out, and why."""
-
-    content: Any
-    where: str
-    reasons: dict[str, int]
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The first lines of a"""
-        return self.where, *left_out(self.reasons)
 
 
 def text(
@@ -69,30 +56,29 @@ def text(
     data = "pydoc" if data is None else data
     of_model = None if lexicon is None else lexicon.tokenizer
     if isinstance(data, str | os.PathLike) and data not in CARRIED and is_token_file(data):
-        read = _token_file(data, tokenizer, tokenizer_size, of_model)
+        ids = _token_file(data, tokenizer, tokenizer_size, of_model)
     else:
-        read = _templated(data, text, of_model) or _encoded_text(
-            _text_of(data, text), tokenizer, tokenizer_size, of_model
-        )
-    known = read.tokenizer
+        ids = _templated(data, text, of_model) or _encoded_text(data, text, tokenizer, tokenizer_size, of_model)
+    known = ids.tokenizer
     start = [] if lexicon is None or lexicon.start_id is None else [lexicon.start_id]
-    if len(read.held_out) < 2:
+    if len(ids.held_out) < 2:
         fact = "the text is too short: its last tenth, which is held out, has fewer than two tokens"
         raise DataError(fact, hint="use a longer text")
-    about = tokenizer_line(known, own=lexicon is None), read.split.format(f"{context:,} tokens at a time")
+    split_of = f"split: {ids.sizes[0]:,} {ids.unit} to train on, {context:,} tokens at a time"
+    about = tokens_line(known, own=lexicon is None), f"{split_of}; the last {ids.sizes[1]:,} held out"
     return Task(
         name="text",
         architecture="decoder",
         tokenizer=known,
-        train=Windows(read.train, context),
-        held_out=Windows(read.held_out, context),
+        train=Windows(ids.train, context),
+        held_out=Windows(ids.held_out, context),
         settings={"vocab": known.size, "context": context, "width": 128, "heads": 4, "layers": 4, **WRITER},
         recipe=recipe(steps=2000, batch=12, lr=3e-3, beta2=0.99, warmup=100, eval_every=250),
         metric="none",
         encode_input=lambda typed: Batch(np.array([*start, *known.encode(require_text(typed))], dtype=np.int64)[None]),
         decode_answer=known.decode,
-        prompts=(known.decode(np.asarray(read.held_out[:12])),),
-        notes=(*read.notes, *about, *read.examples),
+        prompts=(known.decode(np.asarray(ids.held_out[:12])),),
+        notes=(*ids.notes, *about, *example_lines(ids.examples)),
     )
 
 
@@ -119,8 +105,8 @@ def lines(
     """
     if data is None:
         raise DataError("the task 'lines' needs a file", hint="pass one with an example on each line: --data names.txt")
-    name, found = _rows_of(data, text) or (shown_path(data), read_text(data).splitlines())
-    every = [line.strip() for line in found if line.strip()]
+    name, texts = _rows_of(data, text) or (shown_path(data), read_text(data).splitlines())
+    every = [line.strip() for line in texts if line.strip()]
     kept = [line for line in every if len(line) <= longest]
     if not kept:
         raise DataError(f"{name} has no line of at most {longest} characters", hint="raise `longest`")
@@ -134,8 +120,8 @@ def lines(
         f"lines of more than {longest} characters": len(every) - len(kept),
         "repeated lines of validation and test, because training holds them": len(kept) - sum(map(len, splits)),
     }
-    read = Content(kept, f"{name}: {len(every):,} lines", reasons)
-    return _previewed(read, [(line,) for line in kept], lexicon, splits, own, question_task(
+    notes = f"{name}: {len(every):,} lines", *left_out(reasons)
+    return _noted(notes, [(line,) for line in kept], lexicon, splits, own, question_task(
         "lines",
         "decoder",
         replace(lexicon, target_tokenizer=None, start_id=lexicon.borders[0]),
@@ -171,8 +157,7 @@ def pairs(
     `messages`) give one pair each: what comes before the last answer, and this answer. A `lexicon` is that of a model
     that exists already.
     """
-    found = _pairs_of(data, source, target, longest)
-    kept: list[Pair] = found.content
+    kept, notes = _pairs_of(data, source, target, longest)
     # Pairs whose sources differ in case or white space alone stay together.
     splits = split(kept, (TRAIN_SHARE,), seed=seed, key=lambda pair: normalized(pair.source))
     own, specials = lexicon is None, ("<pad>", "<bos>", "<eos>")
@@ -180,7 +165,7 @@ def pairs(
         sides = zip(zip(*splits.train, strict=True), zip(*splits.held_out, strict=True), strict=True)
         lexicon = _lexicon(*(fit_tokenizer(tokenizer, *side, size=tokenizer_size, specials=specials) for side in sides))
     context = {"context": longest + 1} if own and lexicon.tokenizer.kind == lexicon.writer.kind == "chars" else {}
-    return _previewed(found, kept, lexicon, splits, own, question_task(
+    return _noted(notes, kept, lexicon, splits, own, question_task(
         "pairs",
         "encoder-decoder",
         lexicon,
@@ -196,42 +181,37 @@ def _lexicon(reader: Tokenizer, writer: Tokenizer | None = None) -> Lexicon:
     return Lexicon(reader, writer, specials["<bos>"], specials["<eos>"])
 
 
-def _previewed(
-    found: Content, kept: Sequence[Sequence[str]], lexicon: Lexicon, splits: Sequence[Any], own: bool, task: Task
+def _noted(
+    notes: Sequence[str], kept: Sequence[Sequence[str]], lexicon: Lexicon, splits: Splits, own: bool, task: Task
 ) -> Task:
     """Return a task with the lines that say what was understood of its data."""
     rows = getattr(task.train, "rows", None)
-    counts = [mask.sum(axis=1) for mask in (rows.source_mask, rows.mask) if mask is not None] if rows else []
-    lengths = [
-        token_lengths(what, each.tolist())
-        for what, each in zip(("sources", "targets") if len(counts) == 2 else ("lines",), counts, strict=False)
-    ]
-    about = (tokenizer_line(lexicon.tokenizer, own=own), *lengths, split_line(splits))
-    return replace(task, notes=(*found.notes, *about, *example_lines(kept[:3])))
+    masks = [mask for mask in (rows.source_mask, rows.mask) if mask is not None] if rows else []
+    names = ("sources", "targets") if len(masks) == 2 else ("lines",)
+    lengths = [length_line(name, mask.sum(axis=1).tolist()) for name, mask in zip(names, masks, strict=False)]
+    about = tokens_line(lexicon.tokenizer, own=own), *lengths, split_line(splits)
+    return replace(task, notes=(*notes, *about, *example_lines(kept[:3])))
 
 
 # --- a text ----------------------------------------------------------------------------------------------------------
 
 
-def _text_of(data: Any, column: str | None) -> Content:
-    """Return the text of a carried text, a file, a folder or a table, whose texts follow each other."""
+def _text_of(data: Any, column: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a carried text, a file, a folder or a table, whose texts follow each other, and its notes."""
     if rows := _rows_of(data, column):
         name, texts = rows
-        full = [one for one in texts if one]
-        where = f"{name}: {len(texts):,} rows, {sum(map(len, full)):,} characters"
-        return Content("\n\n".join(full) + "\n", where, {"rows without a text": len(texts) - len(full)})
+        full = [text for text in texts if text]
+        note = f"{name}: {len(texts):,} rows, {sum(map(len, full)):,} characters"
+        return "\n\n".join(full) + "\n", (note, *left_out({"rows without a text": len(texts) - len(full)}))
     if data in CARRIED:
         content = CARRIED[data]()
-        return Content(content, f"{data}: {len(content):,} characters", {})
+        return content, (f"{data}: {len(content):,} characters",)
     files, others = text_files(data), left_out_files(data)
     content = read_text(data)
     count = f"{len(files):,} files, " if files != [Path(data)] else ""
     named = ", ".join(file.name for file in others[:3]) + (", …" if len(others) > 3 else "")
-    return Content(
-        content,
-        f"{shown_path(data)}: {count}{len(content):,} characters",
-        {f"files without text ({named})": len(others)},
-    )
+    reasons = {f"files without text ({named})": len(others)}
+    return content, (f"{shown_path(data)}: {count}{len(content):,} characters", *left_out(reasons))
 
 
 def _rows_of(data: Any, column: str | None) -> tuple[str, list[str]] | None:
@@ -245,7 +225,22 @@ def _rows_of(data: Any, column: str | None) -> tuple[str, list[str]] | None:
     return table.name, texts or table.texts(*table.chosen())
 
 
-def _templated(data: Any, column: str | None, known: Tokenizer | None) -> "_Ids | None":
+class _Ids(NamedTuple):
+    """The ids of a text, those to train on or what encodes them, and what is to be said of it.
+
+    sizes   of the two parts, in units
+    """
+
+    train: Array | Callable[[], Array]
+    held_out: Array
+    tokenizer: Tokenizer
+    notes: tuple[str, ...]
+    sizes: tuple[int, int]
+    unit: str
+    examples: Iterable[Sequence[str]]
+
+
+def _templated(data: Any, column: str | None, known: Tokenizer | None) -> _Ids | None:
     """Return conversations as the chat template of a model writes them; None for other data, or without a template."""
     if not isinstance(known, PublishedTokenizer) or known.chat_template is None or column is not None:
         return None
@@ -256,27 +251,13 @@ def _templated(data: Any, column: str | None, known: Tokenizer | None) -> "_Ids 
     if not chats:
         return None
     every = [encode_chat(known, [*map(message, turns)], add_generation_prompt=False) for turns in chats]
-    cut = int(len(every) * TRAIN_SHARE)
+    cut, sizes = _cut(every)
     if not cut:
         raise DataError(f"{table.name} has a single conversation, so none can be held out", hint="use more of them")
     notes = (f"{table.name}: {len(every):,} conversations, in the chat template of the model",)
-    line = f"split: {cut:,} conversations to train on, {{}}; the last {len(every) - cut:,} held out"
-    shown = example_lines(exchange(chats[at]) for at in (0, cut // 2, cut))
-    return _Ids(np.concatenate(every[:cut]), np.concatenate(every[cut:]), known, notes, line, shown)
-
-
-class _Ids(NamedTuple):
-    """The ids to train on, or what encodes them, those held out, the tokenizer, and lines about the text.
-
-    split   the line about the two parts, with {} for how much is read at a time; examples follow
-    """
-
-    train: Array | Callable[[], Array]
-    held_out: Array
-    tokenizer: Tokenizer
-    notes: tuple[str, ...]
-    split: str
-    examples: tuple[str, ...]
+    examples = [exchange(chats[start]) for start in (0, cut // 2, cut)]
+    train, held_out = np.concatenate(every[:cut]), np.concatenate(every[cut:])
+    return _Ids(train, held_out, known, notes, sizes, "conversations", examples)
 
 
 def _token_file(data: str | os.PathLike[str], family: str, size: int | None, known: Tokenizer | None) -> _Ids:
@@ -284,30 +265,35 @@ def _token_file(data: str | os.PathLike[str], family: str, size: int | None, kno
     if size is not None or family != "auto":
         what = "tokenizer" if size is None else "tokenizer_size"
         raise ConfigError(f"{what} is set, but {data} is encoded already", hint=f"leave {what} out, or pass the text")
-    ids, own = open_tokens(data)
-    if known is not None and own.to_dict() != known.to_dict():
+    ids, tokenizer = open_tokens(data)
+    if known is not None and tokenizer.to_dict() != known.to_dict():
         raise DataError(
             f"{data} was encoded with another tokenizer than that of the model",
             hint="pass the text itself, or encode it with the model's tokenizer",
         )
-    cut = int(len(ids) * TRAIN_SHARE)
-    line = f"split: {cut:,} tokens to train on, {{}}; the last {len(ids) - cut:,} held out"
-    shown = [own.decode(np.asarray(ids[at : at + 40])) for at in (0, cut // 2, cut)]
-    notes = (f"{shown_path(data)}: {len(ids):,} tokens",)
-    return _Ids(ids[:cut], ids[cut:], own, notes, line, example_lines([one] for one in shown))
+    cut, sizes = _cut(ids)
+    examples = [[tokenizer.decode(np.asarray(ids[start : start + 40]))] for start in (0, cut // 2, cut)]
+    return _Ids(
+        ids[:cut], ids[cut:], tokenizer, (f"{shown_path(data)}: {len(ids):,} tokens",), sizes, "tokens", examples
+    )
 
 
-def _encoded_text(found: Content, family: str, size: int | None, known: Tokenizer | None) -> _Ids:
+def _encoded_text(data: Any, column: str | None, family: str, size: int | None, known: Tokenizer | None) -> _Ids:
     """Return the ids of a text; those to train on are encoded when they are asked for, which evaluations never do."""
+    text, notes = _text_of(data, column)
     # Cut the text first, so that nothing of its held-out part shapes the vocabulary that is learned.
-    text, cut = found.content, int(len(found.content) * TRAIN_SHARE)
-    parts = text[:cut], text[cut:]
+    cut, sizes = _cut(text)
     if known is None:
-        known = fit_tokenizer(family, parts[:1], parts[1:], size=size)
-    line = f"split: {cut:,} characters to train on, {{}}; the last {len(text) - cut:,} held out"
-    shown = example_lines([text[at : at + 40]] for at in (0, cut // 2, cut))
-    train = partial(encode_long, known, parts[0])
-    return _Ids(train, encode_long(known, parts[1]), known, found.notes, line, shown)
+        known = fit_tokenizer(family, [text[:cut]], [text[cut:]], size=size)
+    examples = [[text[start : start + 40]] for start in (0, cut // 2, cut)]
+    train, held_out = partial(encode_long, known, text[:cut]), encode_long(known, text[cut:])
+    return _Ids(train, held_out, known, notes, sizes, "characters", examples)
+
+
+def _cut(text: Sized) -> tuple[int, tuple[int, int]]:
+    """Return where the last tenth begins, and the sizes of both parts."""
+    cut = int(len(text) * TRAIN_SHARE)
+    return cut, (cut, len(text) - cut)
 
 
 # --- lines and pairs -------------------------------------------------------------------------------------------------
@@ -328,8 +314,8 @@ def _without_repeats(splits: Splits) -> Splits:
     return Splits(splits.train, validation, held_out)
 
 
-def _pairs_of(data: Any, source: str | None, target: str | None, longest: int) -> Content:
-    """Return the different pairs of a table, of catalogs, or of a folder of either."""
+def _pairs_of(data: Any, source: str | None, target: str | None, longest: int) -> tuple[list[Pair], tuple[str, ...]]:
+    """Return the different pairs of a table, of catalogs, or of a folder of either, and notes about them."""
     if data is None:
         raise DataError(
             "the task 'pairs' needs a file or folder",
@@ -341,10 +327,10 @@ def _pairs_of(data: Any, source: str | None, target: str | None, longest: int) -
     for pair in full:
         first.setdefault(pair.source, pair)
     kept = [pair for pair in first.values() if max(map(len, pair)) <= longest]
+    name = "the table" if is_rows(data) else data
     if len(kept) < 2:
         raise DataError(
-            f"{'the table' if is_rows(data) else data} leaves {len(kept)} different pairs of at most {longest} "
-            "characters, too few to hold any out",
+            f"{name} leaves {len(kept)} different pairs of at most {longest} characters, too few to hold any out",
             hint="raise `longest`, or use more data; an empty source or target does not count",
         )
     reasons = {
@@ -352,4 +338,4 @@ def _pairs_of(data: Any, source: str | None, target: str | None, longest: int) -
         "repeated sources, the first target of each stays": len(full) - len(first),
         f"pairs of more than {longest} characters": len(first) - len(kept),
     }
-    return Content(kept, f"{'the table' if is_rows(data) else shown_path(data)}: {len(every):,} pairs", reasons)
+    return kept, (f"{name if is_rows(data) else shown_path(data)}: {len(every):,} pairs", *left_out(reasons))

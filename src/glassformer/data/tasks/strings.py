@@ -278,7 +278,7 @@ def _draw(seed: int, train: int, held_out: int) -> tuple[list[str], list[str]]:
 
 
 def is_balanced(text: str) -> bool:
-    """Tell whether every bracket is closed by one of its kind, in order."""
+    """Return whether every bracket is closed by one of its kind, in order."""
     closing = {pair[0]: pair[1] for pair in BRACKETS}
     expected: list[str] = []
     for bracket in text:

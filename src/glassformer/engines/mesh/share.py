@@ -1,4 +1,4 @@
-"""What one device of a mesh holds of a model, and records of its own sequences, in numbers and bytes."""
+"""The share of one device of a mesh: what it holds of a model and records of its own sequences."""
 
 import math
 import re
@@ -39,11 +39,11 @@ class Leaf(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """What is gathered at the same time: a block, or one array outside of the blocks."""
+        """The parameters that are gathered at the same time: a block, or one array outside of the blocks."""
         return self.name.split("blocks.*")[0] + "blocks" if self.in_blocks else self.name
 
     def slots(self, optimizer: str) -> int:
-        """How many arrays of its size the optimizer remembers."""
+        """Return the number of arrays of its size that the optimizer remembers."""
         hidden = len(self.shape) == 2 and self.in_blocks
         return 1 if optimizer == "muon" and hidden else SLOTS[optimizer]
 
@@ -138,7 +138,7 @@ class Share:
 
     @cached_property
     def blocks(self) -> list[tuple[int, int]]:
-        """How many blocks each stack has, and the bytes that one of them records."""
+        """The number of blocks of each stack, and the bytes that one of them records."""
         x = self.model.stream_shape((self.rows, self.length))
         return [(stack.layers, self._bytes(stack.block.record_shapes(x))) for stack in self.model.stacks]
 
@@ -168,5 +168,5 @@ class Share:
 
 
 def has_token_head(config: TransformerConfig) -> bool:
-    """Tell whether a model gives one logit for every token of its vocabulary."""
+    """Return whether a model gives one logit for every token of its vocabulary."""
     return not isinstance(config, EncoderConfig) or config.head == "tokens"
