@@ -7,7 +7,7 @@ import numpy as np
 
 from glassformer.api.loading import load
 from glassformer.core.dispatch import set_engine
-from glassformer.weights.places import locate
+from glassformer.weights.stores import locate
 
 TOLD = 20  # vectors
 WORDS = """the of and to in a is that for it as was with be by on not he his but at are this have from or had an they

@@ -53,7 +53,7 @@ def test_a_name_that_no_system_takes_is_refused_like_others():
 
 
 def test_a_name_of_the_hub_is_one_as_a_path_of_windows_too(monkeypatch):
-    monkeypatch.setattr("glassformer.weights.places.hub_folder", lambda name: name)
+    monkeypatch.setattr("glassformer.weights.stores.hub_folder", lambda name: name)
     for name in ("hf:org/name", PureWindowsPath("hf:org/name"), PurePosixPath("hf:org/name")):
         assert locate(name) == "hf:org/name"
 

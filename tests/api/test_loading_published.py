@@ -17,7 +17,7 @@ from glassformer.core.tree import flatten
 from glassformer.generation.texts import encode_prompts
 from glassformer.text import PublishedTokenizer
 from glassformer.weights import catalog
-from glassformer.weights.places import hub_folder
+from glassformer.weights.stores import hub_folder
 from oracles import require
 from tokenizer_files import PUBLISHED
 

@@ -12,7 +12,6 @@ from glassformer.core.errors import WeightsError
 from glassformer.core.tree import check_same, flatten
 from glassformer.text import StreamDecoder
 from glassformer.weights.llama2c import open_llama2c, read_vocabulary
-from glassformer.weights.places import open_published
 from published_models import data_file
 
 STEPS, BY_HAND = 200, 60
@@ -228,9 +227,9 @@ def test_a_file_with_more_than_the_model_is_refused(tmp_path):
 
 def test_numbers_are_of_the_type_asked_for(tmp_path):
     path = model_file(tmp_path)
-    twice = open_published(path, np.float64)
+    twice = open_llama2c(path, dtype=np.float64)
     assert {array.dtype for array in flatten(twice.params).values()} == {np.dtype(np.float64)}
-    np.testing.assert_array_equal(twice.params["head"]["w"], open_published(path).params["head"]["w"])
+    np.testing.assert_array_equal(twice.params["head"]["w"], open_llama2c(path).params["head"]["w"])
 
 
 LATER = [f"<0x{byte:02X}>".encode() for byte in range(256)]

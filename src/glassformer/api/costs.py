@@ -38,7 +38,7 @@ def read_config(model: Any) -> TransformerConfig:
     if model in PRESETS and not path.exists():
         return preset(model)
     from ..weights.catalog import CATALOG
-    from ..weights.places import HUB
+    from ..weights.stores import HUB
 
     known = model in CATALOG or model.startswith(HUB)
     if known or path.is_dir() or (path.is_file() and path.suffix not in (".json", "")):

@@ -20,10 +20,10 @@ from ..core.quantized import FORMS
 from ..core.reporting import granted
 from ..core.tree import tree_map
 from ..generation.storage import AS_STORED
-from ..text import PublishedTokenizer, Tokenizer, tokenizer_from_dict
+from ..text import PublishedTokenizer, Tokenizer
 from ..text.published import TOKENIZER
 from ..weights.foreign import Table, params_from, read_arrays
-from ..weights.places import adapted_name, is_run, locate, open_published, split_adapter
+from ..weights.stores import Store, adapted_name, base_path, is_run, locate, split_adapter, store_at
 from .trained_model import TrainedModel
 
 __all__ = ["from_arrays", "is_run", "load", "load_config", "load_tokenizer", "locate", "read_model"]
@@ -75,55 +75,38 @@ def read_model(source: str | Path, *, blocks: bool = False) -> TrainedModel:
 
     blocks    matrices of a GGUF file stay in the blocks in which it stores them
     """
-    place = locate(source)
-    if is_run(place) or split_adapter(place) is not None:
-        # Without what trains, others are loaded sooner.
-        from ..runs.run import read_model as read
+    path = locate(source)
+    if split_adapter(path) is not None:
+        from ..runs.run import read_model as read_adapted
 
-        return TrainedModel.of(read(source, blocks=blocks))
-    return TrainedModel.of(replace(open_published(place, kept=FORMS if blocks else ()), source=str(source)))
+        return TrainedModel.of(read_adapted(source, blocks=blocks))
+    return TrainedModel.of(replace(_store(path).model(path, FORMS if blocks else ()), source=str(source)))
 
 
 def load_config(path: str | Path) -> TransformerConfig:
     """Return the config of any model; of a folder, nothing but its config.json is read."""
-    place = locate(path)
-    if (adapted := split_adapter(place)) is not None:
-        return load_config(adapted[0])
-    if is_run(place):
-        from ..runs.run import open_run
-
-        return open_run(place).config
-    if place.is_dir():
-        from ..weights.folder import read_config
-        from ..weights.saved import is_saved, read_saved_config
-
-        return read_saved_config(place) if is_saved(place) else read_config(place)
-    if place.suffix == ".gguf":
-        from ..weights.gguf import read_parts
-
-        return read_parts(place)[1]
-    return open_published(place).config
+    base = base_path(path)
+    return _store(base).config(base)
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """Return the tokenizer of any model, or the one in a tokenizer.json."""
-    place = locate(path)
-    if (adapted := split_adapter(place)) is not None:
-        return load_tokenizer(adapted[0])
-    if place.suffix == ".json" or (place / TOKENIZER).is_file():
-        return PublishedTokenizer.load(place)
-    if is_run(place):
-        from ..runs.run import open_run
-
-        return tokenizer_from_dict(open_run(place).tokenizer)
-    if place.suffix == ".gguf":
-        from ..weights.gguf import read_parts
-
-        return read_parts(place)[0]
-    tokenizer = open_published(place).tokenizer
+    base = base_path(path)
+    if base.suffix == ".json" or (base / TOKENIZER).is_file():
+        return PublishedTokenizer.load(base)
+    tokenizer = _store(base).tokenizer(base)
     if tokenizer is None:
         raise WeightsError(f"{path} has no tokenizer that can be read", hint=f"get its {TOKENIZER} as well")
     return tokenizer
+
+
+def _store(path: Path) -> Store:
+    """Return the reader of what is at a path."""
+    if is_run(path):
+        from ..runs.run import RUNS  # without what trains, others are loaded sooner
+
+        return RUNS
+    return store_at(path)
 
 
 def from_arrays(

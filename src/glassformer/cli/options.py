@@ -82,7 +82,7 @@ lens_option = click.option(
 def _with_adapter(ctx: click.Context, _: click.Parameter, model: str | None) -> str | None:
     if (folder := ctx.meta.get("adapter")) is None:
         return model
-    from ..weights.places import adapted_name  # loads NumPy
+    from ..weights.stores import adapted_name  # loads NumPy
 
     if model is None:
         raise click.UsageError("--adapter needs the model that it belongs to.", ctx)

@@ -19,7 +19,7 @@ from ..training.checkpoint import BEST, LATEST, checkpoint_path
 from ..training.loop import finite
 from ..training.recipe import Recipe, changed_recipe
 from ..weights.loaded_model import LoadedModel
-from ..weights.places import is_run
+from ..weights.stores import is_run
 from .folder import CONFIG, METRICS, RECENT, read_config, read_metrics
 from .planning import model_config, tuning_defaults
 from .run import TrainingRun, open_run

@@ -13,8 +13,8 @@ from ..models import PRESETS, build
 from ..training.lora import EVERYTHING, HEAD, Adapted, LoRA, leaves_only
 from ..training.recipe import Recipe, changed_recipe
 from ..weights.loaded_model import LoadedModel
-from ..weights.places import locate
 from ..weights.sentence import classes_config, read_pooling, with_classes
+from ..weights.stores import locate
 from .custom_files import takes_lexicon
 from .provenance import Base, Provenance, stable_data
 from .run import Ready, TrainingRun, engine_of, read_base

@@ -32,7 +32,7 @@ from ..text import tokenizer_from_dict
 from ..training.lora import LoRA
 from ..training.recipe import Recipe
 from ..weights.loaded_model import LoadedModel
-from ..weights.places import split_adapter
+from ..weights.stores import split_adapter
 
 _ONLY_OF = {"numba": "cpu", "jax": "jax"}
 """Libraries that one engine alone computes with."""

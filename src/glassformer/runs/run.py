@@ -31,8 +31,8 @@ from ..training.peft import Adapter, with_adapter
 from ..training.recipe import Recipe
 from ..training.state import COUNTERS, TrainingState, start
 from ..weights.loaded_model import END, START, LoadedModel
-from ..weights.places import following, is_run, locate, named_base, open_published, split_adapter
 from ..weights.sentence import with_classes
+from ..weights.stores import Store, following, is_run, locate, named_base, split_adapter, store_at
 from .custom_files import load_custom_file, load_custom_files, takes_lexicon
 from .folder import CONFIG, FORMAT, METRICS, read_config, read_metrics
 from .provenance import Base, Provenance, data_provenance, fingerprint
@@ -270,18 +270,15 @@ def open_run(folder: str | Path) -> TrainingRun:
         )
 
 
-def read_model(source: str | Path, *, blocks: bool = False, checkpoint: str = BEST) -> LoadedModel:
+def read_model(source: str | Path, *, blocks: bool = False) -> LoadedModel:
     """Read the model at a path, a pulled one by its name, or one of the hub; its parameters are as its files have them.
 
-    blocks       matrices of a GGUF file stay in the blocks in which it stores them
-    checkpoint   of a run: best or latest
+    blocks    matrices of a GGUF file stay in the blocks in which it stores them
     """
-    place = locate(source)
-    if (adapted := split_adapter(place)) is not None:
-        return replace(with_adapter(read_model(adapted[0], checkpoint=checkpoint), adapted[1]), source=str(source))
-    if is_run(place):
-        return replace(model_of_run(open_run(place), checkpoint), source=str(source))
-    return replace(open_published(place, kept=FORMS if blocks else ()), source=str(source))
+    path = locate(source)
+    if (adapted := split_adapter(path)) is not None:
+        return replace(with_adapter(read_model(adapted[0]), adapted[1]), source=str(source))
+    return replace(store_at(path, [RUNS]).model(path, FORMS if blocks else ()), source=str(source))
 
 
 def read_base(source: str) -> LoadedModel:
@@ -329,6 +326,15 @@ def model_of_run(run: TrainingRun, checkpoint: str = BEST, *, params: Tree | Non
         origin={"name": run.task_name, "options": run.task_options, "lexicon": lexicon},
         task_maker=run.task,
     )
+
+
+RUNS = Store(
+    is_run,
+    lambda path, _: model_of_run(open_run(path)),
+    lambda path: open_run(path).config,
+    lambda path: tokenizer_from_dict(open_run(path).tokenizer),
+)
+"""The reader of run folders."""
 
 
 def tokenizers_of(task: Task) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -26,8 +26,8 @@ from ..weights.export import complete_folder, family_for, repaired
 from ..weights.family import Family, Foreign, joined
 from ..weights.fields import read_json
 from ..weights.loaded_model import LoadedModel
-from ..weights.places import ADAPTER, hub_name
 from ..weights.sentence import without_head
+from ..weights.stores import ADAPTER, hub_name
 from ..weights.tensors import Tensors, read_header, write_tensors
 from .lora import Adapted, LoRA, Parametrization, pairs_of
 

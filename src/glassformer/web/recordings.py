@@ -26,7 +26,7 @@ from ..runs.replay import Frame, Replay, frame_now, replay
 from ..runs.run import open_run
 from ..runs.session import FOLDER, TrainingSession
 from ..weights.loaded_model import LoadedModel
-from ..weights.places import is_run, locate
+from ..weights.stores import is_run, locate
 from .jobs import Job
 from .offers import Offer
 

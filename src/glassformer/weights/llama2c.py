@@ -39,6 +39,16 @@ _BLOCK = (
 """The parameters of the blocks, in the order of the file: each stands there for all layers."""
 
 
+def is_llama2c(path: Path) -> bool:
+    """Return whether a file may be one of these: a .bin that is no pickle."""
+    if path.suffix != ".bin" or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        begin = file.read(4)
+    # A file of llama2.c begins with a width; no pickle has a zero there.
+    return begin != b"PK\x03\x04" and not (begin[:1] == b"\x80" and begin[1:2] <= b"\x05" and begin[2:3] != b"\0")
+
+
 def open_llama2c(path: str | Path, *, dtype: Any = np.float32) -> LoadedModel:
     """Read a model of llama2.c; as float32 it is mapped into memory.
 

@@ -1,4 +1,6 @@
-"""The base models that folders of strangers name: nothing hangs, nothing goes round in rings, nothing is downloaded."""
+"""One registry of readers of models; base models that folders of strangers name neither hang, nor turn in rings, nor
+are downloaded.
+"""
 
 import json
 import os
@@ -7,11 +9,15 @@ import sys
 import pytest
 
 import glassformer as gf
-from glassformer.api.loading import load_config, locate, read_model
+from glassformer.api.loading import load_config, load_tokenizer, locate, read_model
 from glassformer.core import reporting
 from glassformer.core.errors import CheckpointError, WeightsError
 from glassformer.runs.folder import checksum
+from glassformer.runs.run import RUNS
 from glassformer.runs.start import new_session
+from glassformer.weights.export import export_folder
+from glassformer.weights.gguf import export_gguf
+from glassformer.weights.stores import store_at
 from runs import finish, tiny_session, write_data
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -116,3 +122,20 @@ def test_a_base_of_the_hub_is_asked_about_before_the_network_is(kind, tuned, tmp
     with pytest.raises(gf.GlassformerError):
         gf.load("hf:org/name", adapter=adapter(tmp_path / "typed", "elsewhere/name"))
     assert hub.asked[1:]  # the user named it
+
+
+def test_what_a_store_reads_apart_is_what_it_reads_with_the_model(tmp_path):
+    finish(tiny_session("text", tmp_path / "run", steps=1))
+    model = gf.load(tmp_path / "run")
+    kinds = {
+        "run": tmp_path / "run",
+        "saved": gf.save(model, tmp_path / "saved"),
+        "folder": export_folder(model, tmp_path / "folder")[0].parent,
+        "gguf": export_gguf(model, tmp_path / "model.gguf"),
+    }
+    chosen = {kind: store_at(path, [RUNS]) for kind, path in kinds.items()}
+    assert len(set(chosen.values())) == len(kinds)
+    for kind, store in chosen.items():
+        loaded = store.model(kinds[kind], ())
+        assert store.config(kinds[kind]) == loaded.config == load_config(kinds[kind]), kind
+        assert store.tokenizer(kinds[kind]) == loaded.tokenizer == load_tokenizer(kinds[kind]), kind

@@ -1,20 +1,22 @@
-"""Where models are, and what opens them: a path, the name of a pulled model, or hf:org/name.
+"""The registry of stores: readers of models, by what a path holds; and the names that stand for paths.
 
-A model with an adapter is called MODEL+FOLDER, or by the folder alone, which names its base.
+A name is a path, that of a pulled model, or hf:org/name. A model with an adapter is called MODEL+FOLDER, or by the
+folder alone, which names its base. `locate` returns the path, and the first store that matches it reads the model.
 """
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePath
-from typing import Any
 
-import numpy as np
-
+from ..config import TransformerConfig
 from ..core import reporting
 from ..core.errors import CheckpointError, ConfigError, WeightsError, first_line
+from ..text import Tokenizer
 from .loaded_model import LoadedModel
 
 HUB = "hf:"
@@ -65,6 +67,14 @@ def locate(path: str | Path) -> Path:
         hint="pass the folder that `glassformer train` wrote, or one with config.json and model.safetensors; "
         "`glassformer models` lists the known names",
     )
+
+
+def base_path(name: str | Path) -> Path:
+    """Return the path of a model by its name; of one with adapters, that of its base model."""
+    path = locate(name)
+    while (adapted := split_adapter(path)) is not None:
+        path = locate(adapted[0])
+    return path
 
 
 def split_adapter(path: str | Path) -> tuple[str, Path] | None:
@@ -172,37 +182,67 @@ def hub_folder(name: str, *, is_cached: bool = False) -> Path:
         raise WeightsError(f"{name} cannot be downloaded: {reason}", hint=hint) from error
 
 
-def is_run(place: Path) -> bool:
-    """Tell whether a folder is (or should be) a run of our own."""
-    from .folder import is_published
-
-    return place.is_dir() and not is_published(place)
+# --- the stores ------------------------------------------------------------------------------------------------------
 
 
-def open_published(place: Path, dtype: Any = np.float32, *, kept: Collection[str] = ()) -> LoadedModel:
-    """Read weights: a folder of Hugging Face or of `gf.save`, a GGUF file, or a file of llama2.c.
+@dataclass(frozen=True)
+class Store:
+    """A reader of one kind of model.
 
-    kept    the types of a GGUF file's matrices that are to stay in blocks
+    matches      whether it reads what is at a path
+    model        the model; of a GGUF file, matrices of the types that are handed on stay in blocks
+    config       the config alone
+    tokenizer    the tokenizer alone; None where there is none that can be read
     """
-    if place.is_dir():
-        from .folder import open_folder
-        from .saved import is_saved, open_saved
 
-        return open_saved(place, dtype) if is_saved(place) else open_folder(place, dtype)
-    if place.suffix == ".gguf":
-        from .gguf import open_gguf
+    matches: Callable[[Path], bool]
+    model: Callable[[Path, Collection[str]], LoadedModel]
+    config: Callable[[Path], TransformerConfig]
+    tokenizer: Callable[[Path], Tokenizer | None]
 
-        return open_gguf(place, dtype, kept=kept)
-    from .llama2c import open_llama2c
+
+@cache
+def published_stores() -> tuple[Store, ...]:
+    """Return the readers of folders of `gf.save` and of Hugging Face, of GGUF files, and of files of llama2.c."""
+    # To find a model, or to read a run, takes none of these.
+    from .folder import is_published, open_folder, read_config
+    from .gguf import SUFFIX, open_gguf, read_parts
+    from .llama2c import is_llama2c, open_llama2c
+    from .saved import is_saved, open_saved, read_saved_config
+
+    return (
+        Store(is_saved, lambda path, _: open_saved(path), read_saved_config, lambda path: open_saved(path).tokenizer),
+        Store(is_published, lambda path, _: open_folder(path), read_config, lambda path: open_folder(path).tokenizer),
+        Store(
+            lambda path: path.suffix == SUFFIX and path.is_file(),
+            lambda path, blocks: open_gguf(path, kept=blocks),
+            lambda path: read_parts(path)[1],
+            lambda path: read_parts(path)[0],
+        ),
+        Store(
+            is_llama2c,
+            lambda path, _: open_llama2c(path),
+            lambda path: open_llama2c(path).config,
+            lambda path: open_llama2c(path).tokenizer,
+        ),
+    )
+
+
+def store_at(path: Path, others: Iterable[Store] = ()) -> Store:
+    """Return the first store that reads what is at a path, `others` before those of published models."""
     from .tensors import PICKLES, refuse_pickle
 
-    with place.open("rb") as file:
-        begin = file.read(4)
-    # A file of llama2.c begins with a width; no pickle has a zero there.
-    pickled = begin == b"PK\x03\x04" or (begin[:1] == b"\x80" and begin[1:2] <= b"\x05" and begin[2:3] != b"\0")
-    if place.suffix in PICKLES and (place.suffix != ".bin" or pickled):
-        refuse_pickle(place)
-    if place.suffix != ".bin":
-        fact = f"{place} is no file of weights of a known kind"
-        raise WeightsError(fact, hint="known: a folder, .gguf, and .bin of llama2.c")
-    return open_llama2c(place, dtype=dtype)
+    for store in (*others, *published_stores()):
+        if store.matches(path):
+            return store
+    if path.suffix in PICKLES:
+        refuse_pickle(path)
+    fact = f"{path} is no file of weights of a known kind"
+    raise WeightsError(fact, hint="known: a folder, .gguf, and .bin of llama2.c")
+
+
+def is_run(path: Path) -> bool:
+    """Return whether a folder is (or should be) a run of our own."""
+    from .folder import is_published
+
+    return path.is_dir() and not is_published(path)
