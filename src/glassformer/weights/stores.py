@@ -28,32 +28,32 @@ _followed: ContextVar[tuple[Path, ...]] = ContextVar("followed", default=())
 _FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
 
-def locate(path: str | Path) -> Path:
+def locate(model: str | Path) -> Path:
     """Return the file or folder that a path, the name of a pulled model or hf:org/name stands for.
 
-    A model with an adapter has no place of its own: for it, this is MODEL+FOLDER, which `split_adapter` splits.
+    A model with an adapter has no path of its own: for it, this is MODEL+FOLDER, which `split_adapter` splits.
     """
     from ..models import PRESETS
     from .catalog import CATALOG, resolve
 
     # A path of Windows would have turned the slash of a name around.
-    name = path.as_posix() if isinstance(path, PurePath) else path
-    place = Path(path)
-    if (parts := split_adapter(path)) is not None:
+    name = model.as_posix() if isinstance(model, PurePath) else model
+    path = Path(model)
+    if (parts := split_adapter(model)) is not None:
         base, folder = parts
         with following(folder):
-            base = named_base(base, folder) if _is_adapter(place) else base
+            base = named_base(base, folder) if _is_adapter(path) else base
             locate(base)  # refused if it is not there
         return Path(f"{base}+{folder}")
     if name.startswith(HUB):
         return hub_folder(name)
-    if os.path.exists(place):  # a name that no system takes stands for nothing
-        if not (place.is_dir() or place.is_file()):
-            raise WeightsError(f"{path} is a pipe or a device", hint="pass a folder or a file of weights")
-        return place.parent if place.suffix == ".safetensors" else place
+    if os.path.exists(path):  # a name that no system takes stands for nothing
+        if not (path.is_dir() or path.is_file()):
+            raise WeightsError(f"{model} is a pipe or a device", hint="pass a folder or a file of weights")
+        return path.parent if path.suffix == ".safetensors" else path
     if name in CATALOG:
-        if (found := resolve(name)) is not None:
-            return found
+        if (pulled := resolve(name)) is not None:
+            return pulled
         hint = f"fetch it with `glassformer pull {name}` (in Python: gf.pull({name!r}))"
         raise WeightsError(f"{name} has not been fetched yet", hint=hint)
     if name in PRESETS:
@@ -63,7 +63,7 @@ def locate(path: str | Path) -> Path:
             f"train it: glassformer train text --preset {name}",
         )
     raise CheckpointError(
-        f"there is no {path}: it is not a run folder, a file or folder of weights, or a known name",
+        f"there is no {model}: it is not a run folder, a file or folder of weights, or a known name",
         hint="pass the folder that `glassformer train` wrote, or one with config.json and model.safetensors; "
         "`glassformer models` lists the known names",
     )
@@ -120,11 +120,11 @@ def _base_of(folder: Path) -> str:
 @contextmanager
 def following(folder: Path) -> Iterator[None]:
     """Read the base model of a folder inside the block; refuse a base that leads back to its own folder."""
-    chain, place = _followed.get(), folder.resolve()
-    if place in chain:
+    chain, path = _followed.get(), folder.resolve()
+    if path in chain:
         hint = "name another base model in it, or get the folder again"
         raise CheckpointError(f"the base model of {folder} leads back to {folder} itself", hint=hint)
-    token = _followed.set((*chain, place))
+    token = _followed.set((*chain, path))
     try:
         yield
     finally:
@@ -171,9 +171,9 @@ def hub_folder(name: str, *, is_cached: bool = False) -> Path:
     except ImportError:
         hint = 'install it: pip install "glassformer[hub]"; or pass a folder that you downloaded yourself'
         raise ConfigError(f"{name} comes through huggingface_hub, which is not installed", hint=hint) from None
-    kept = {"local_files_only": True} if is_cached else {}
+    settings = {"local_files_only": True} if is_cached else {}
     try:
-        return Path(snapshot_download(match[1], revision=match[2], allow_patterns=_FILES, **kept))
+        return Path(snapshot_download(match[1], revision=match[2], allow_patterns=_FILES, **settings))
     except Exception as error:  # those of the library, and of the ones it downloads with, have no common class
         hint = "check the name and the connection; HF_HUB_OFFLINE=1 uses what is in the cache"
         causes = (error, error.__cause__, error.__context__)
