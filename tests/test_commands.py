@@ -20,7 +20,6 @@ import pytest
 
 from browser import serve_once
 from devices import answer, start
-from glassformer.api import loading
 from glassformer.cli import demo, explore
 from glassformer.cli import study as study_command
 from glassformer.cli import train as train_command
@@ -30,7 +29,7 @@ from glassformer.proofs import check, layer_cases, lora_cases, model_cases, op_c
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session
 from glassformer.studies import studies
-from glassformer.weights import catalog
+from glassformer.weights import catalog, stores
 from oracles import require
 from pages import draw_nothing
 from published_models import pulled
@@ -155,7 +154,8 @@ def small(numpy_engine):
         prove_few(patch)
         study_little(patch)
         explore_briefly(patch)
-        patch.setattr(loading, "open_published", once(loading.open_published))
+        published = tuple(replace(store, model=once(store.model)) for store in stores.published_stores())
+        patch.setattr(stores, "published_stores", lambda: published)
         patch.setattr("glassformer.plots.style._saved", draw_nothing)
         yield
 
