@@ -1,6 +1,7 @@
 """LoRA: exact gradients, frozen weights, and adapters that merge into the weights and come out again."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +13,9 @@ from glassformer.core.tree import count, flatten, leaf, tree_map
 from glassformer.layers import Block, Linear, register_block
 from glassformer.models import Batch, build
 from glassformer.proofs import lora_cases, prove, prove_case
-from glassformer.training import EVERYTHING, Adapted, LoRA
+from glassformer.training import Adapted, LoRA
 from glassformer.training.loop import training_steps
-from glassformer.training.lora import trainable
+from glassformer.training.lora import Parametrization
 from glassformer.training.recipe import Recipe
 from glassformer.training.state import start
 from glassformer.training.trainer import Trainer
@@ -250,12 +251,12 @@ TARGETS = [
 def both_ways(model, params, parametrization, trained, xp, freeze=()):
     """Return the gradients of what is trained, without and with marks on what is not; what was made with marks."""
     params, trained = (tree_map(xp.asarray, tree) for tree in (params, trained))
-    parametrization = parametrization.over(None if parametrization.base is None else params)
+    parametrization = replace(parametrization.over(None if parametrization.base is None else params), freeze=freeze)
     effective = parametrization.effective(trained)
     found = []
-    for given in (effective, parametrization.marked(model, effective, trained, freeze)):
+    for given in (effective, parametrization.marked(model, effective, trained)):
         _, grads = model.loss_and_grads(given, Batch(*(xp.asarray(x) for x in (TOKENS, np.roll(TOKENS, -1, axis=1)))))
-        found.append(flatten(trainable(parametrization.pull_back(trained, grads), freeze)))
+        found.append(flatten(parametrization.pull_back(trained, grads)))
     return *found, flatten(grads)
 
 
@@ -282,9 +283,10 @@ def test_freezing_makes_no_gradients_of_matrices_and_changes_no_other(preset, fr
     model = build(preset, **settings, **({} if preset[0] in "bg" else {"head_width": 4}))
     params = model.init(3, np.float64)
     batch = Batch(TOKENS, np.roll(TOKENS, -1, axis=1), source=TOKENS if preset[0] == "t" else None)
-    marked = EVERYTHING.marked(model, params, params, freeze)
-    whole, grads = (flatten(model.loss_and_grads(own, batch)[1]) for own in (params, marked))
-    kept = flatten(trainable(whole, freeze))
+    own = Parametrization(freeze=freeze)
+    marked = own.marked(model, params, params)
+    whole, grads = (flatten(model.loss_and_grads(tree, batch)[1]) for tree in (params, marked))
+    kept = flatten(own.moving(whole))
     assert {key for key in grads if key.endswith((".w", ".tokens.table"))} <= kept.keys()
     for key, grad in kept.items():
         np.testing.assert_allclose(grads[key], grad, rtol=1e-10, atol=1e-13)

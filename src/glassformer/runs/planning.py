@@ -10,7 +10,7 @@ from ..core.execution import PLAIN, Execution, MeshShape, separated
 from ..core.setting import check_known
 from ..data import TASKS, Task, build_task
 from ..models import PRESETS, build
-from ..training.lora import EVERYTHING, HEAD, Adapted, LoRA, leaves_only
+from ..training.lora import EVERYTHING, HEAD, LoRA, Parametrization, leaves_only
 from ..training.recipe import Recipe, changed_recipe
 from ..weights.loaded_model import LoadedModel
 from ..weights.sentence import classes_config, read_pooling, with_classes
@@ -180,7 +180,7 @@ def plan_tuned(
     run = new_run(task, options, config, recipe, of_model, execution, base=base)
     if lora is None and not head_alone:
         return replace(run, ready=Ready(task, model.params, EVERYTHING))
-    own = Adapted(model.params, lora, (HEAD,) if head else (), model.source)
+    own = Parametrization(model.params, lora, (HEAD,) if head else (), model.source)
     return replace(run, ready=Ready(task, own.first(recipe.seed), own))
 
 

@@ -26,7 +26,7 @@ from ..engines.mesh.rules import check_execution
 from ..models import Model, build
 from ..text import tokenizer_from_dict
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint
-from ..training.lora import EVERYTHING, HEAD, Adapted, LoRA, Parametrization, leaves_only
+from ..training.lora import EVERYTHING, HEAD, LoRA, Parametrization, leaves_only
 from ..training.peft import Adapter, with_adapter
 from ..training.recipe import Recipe
 from ..training.state import COUNTERS, TrainingState, start
@@ -158,7 +158,7 @@ class TrainingRun:
         whole = self._whole_parts()
         if self.base is None or not (self.base.lora or whole):
             return EVERYTHING
-        return Adapted(self._base_params(), self.base.lora, whole, self.base.source)
+        return Parametrization(self._base_params(), self.base.lora, whole, self.base.source)
 
     def _whole_parts(self) -> tuple[str, ...]:
         """Return the parts that are trained as a whole beside a frozen model: a new head."""
@@ -205,7 +205,7 @@ class TrainingRun:
         if self.ready.params is not None:
             return self.ready.params
         own = self.parametrization()
-        if isinstance(own, Adapted):
+        if own.base is not None:
             return own.first(self.recipe.seed)
         return None if self.base is None else self._base_params()
 
@@ -222,8 +222,7 @@ class TrainingRun:
 
     def trained_specs(self) -> Tree:
         """Return the shapes of what is trained."""
-        specs, whole = self.model.specs(), self._whole_parts()
-        return Adapted(None, self.lora, whole).specs(specs) if self.lora or whole else specs
+        return Parametrization(None, self.lora, self._whole_parts()).specs(self.model.specs())
 
     def metrics(self) -> list[dict[str, Any]]:
         """Read the metrics file; a last line cut off by a crash is left out."""

@@ -34,7 +34,7 @@ from ..training.evaluate import Evaluation
 from ..training.frozen import FrozenEncoder
 from ..training.interruption import Stopped, uninterrupted
 from ..training.loop import StepRecord, suitable_threads, training_steps
-from ..training.lora import EVERYTHING, Adapted
+from ..training.lora import EVERYTHING
 from ..training.state import TrainingState, final_params, refuse_to_save
 from ..training.trainer import Trainer, drops
 from ..weights.loaded_model import LoadedModel
@@ -272,7 +272,7 @@ def make_trainer(run: TrainingRun) -> Trainer:
         if agreed(own) != own:
             raise DataError("this worker reads other data than worker 0", hint="give all workers the same data")
     model = run.build(run.execution)
-    frozen = isinstance(parametrization, Adapted) and parametrization.lora is None
+    frozen = parametrization.base is not None and parametrization.lora is None
     if frozen and type(model) is Encoder and not run.under_jax and not drops(model):
         model = FrozenEncoder(model.config, model.execution, parametrization.base)
         model.prepare((task.train, task.validation, task.held_out))

@@ -17,7 +17,7 @@ b starts at zero, and the model with it as it was. Where the blocks are stacked,
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Self
@@ -141,87 +141,83 @@ class LoRA:
         return [name for name in shapes if any(fnmatchcase(name, pattern) for pattern in self.targets)]
 
 
+@dataclass(frozen=True, eq=False)
 class Parametrization:
-    """A function from what is trained to the parameters of the model, and its gradient; here all of them are trained.
+    """What is trained, and how the parameters of the model and the gradients follow from it.
 
-    params = effective(trained);  d trained = pull_back(trained, d params)
+        params = effective(trained)          d trained = pull_back(trained, d params)
 
-    What it takes besides is its `base`: arrays that stay as they are, or None. `over` puts others in their place, such
-    as those that a traced program is given.
+    Everything is trained unless something is named:
+
+    base     parameters that stay as they are: what is trained are adapters and parts beside them
+    lora     the adapters
+    parts    parts of the base that are trained as a whole, such as classifier
+    source   what the base is called
+    freeze   patterns of parameters that stay as they are among those that are trained
     """
 
-    base: Tree
-    lora: LoRA | None
-
-    def __init__(self) -> None:
-        self.base = self.lora = None
+    base: Tree = None
+    lora: LoRA | None = None
+    parts: tuple[str, ...] = ()
+    source: str = ""
+    freeze: tuple[str, ...] = ()
 
     def over(self, base: Tree) -> Self:
-        """Return the same over other arrays."""
-        return self
+        """Return the same over other arrays, such as those that a traced program is given."""
+        return replace(self, base=base)
+
+    def moving(self, tree: Tree) -> Tree:
+        """Return what no pattern freezes of what is trained, or of its gradients."""
+        if not self.freeze:
+            return tree
+        return unflatten({name: leaf for name, leaf in flatten(tree).items() if not _is_frozen(name, self.freeze)})
 
     def effective(self, trained: Tree) -> Tree:
         """Return the parameters of the model."""
-        return trained
+        if self.base is None:
+            return trained
+        params = self.base if self.lora is None else self.lora.merge(self.base, trained)
+        return {**params, **{name: trained[name] for name in self.parts}} if self.parts else params
 
-    def marked(self, model: Model, params: Tree, trained: Tree, freeze: tuple[str, ...] = ()) -> Tree:
+    def marked(self, model: Model, params: Tree, trained: Tree) -> Tree:
         """Return effective parameters for a backward pass that makes no gradient of a matrix that is not trained.
 
         Nothing is marked where someone's own block, or another backward pass of a layer, might need all gradients.
         """
-        if self.base is None and not freeze:
+        if self.base is None and not self.freeze:
             return params
         if model.config.block not in BLOCKS or not _BACKWARD.is_current():
             return params
-        marked = _marked(params, flatten(trainable(trained, freeze)), self.lora)
+        marked = _marked(params, flatten(self.moving(trained)), self.lora)
         tokens, head = (marked.get(part, {}) for part in ("embedding", "head"))
         if isinstance(tokens.get("tokens"), Frozen) and "head" in marked and "w" not in head:
             marked["head"] = Frozen(head)  # which multiplies by the table of the embedding
         return marked
 
     def pull_back(self, trained: Tree, grads: Tree) -> Tree:
-        """Return the gradients of what is trained for those of the parameters."""
-        return grads
-
-
-EVERYTHING = Parametrization()
-
-
-@dataclass(frozen=True, eq=False)
-class Adapted(Parametrization):
-    """Little is trained over the frozen parameters of a base model: adapters, whole parts such as a new head, or both.
-
-    parts    names of the parts, such as classifier
-    source   what the base model is called
-    """
-
-    base: Tree
-    lora: LoRA | None
-    parts: tuple[str, ...] = ()
-    source: str = ""
-
-    def over(self, base: Tree) -> Self:
-        return replace(self, base=base)
-
-    def effective(self, trained: Tree) -> Tree:
-        params = self.base if self.lora is None else self.lora.merge(self.base, trained)
-        return {**params, **{name: trained[name] for name in self.parts}} if self.parts else params
-
-    def pull_back(self, trained: Tree, grads: Tree) -> Tree:
-        found = {} if self.lora is None else self.lora.backward(trained, grads)
-        return {**found, **{name: grads[name] for name in self.parts}} if self.parts else found
+        """Return the gradients of what is trained and not frozen, for those of the parameters."""
+        if self.base is not None:
+            found = {} if self.lora is None else self.lora.backward(trained, grads)
+            grads = {**found, **{name: grads[name] for name in self.parts}}
+        return self.moving(grads)
 
     def specs(self, specs: Tree) -> Tree:
         """Return the shapes of what is trained, for those of the model."""
-        whole = {name: specs[name] for name in self.parts}
-        rest = {name: part for name, part in specs.items() if name not in whole}
-        return {**({} if self.lora is None else self.lora.specs(rest)), **whole}
+        return specs if self.lora is None and not self.parts else self._split(specs, LoRA.specs)
 
     def first(self, seed: int) -> Tree:
         """Return what is trained before the first step: adapters that change nothing, and the parts of the base."""
-        whole = {name: self.base[name] for name in self.parts}
-        rest = {name: part for name, part in self.base.items() if name not in whole}
-        return {**({} if self.lora is None else self.lora.init(rest, seed)), **whole}
+        return self._split(self.base, lambda lora, rest: lora.init(rest, seed))
+
+    def _split(self, tree: Tree, adapters: Callable[[LoRA, Tree], Tree]) -> Tree:
+        whole = {name: tree[name] for name in self.parts}
+        rest = {name: part for name, part in tree.items() if name not in whole}
+        return {**({} if self.lora is None else adapters(self.lora, rest)), **whole}
+
+
+EVERYTHING = Parametrization()
+Adapted = Parametrization
+"""The name of one with a base."""
 
 
 class AdaptedWeights(Frozen):
@@ -254,13 +250,6 @@ def _marked(part: Tree, trained: Mapping[str, Array], lora: LoRA | None, path: s
         if name.endswith("w"):
             return AdaptedWeights(parts, trained[f"{name}.a"], trained[f"{name}.b"], lora.scale)
     return parts
-
-
-def trainable(tree: Tree, freeze: tuple[str, ...]) -> Tree:
-    """Return the parameters, or their gradients, that no pattern freezes."""
-    if not freeze:
-        return tree
-    return unflatten({name: leaf for name, leaf in flatten(tree).items() if not _is_frozen(name, freeze)})
 
 
 def leaves_only(freeze: tuple[str, ...], part: str, model: Model) -> bool:

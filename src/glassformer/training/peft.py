@@ -29,7 +29,7 @@ from ..weights.loaded_model import LoadedModel
 from ..weights.sentence import without_head
 from ..weights.stores import ADAPTER, hub_name
 from ..weights.tensors import Tensors, read_header, write_tensors
-from .lora import Adapted, LoRA, Parametrization, pairs_of
+from .lora import LoRA, Parametrization, pairs_of
 
 WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -56,7 +56,7 @@ class Adapter:
     @classmethod
     def of(cls, own: Parametrization, trained: Tree, params: Tree) -> "Adapter | None":
         """Describe the adapters that made `params` of what was trained; None where there are none."""
-        if not isinstance(own, Adapted) or own.lora is None:
+        if own.lora is None:
             return None
         return cls(own.lora, trained, own.source, _total(trained, params), own.parts)
 

@@ -12,7 +12,7 @@ from ..core.errors import CheckpointError, TrainingError
 from ..core.tree import flatten
 from ..models import Model
 from .gradients import all_finite
-from .lora import trainable
+from .lora import Parametrization
 from .optimizers import EMA
 from .recipe import Recipe
 
@@ -45,7 +45,9 @@ def start(model: Model, recipe: Recipe, params: Tree | None = None) -> TrainingS
     """Return the state before the first step; what is trained is drawn from the recipe's seed unless given."""
     params = model.init(recipe.seed) if params is None else params
     ema = None if recipe.ema is None else EMA(recipe.ema).init(params)
-    return TrainingState(0, params, recipe.build_optimizer().init(trainable(params, recipe.freeze)), ema)
+    return TrainingState(
+        0, params, recipe.build_optimizer().init(Parametrization(freeze=recipe.freeze).moving(params)), ema
+    )
 
 
 def final_params(state: TrainingState, recipe: Recipe) -> Tree:

@@ -10,6 +10,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..data.examples import Dataset, count_targets
 from ..models import Batch, Model
 from .evaluate import Evaluation, evaluate
 from .gradients import accumulate, all_finite, clip, global_norm
-from .lora import EVERYTHING, Parametrization, trainable
+from .lora import EVERYTHING, Parametrization
 from .optimizers import EMA
 from .recipe import Recipe
 from .state import TrainingState, start
@@ -52,8 +53,8 @@ class Trainer:
     parts: Any = None
 
     def __init__(self, model: Model, recipe: Recipe, parametrization: Parametrization = EVERYTHING) -> None:
-        self.model, self.recipe, self.parametrization = model, recipe, parametrization
-        self.optimizer = recipe.build_optimizer()
+        self.model, self.recipe, self.optimizer = model, recipe, recipe.build_optimizer()
+        self.parametrization = replace(parametrization, freeze=recipe.freeze)
 
     def first(self, params: Tree | None = None) -> TrainingState:
         """Return the state before the first step; what is trained is drawn from the recipe's seed unless given."""
@@ -92,7 +93,7 @@ class Trainer:
         key = ops.fold_key(ops.new_key(recipe.seed), state.step) if drops(self.model) else None
         trained = state.params
         params = self.parametrization.effective(trained)
-        params = self.parametrization.marked(self.model, params, trained, recipe.freeze)
+        params = self.parametrization.marked(self.model, params, trained)
         if recipe.accumulate == 1:
             loss, grads = self.trained_gradients(params, trained, batch, key)
         else:
@@ -108,7 +109,7 @@ class Trainer:
     ) -> tuple[Array, Tree]:
         """Return the loss of a batch, or of a part of it, and the gradients of what is trained and not frozen."""
         loss, grads = self.loss_and_grads(params, batch, key, **settings)
-        return loss, trainable(self.parametrization.pull_back(trained, grads), self.recipe.freeze)
+        return loss, self.parametrization.pull_back(trained, grads)
 
     def loss_and_grads(self, params: Tree, batch: Batch, key: Array | None, **settings: Any) -> tuple[Array, Tree]:
         """Return the loss and the gradients of the parameters of the model."""
@@ -129,7 +130,7 @@ class Trainer:
 
     def updated(self, params: Tree, grads: Tree, moments: Tree, lr: Any) -> tuple[Tree, Tree]:
         """Return all parameters and what the optimizer remembers after its step over those that are not frozen."""
-        moved, moments = self.optimizer.update(trainable(params, self.recipe.freeze), grads, moments, lr=lr)
+        moved, moments = self.optimizer.update(self.parametrization.moving(params), grads, moments, lr=lr)
         return (rebuilt(params, flatten(params) | flatten(moved)) if self.recipe.freeze else moved), moments
 
     def averaged(self, state: TrainingState) -> TrainingState:

@@ -27,7 +27,6 @@ from ...models import Batch, Model
 from ...models.accounting import flops_per_token
 from ...training.gradients import target_shares
 from ...training.interruption import uninterrupted
-from ...training.lora import trainable
 from ...training.optimizer import Optimizer, check_gradients, memories_of
 from ...training.optimizers import Adam, AdamW
 from ...training.state import TrainingState
@@ -69,7 +68,7 @@ class InPlaceTrainer(Trainer):
             if keep is None or not finite or not self.optimizer.is_bounded(lr) or not usual:
                 return self.moved(state, grads, lr, loss, norm)
             if self._moves is None or self._moves[0].params is not state.params:
-                moving = trainable(state.params, self.recipe.freeze)
+                moving = self.parametrization.moving(state.params)
                 self._moves = state, in_place(self.optimizer, moving, state.optimizer)
             figures = Figures(loss, norm, True)
             with uninterrupted():

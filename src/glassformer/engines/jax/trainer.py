@@ -61,11 +61,11 @@ class JaxTrainer(Trainer):
     ) -> None:
         execution = model.execution if execution is None else execution
         check_execution(model.config, execution, batch=recipe.batch, accumulate=recipe.accumulate)
-        super().__init__(build(model.config, execution), recipe)
+        super().__init__(build(model.config, execution), recipe, parametrization)
         self.execution = execution
         self.scaling = LossScaling() if execution.precision == "float16" else None
         self.placement = Placement(execution.mesh, execution.half, parse_rules(execution.rules))
-        self.parametrization = parametrization.over(self.put_params(parametrization.base))
+        self.parametrization = self.parametrization.over(self.put_params(parametrization.base))
         self.parts = ShardedStates(self)
         self._compiled_step = Program(self._take_step, donate_argnums=0)
         self._compiled_changes = Program(self._changes)
@@ -182,7 +182,7 @@ class JaxTrainer(Trainer):
         trained, parts = trees["params"], self.recipe.accumulate
         scale = 1.0 if self.scaling is None else trees["scaling"]["scale"]
         params = self.placement.outside_blocks(self.placement.working, self._effective(trained, base))
-        params = self.parametrization.marked(self.model, params, trained, self.recipe.freeze)
+        params = self.parametrization.marked(self.model, params, trained)
 
         def gradients(part: Batch, key: Array | None) -> tuple[Array, Tree]:
             return self.trained_gradients(params, trained, part, key, dloss=scale)
