@@ -31,9 +31,9 @@ LEVELS = [
     {"engines"},
     {"runs"},
     {"plots", "labs", "bugs", "progress"},
-    {"studies"},
     {"web"},
     {"api"},
+    {"studies"},
     {"cli"},
 ]
 LEVEL_OF = {unit: level for level, units in enumerate(LEVELS) for unit in units}

@@ -12,7 +12,7 @@ from glassformer import studies
 from glassformer.core.errors import CheckpointError, ConfigError, DataError
 from glassformer.studies import Study, read_study, run_study, trained
 from glassformer.studies import running as running_module
-from glassformer.web.studies import study_page
+from glassformer.studies.page import study_page
 from glassformer.weights.catalog import CACHE
 
 TRAINING = {"task": "majority", "steps": 4, "train": 64, "held_out": 16, "eval_every": 4}

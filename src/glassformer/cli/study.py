@@ -7,9 +7,9 @@ import click
 
 from ..core.errors import ConfigError, GlassformerError
 from ..studies import Study, read_study, run_study, studies
+from ..studies.page import write_index, write_pages
 from ..studies.report import plain_row
 from ..studies.running import FOLDER
-from ..web.studies import write_index, write_pages
 from .options import PATH, engine_option, json_option, out_option
 from .output import log, print_json, print_table
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..api.trained_model import TrainedModel
 from ..core import dispatch
 from ..core.arrays import Array
 from ..core.errors import CheckpointError, TrainingError
@@ -21,7 +22,6 @@ from ..runs.settings import split_settings
 from ..runs.start import start_session
 from ..training import History
 from ..training.lora import check_freeze
-from ..weights.loaded_model import LoadedModel
 
 WORDS = ("loss", "accuracy", "steps_taken", "parameters", "tokens", "train_seconds")
 """What `training` measures."""
@@ -51,19 +51,19 @@ def session_on(task: Task, seed: int, model: dict[str, Any], recipe: dict[str, A
     return start_session(plan_task(task, {}, model, {**recipe, "seed": seed}, execution))
 
 
-def trained(task: str, seed: int, **settings: Any) -> LoadedModel:
+def trained(task: str, seed: int, **settings: Any) -> TrainedModel:
     """Train a task and return the model with its history, as `gf.train(None, task, seed=seed, **settings)` does."""
     return _finished(session_of(task, seed, **settings))
 
 
-def _finished(session: TrainingSession) -> LoadedModel:
+def _finished(session: TrainingSession) -> TrainedModel:
     for _ in session.steps():
         pass
     try:
         model = session.best
     except CheckpointError:  # no evaluation gave a finite loss
         model = session.trained
-    return replace(model, metrics=session.metrics())
+    return TrainedModel.of(replace(model, metrics=session.metrics()))
 
 
 def training(task: str, seed: int, **settings: Any) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def training(task: str, seed: int, **settings: Any) -> dict[str, Any]:
         model = _finished(session)
     except TrainingError:
         return {"diverged": True, "steps_taken": session.state.step, "parameters": parameters}
-    test, history = session.test(model.params), History.from_metrics(model.metrics)
+    test, history = session.test(model.params), model.history
     return {
         "diverged": not math.isfinite(test.loss),
         "loss": test.loss,

@@ -11,7 +11,6 @@ from ..core.errors import TrainingError
 from ..core.tree import count
 from ..layers import Block, register_block
 from ..models import Batch
-from ..training import History
 from ..weights.loaded_model import LoadedModel
 from .measures import session_of, trained
 from .report import over_seeds
@@ -73,7 +72,7 @@ def measure(point: Point, seed: int) -> dict[str, Any]:
     return {
         "loss": float(ops.cross_entropy(logits, batch.targets)[0]),
         "accuracy": float(np.mean(right.all(axis=-1) if task == "reverse" else right)),
-        "training_loss": float(np.mean(History.from_metrics(model.metrics).loss[-25:])),
+        "training_loss": float(np.mean(model.history.loss[-25:])),
         "parameters": parameters,
     }
 

@@ -9,9 +9,8 @@ from typing import Any
 from ..core.errors import GlassformerError
 from ..core.files import write_new
 from ..progress import plural
-from ..studies import StudyResult, read_study
-from ..studies.report import FILE, FORMS, figure_path
-from .document import document
+from ..web.document import document
+from .report import FILE, FORMS, StudyResult, figure_path, read_study
 
 INDEX = "index.html"
 WIDE, NARROW = "(min-width: 40.01rem)", "(max-width: 40rem)"
