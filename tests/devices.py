@@ -72,6 +72,7 @@ def _run(words: list[str], out: str, err: str, environment: dict[str, str]) -> N
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = words
+    sys.orig_argv = [sys.executable, *([] if words[0].endswith(".py") else ["-m"]), *words]
     try:
         (runpy.run_path if words[0].endswith(".py") else runpy.run_module)(words[0], run_name="__main__")
     finally:

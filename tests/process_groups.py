@@ -1,7 +1,6 @@
 """Several processes that belong together: started, waited for, signaled, and never left behind."""
 
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -27,8 +26,7 @@ class Group:
     def __init__(self, folder: Path, arguments: Callable[[int], list[Any]], count: int, **settings: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.files = [folder / f"{number}.txt" for number in range(count)]
-        given = {"GLASSFORMER_SECRET": secrets.token_hex(), **settings}
-        env = {**os.environ, **{name: str(value) for name, value in given.items()}}
+        env = {**os.environ, **{name: str(value) for name, value in settings.items()}}
         self.processes = [self.begun(arguments(number), path, env) for number, path in enumerate(self.files)]
 
     def begun(self, arguments: list[Any], path: Path, environment: dict[str, str]) -> Any:

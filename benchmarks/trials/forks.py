@@ -126,6 +126,7 @@ def command(log: Path, *arguments: Any, before: Callable[[], None] | None = None
 
         os.environ.update(environment)
         sys.argv = ["glassformer", *map(str, arguments)]
+        sys.orig_argv = [sys.executable, "-m", *sys.argv]  # which several processes start as their children
         if before is not None:
             before()
         main()

@@ -1,19 +1,21 @@
 """A worker of a training on two or four processes is killed or stopped: the others name it and end, and all go on.
 
-No process is left behind, and the run that is resumed ends with the same bits as one that lost nobody.
+What is killed is the worker or its parent; what is stopped is the worker. No process is left behind, and the run that
+is resumed ends with the same bits as one that lost nobody.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import os
 import random
-import secrets
 import signal
 import time
 from pathlib import Path
 
-from . import forks, plans
+from . import ROOT, forks, plans
 from .clock import AwakeClock
 from .forks import Child
 from .trial import LateError, Trial, demand
@@ -33,8 +35,6 @@ JAX = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PLATFORMS": "cpu",
 }
-NEVER_CAME = ("did not start within", "did not start the run within", "could not reach worker 0")
-"""What is said of a worker that did not come to the rendezvous."""
 KINDS = ("kill, 2 processes", "stop, 2 processes") * 2 + ("kill, 4 processes", "stop, 4 processes")
 
 
@@ -49,7 +49,7 @@ def _ready(shared: Path) -> None:
 
 def _started(folder: Path, count: int, *arguments: object, said: str) -> list[Child]:
     """Start the same command as each of several processes."""
-    environment = {**START, "GLASSFORMER_SILENCE": str(SILENCE * count), "GLASSFORMER_SECRET": secrets.token_hex()}
+    environment = {**START, "GLASSFORMER_SILENCE": str(SILENCE * count), "PYTHONPATH": str(ROOT / "src")}
     place = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", count]
     return [
         forks.command(folder / f"{said}-{number}.txt", "train", *arguments, *place, "--process", number, **environment)
@@ -98,7 +98,10 @@ def attempt(shared: Path, own: Path, seed: int) -> None:
         step = rng.choice((0, 1, rng.randrange(STEPS), rng.randrange(STEPS)))
         forks.wait_for_step(children[0], run, step, rng)
         finished = children[victim].poll() is not None
-        children[victim].signal(name)
+        if name == signal.SIGKILL and rng.random() < 0.5:
+            children[victim].signal(name)
+        else:
+            _signal_worker(children[victim], run.with_name("run.workers") / str(victim), name)
         _judge(children, victim, finished=finished)
     finally:
         for child in children:
@@ -110,12 +113,19 @@ def attempt(shared: Path, own: Path, seed: int) -> None:
     forks.check(lambda: assert_same_run(run, whole), own / "compared.txt")
 
 
+def _signal_worker(parent: Child, file: Path, name: signal.Signals) -> None:
+    """Send a signal to the child of a parent, which has noted its number or is about to."""
+    while not file.is_file() and parent.poll() is None:
+        time.sleep(0.001)
+    if parent.poll() is None:
+        with contextlib.suppress(OSError, ValueError):  # it has ended just now
+            os.kill(json.loads(file.read_text(encoding="utf-8"))["pid"], name)
+
+
 def _judge(children: list[Child], victim: int, *, finished: bool) -> None:
     """Lose the case unless all end soon, and all others say whom they lost."""
     clock = AwakeClock()
     while left := [number for number, child in enumerate(children) if child.poll() is None]:
-        if left == [victim] and any(said in child.said() for child in children for said in NEVER_CAME):
-            children[victim].kill()  # it was stopped before it told anybody where it is
         if clock.passed() > END:
             raise LateError(f"worker {left[0]} did not end within {END:.0f} s after worker {victim} was lost")
         time.sleep(0.01)

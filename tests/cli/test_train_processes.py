@@ -1,10 +1,14 @@
-"""`glassformer train` on two processes: the losses of one.
+"""`glassformer train` on two processes: the losses of one; one that is killed is named, and the run resumes.
 
 What is trained is of one's own, in a file that reaches every process. `benchmarks/trials/workers.py` kills and stops
-workers of such runs, and resumes them.
+workers of such runs again and again, and resumes them.
 """
 
 import json
+import os
+import re
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +17,7 @@ import pytest
 from devices import Forks
 from own_parts import forgotten
 from process_groups import free_port
-from runs import command, options, untimed
+from runs import assert_same_run, command, options, untimed
 
 pytestmark = [pytest.mark.usefixtures("jax"), pytest.mark.timeout(900)]  # a loaded machine may take long to compile
 
@@ -49,14 +53,14 @@ class Commands(Forks):
         super().__init__(folder / "said", each, count)
 
 
-def words(folder: Path, *how: str) -> list:
+def words(folder: Path, *how: str, steps: int = STEPS, every: int = 3) -> list:
     """Return what `train` is told for a new run in folder/run, of a task of one's own."""
     data = folder / "lines.txt"
     folder.mkdir()
     data.write_text(LINES, encoding="utf-8")
     (folder / "own.py").write_text(OWN, encoding="utf-8")
     few = {"attention_bias": False, "feed_forward_bias": False}  # of fewer arrays: each takes its time to compile
-    settings = options("lines", activation="square", steps=STEPS, eval_every=3, save_every=3, **few)
+    settings = options("lines", activation="square", steps=steps, eval_every=every, save_every=every, **few)
     return ["--task", folder / "own.py", "--data", data, *settings, *how, "--out", folder / "run", "--json"]
 
 
@@ -78,3 +82,25 @@ def test_two_processes_have_the_losses_of_one(tmp_path, unseen_figures):
     found = losses(tmp_path / "two" / "run")
     assert len(found) == STEPS
     np.testing.assert_allclose(found, losses(tmp_path / "one" / "run"), rtol=1e-4)
+
+
+def test_a_killed_worker_is_named_by_all_and_the_run_resumes_with_the_same_bits(tmp_path):
+    how = ["--engine", "jax", "--mesh", "data=2"]
+    whole, run = tmp_path / "whole" / "run", tmp_path / "killed" / "run"
+    with Commands(tmp_path / "whole", 2, *words(tmp_path / "whole", *how, steps=200, every=50)) as commands:
+        assert commands.codes() == [0, 0], commands.said(1)
+    with Commands(tmp_path / "killed", 2, *words(tmp_path / "killed", *how, steps=200, every=50)) as commands:
+        while not (run / "metrics.jsonl").is_file() or len(losses(run)) < 60:
+            assert commands.processes[0].poll() is None, commands.said(0)
+            time.sleep(0.01)
+        os.kill(
+            json.loads((tmp_path / "killed" / "run.workers" / "1").read_text(encoding="utf-8"))["pid"], signal.SIGKILL
+        )
+        assert commands.codes() == [1, 1]
+        for number in (0, 1):
+            said = commands.said(number)
+            assert re.search(r"error: worker 1 of 2 \(.*, pid \d+\) was ended by SIGKILL", said), said
+            assert f"`glassformer train --resume {run}` continues from the last checkpoint" in said
+    with Commands(tmp_path / "again", 2, "--resume", run) as commands:
+        assert commands.codes() == [0, 0], commands.said(0)
+    assert_same_run(run, whole)

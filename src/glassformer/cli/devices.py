@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -57,9 +59,13 @@ def execution_of(given: dict[str, Any]) -> Any:
 
 
 @contextlib.contextmanager
-def joined(given: dict[str, Any]) -> Iterator[Any]:
-    """Join the other processes of a run, if there are any, and monitor them inside a `with` block."""
-    from ..engines.cluster.launch import find_cluster, start
+def joined(given: dict[str, Any], folder: Path) -> Iterator[Any]:
+    """Join the other processes of a run, if there are any, inside a `with` block.
+
+    The block runs in a child of this process, which ends with the child's exit code. Beside `folder`, that of the run,
+    the workers keep their files.
+    """
+    from ..engines.cluster.launch import PARENT, find_cluster, start
 
     cluster = {name: given[name] for name in CLUSTER}
     if engine() != "jax":
@@ -67,8 +73,13 @@ def joined(given: dict[str, Any]) -> Iterator[Any]:
             raise ConfigError("several processes train together under JAX only", hint="add --engine jax")
         yield None
         return
-    with start(find_cluster(**cluster)) as watch:
-        yield watch
+    found = find_cluster(**cluster)
+    if found is not None and PARENT not in os.environ and os.name == "posix":
+        from ..engines.cluster.supervise import supervise
+
+        raise click.exceptions.Exit(supervise(sys.orig_argv, found, folder.with_name(f"{folder.name}.workers")))
+    with start(found) as workers:
+        yield workers
 
 
 def use_engine_of(run: Any, asked: str | None, mesh: str | None) -> None:

@@ -16,7 +16,7 @@ from ..data import TASKS, import_file
 from ..engines.cluster.collective import any_of
 from ..engines.cluster.collective import process as rank
 from ..engines.cluster.collective import processes as total
-from ..engines.cluster.watch import Watch
+from ..engines.cluster.launch import Workers
 from ..generation.answer import TEMPERATURE, ask
 from ..generation.texts import stream
 from ..progress.display import display, event_writer, require_tensorboard, waiting
@@ -99,14 +99,14 @@ def train(
     fixed = [task, data, preset, source, seed, out, jax["precision"], jax["rules"], switches]
     _check_resume(resume, fixed, anyway=anyway)
     devices.use_engine_of(None if resume is None else open_run(resume), engine, jax["mesh"])
-    with devices.joined(jax) as watch:
+    with devices.joined(jax, resume or out or Path("runs") / str(task)) as workers:
         if resume is not None:
-            session = _resumed(resume, steps, jax["mesh"], watch, anyway=anyway)
+            session = _resumed(resume, steps, jax["mesh"], workers, anyway=anyway)
         else:
             how = devices.execution_of(jax)
             given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "recorded": record}
             session = open_session(str(task), out, source, preset, lora=lora, quiet=json, execution=how, **given)
-        session.watch, first = watch or session.watch, rank() == 0
+        session.workers, first = workers or session.workers, rank() == 0
         summary = run_session(session, tensorboard=tensorboard and first)
         if json and first:
             print_json(summary)
@@ -150,11 +150,11 @@ def _check_resume(resume: Path | None, others: list[Any], *, anyway: bool) -> No
 
 
 def _resumed(
-    folder: Path, steps: int | None, mesh: str | None, watch: Watch | None, *, anyway: bool
+    folder: Path, steps: int | None, mesh: str | None, workers: Workers | None, *, anyway: bool
 ) -> TrainingSession:
     shape = None if mesh is None else MeshShape.parse(mesh)
     with waiting(f"preparing {folder}"):
-        session = resume_session(folder, steps=steps, mesh=shape, watch=watch, anyway=anyway)
+        session = resume_session(folder, steps=steps, mesh=shape, workers=workers, anyway=anyway)
     for note in session.notes if rank() == 0 else ():
         log(note)
     if steps is not None and rank() == 0:
@@ -208,7 +208,7 @@ def run_session(session: TrainingSession, *, tensorboard: bool = False) -> dict[
             return found
         except KeyboardInterrupt as error:
             if total() > 1 and not isinstance(error, Stopped):
-                raise  # the others are not here to save together; the watch tells them
+                raise  # the others are not here to save together
             session.save()
             raise click.exceptions.Exit(_interrupted(session, error)) from None
         except TrainingError:
@@ -218,7 +218,8 @@ def run_session(session: TrainingSession, *, tensorboard: bool = False) -> dict[
 
 def _interrupted(session: TrainingSession, error: KeyboardInterrupt) -> int:
     """Log that a run was interrupted and how to resume it; return the exit code of the signal."""
-    terminated = isinstance(error, Terminated) or (isinstance(error, Stopped) and not any_of(session.watch.interrupted))
+    stopped = isinstance(error, Stopped) and not any_of(session.workers.interrupted)
+    terminated = isinstance(error, Terminated) or stopped
     if rank() == 0:
         how = "ended by SIGTERM" if terminated else "interrupted"
         log(f"{how} after step {session.state.step:,}; saved")

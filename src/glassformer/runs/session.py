@@ -27,7 +27,7 @@ from ..core.tree import flatten, tree_map
 from ..data.arrays import BatchStream
 from ..data.examples import Examples
 from ..engines.cluster.collective import agreed, meet, process, processes
-from ..engines.cluster.watch import Watch
+from ..engines.cluster.launch import Workers
 from ..models import Encoder
 from ..training.checkpoint import BEST, checkpoint_path, list_checkpoints
 from ..training.evaluate import Evaluation
@@ -95,7 +95,7 @@ class TrainingSession:
     trainer: Trainer
     state: TrainingState
     sink: RunFolder | Memory
-    watch: Watch = field(default_factory=Watch)  # over the other processes of a run
+    workers: Workers = field(default_factory=Workers)  # the processes of a run
     notes: list[str] = field(default_factory=list)  # what the user should know about how it continues
     recording: Recording | None = None  # the states that a replay starts from
 
@@ -123,10 +123,8 @@ class TrainingSession:
         recipe = self.run.recipe
         threads = suitable_threads(self.run.config, recipe.batch // recipe.accumulate)
         computing = self.run.computing()
-        resume = f"glassformer train --resume {typed(self.run.folder)}"
-        self.watch.hint = f"start all workers again; `{resume}` continues from the last checkpoint"
-        self.watch.progress(self.state.step)
-        self.watch.heed_interrupts()
+        self.workers.tell(f"resume glassformer train --resume {typed(self.run.folder)}")
+        self.workers.heed_interrupts()
         ahead = training_steps(self.trainer, self.task.train, self.state, evaluate=self._judge, keep=self._keep)
         held: Any = contextlib.nullcontext()  # the first step may compile, which takes long
         try:
@@ -142,9 +140,8 @@ class TrainingSession:
                 # Where a step uses up the memory of the state before, Ctrl-C waits for the next state from here on.
                 held = uninterrupted() if self.trainer.donates and processes() == 1 else contextlib.nullcontext()
                 self._save_if_due(record)
-                if self.watch.asked_to_stop(record.step):
+                if self.workers.asked_to_stop(record.step):
                     raise Stopped
-                self.watch.progress(self.state.step)
                 yield record
         finally:
             with contextlib.suppress(CheckpointError):  # the reason to break off matters more; `save` writes all
@@ -195,22 +192,19 @@ class TrainingSession:
         if parts is None or not parts.needed:
             self._save_file()
             return
-        with self.watch.busy("saving"):
-            refuse_to_save(parts.not_finite(self.state), self.state.step)
-            self.sink.save(self.state, parts)
+        refuse_to_save(parts.not_finite(self.state), self.state.step)
+        self.sink.save(self.state, parts)
 
     def _save_file(self) -> None:
-        with self.watch.busy("saving"):
-            state = self.trainer.take(self.state, wanted=process() == 0)
-            if process() == 0:
-                self.sink.save(state)
-            meet("saved")  # the others may read it next
+        state = self.trainer.take(self.state, wanted=process() == 0)
+        if process() == 0:
+            self.sink.save(state)
+        meet("saved")  # the others may read it next
 
     def _save_best(self, state: TrainingState) -> None:
-        with self.watch.busy("saving"):
-            best = self.trainer.take(self._final(state), wanted=process() == 0)
-            if process() == 0:
-                self.sink.save_best(best)
+        best = self.trainer.take(self._final(state), wanted=process() == 0)
+        if process() == 0:
+            self.sink.save_best(best)
 
     def _final(self, state: TrainingState) -> TrainingState:
         """Return a state with the parameters to use, averaged where the recipe says so, and nothing else."""
@@ -220,8 +214,7 @@ class TrainingSession:
         """Evaluate parameters on the validation data, or the held-out data where there is none."""
         if self.task.validation is None:
             return self.test(params)
-        with self.watch.busy("evaluating"):
-            return self.trainer.evaluate(params, self.task.validation, metric=self.task.metric)
+        return self.trainer.evaluate(params, self.task.validation, metric=self.task.metric)
 
     def _judge(self, params: Tree) -> Evaluation:
         """Evaluate the parameters after a step, and where accuracy is defined also on what that step learned from."""
@@ -229,15 +222,13 @@ class TrainingSession:
         if found.accuracy is None or isinstance(train, BatchStream):
             return found
         learned = Examples(train.batch(self.state.step, recipe.batch, recipe.seed, rows=np.arange(recipe.batch)))
-        with self.watch.busy("evaluating"):
-            accuracy = self.trainer.evaluate(params, learned, metric=self.task.metric).accuracy
+        accuracy = self.trainer.evaluate(params, learned, metric=self.task.metric).accuracy
         return replace(found, learned=accuracy)
 
     def test(self, params: Tree) -> Evaluation:
         """Evaluate parameters on the held-out data; on a sample of a long text."""
         task = self.task
-        with self.watch.busy("evaluating"):
-            return self.trainer.evaluate(params, task.held_out, metric=task.metric, groups=task.groups)
+        return self.trainer.evaluate(params, task.held_out, metric=task.metric, groups=task.groups)
 
     @property
     def trained(self) -> LoadedModel:

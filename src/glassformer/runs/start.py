@@ -18,7 +18,7 @@ from ..core.tree import flatten
 from ..data import Task
 from ..data.corpus import is_copy
 from ..engines.cluster.collective import agreed, check_shared, first_before_others, process
-from ..engines.cluster.watch import Watch
+from ..engines.cluster.launch import Workers
 from ..training.checkpoint import LATEST, checkpoint_path, load_checkpoint, read_meta
 from ..training.loop import out_of_patience
 from ..training.lora import check_freeze
@@ -190,17 +190,17 @@ def resume_session(
     *,
     steps: int | None = None,
     mesh: MeshShape | None = None,
-    watch: Watch | None = None,
+    workers: Workers | None = None,
     anyway: bool = False,
 ) -> TrainingSession:
     """Continue a run from its latest complete checkpoint, from the beginning if there is none yet.
 
     steps    train to this step, past the planned end: see `Recipe.continuation`
-    mesh     of a run of the engine jax: other devices from now on; `watch` watches over its other processes
+    mesh     of a run of the engine jax: other devices from now on; `workers` are its processes
     anyway   continue although data, engine, versions or recipe have changed
     """
     run, notes = open_run(folder), []
-    if not run.under_jax and (mesh is not None or watch is not None):
+    if not run.under_jax and (mesh is not None or workers is not None):
         raise ConfigError(f"{folder} was not started with the engine jax", hint="resume it without --engine and --mesh")
     asked = None if mesh is None else mesh.to_dict()
     if agreed([asked, steps]) != [asked, steps]:
@@ -215,7 +215,7 @@ def resume_session(
         if lock is not None:
             lock.hand_back()
         raise
-    session.watch = watch or session.watch
+    session.workers = workers or session.workers
     return session
 
 

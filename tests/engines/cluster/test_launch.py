@@ -1,14 +1,11 @@
 """Finding out which process of how many this is."""
 
-import socket
 import sys
 
 import pytest
 
 from glassformer.core.errors import ConfigError
-from glassformer.engines.cluster.launch import Cluster, find_cluster, start
-from glassformer.engines.cluster.rendezvous import bind_address, listen
-from glassformer.engines.cluster.workers import Limits
+from glassformer.engines.cluster.launch import Cluster, find_cluster, limit, start
 
 SLURM = {
     "SLURM_JOB_ID": "4711",
@@ -160,9 +157,10 @@ def test_a_variable_that_is_no_number_is_refused():
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf"])
 def test_a_limit_must_be_a_number_of_seconds(text):
-    with pytest.raises(ConfigError, match=r"GLASSFORMER_SILENCE|silence"):
-        Limits.from_environ({"GLASSFORMER_SILENCE": text})
-    assert Limits.from_environ({"GLASSFORMER_SILENCE": "7"}).silence == 7
+    with pytest.raises(ConfigError, match="GLASSFORMER_SILENCE is"):
+        limit("SILENCE", {"GLASSFORMER_SILENCE": text})
+    assert limit("SILENCE", {"GLASSFORMER_SILENCE": "7"}) == 7
+    assert limit("SILENCE", {}) == 20
 
 
 def test_addresses_of_version_6_stand_in_brackets():
@@ -170,22 +168,47 @@ def test_addresses_of_version_6_stand_in_brackets():
     assert (cluster.host, cluster.port) == ("fd00::1", 4321)
 
 
+@pytest.fixture
+def joined(jax, monkeypatch) -> dict:
+    """What JAX is told when it joins the processes, which it does not do."""
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    told: dict = {}
+
+    def initialize(coordinator_address=None, coordinator_bind_address=None, heartbeat_timeout_seconds=100):
+        told.update(locals())
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    return told
+
+
 @pytest.mark.parametrize(
     ("host", "address", "bound"),
     [
-        ("localhost", "127.0.0.1", "127.0.0.1:7"),
-        ("127.0.0.3", "127.0.0.3", "127.0.0.3:7"),
-        ("::1", "::1", "[::1]:7"),
-        ("127.example.com", None, "[::]:7"),
-        ("node7", None, "[::]:7"),
+        ("localhost", "localhost:7", "127.0.0.1:7"),
+        ("127.0.0.3", "127.0.0.3:7", "127.0.0.3:7"),
+        ("::1", "[::1]:7", "[::1]:7"),
+        ("127.example.com", "127.example.com:7", "[::]:7"),
+        ("node7", "node7:7", "[::]:7"),
     ],
 )
-def test_a_loopback_address_opens_ports_to_this_machine_alone(monkeypatch, host, address, bound):
-    opened = []
-    monkeypatch.setattr(socket, "create_server", lambda where, **_: opened.append(where[0]) or socket.socket())
-    with listen(host, 7):
-        assert opened == [address or ""]
-    assert bind_address(host, 7) == bound
+def test_a_loopback_address_opens_ports_to_this_machine_alone(joined, host, address, bound):
+    start(Cluster(0, 2, host, 7))
+    assert (joined["coordinator_address"], joined["coordinator_bind_address"]) == (address, bound)
+
+
+def test_settings_that_this_version_of_jax_does_not_know_are_left_out(joined, monkeypatch):
+    monkeypatch.setenv("GLASSFORMER_SILENCE", "6.5")
+    start(Cluster(1, 2, "node7", 7))  # `num_processes` would be refused
+    assert joined["heartbeat_timeout_seconds"] == 7
+
+
+def test_a_port_that_is_in_use_is_told(joined, jax, monkeypatch):
+    def taken(**_):
+        raise RuntimeError("UNKNOWN: Failed to start RPC server")
+
+    monkeypatch.setattr(jax.distributed, "initialize", taken)
+    with pytest.raises(ConfigError, match="worker 0 cannot listen on port 7: it is in use"):
+        start(Cluster(0, 2, "node7", 7))
 
 
 def test_without_jax_several_processes_are_refused(monkeypatch):
@@ -194,8 +217,9 @@ def test_without_jax_several_processes_are_refused(monkeypatch):
         start(Cluster(0, 2, "127.0.0.1", 1))
 
 
-def test_without_a_cluster_the_watch_does_nothing():
-    with start(None) as watch:
-        watch.progress(1)
-        with watch.busy("writing"):
-            pass
+def test_without_a_cluster_there_is_no_one_to_heed():
+    with start(None) as workers:
+        workers.heed_interrupts()
+        workers.tell("joined")
+        assert not workers.asked_to_stop(1)
+    assert workers.cluster is None

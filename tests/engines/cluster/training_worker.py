@@ -36,7 +36,7 @@ def task():
     return model, Recipe(steps=100_000, batch=24, warmup=11, lr=1e-2, ema=0.9), data
 
 
-def train(options: argparse.Namespace, watch) -> list[float]:
+def train(options: argparse.Namespace, workers) -> list[float]:
     from glassformer.engines.jax.sharded_checkpoint import list_sharded, load_sharded_state, save_sharded_state
     from glassformer.engines.jax.trainer import JaxTrainer
 
@@ -46,20 +46,17 @@ def train(options: argparse.Namespace, watch) -> list[float]:
     if list_sharded(options.folder):
         first, _ = load_sharded_state(options.folder, first)
     losses = []
-    watch.progress(first.step)
     for state, record in training_steps(training, data, first):
         losses.append(record.loss)
         if record.step % 5 == 0 and record.step <= options.steps:
-            with watch.busy("saving"):
-                save_sharded_state(options.folder, state)
+            save_sharded_state(options.folder, state)
         if record.step == options.steps:
             sys.stderr.write("ready\n")
             if not options.forever:
                 break
-        if watch.asked_to_stop(record.step):
+        if workers.asked_to_stop(record.step):
             save_sharded_state(options.folder, state)
             break
-        watch.progress(state.step)
         if record.step >= options.steps:
             time.sleep(0.02)
     return losses
@@ -88,9 +85,9 @@ def main() -> None:
     options = parser.parse_args()
     cluster = find_cluster({}, coordinator=options.coordinator, processes=options.processes, process=options.process)
     os.environ["JAX_PLATFORMS"] = "cpu"
-    with start(cluster) as watch:
+    with start(cluster) as workers:
         check_agreement(options.process)
-        losses = train(options, watch)
+        losses = train(options, workers)
         path = Path(options.folder) / f"losses.{options.process}.json"
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(json.dumps(losses))

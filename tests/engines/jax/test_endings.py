@@ -64,7 +64,7 @@ class Interrupted:
     """A session of one of two processes that ends with this error."""
 
     def __init__(self, session, error):
-        self.run, self.task, self.state, self.watch = session.run, session.task, session.state, session.watch
+        self.run, self.task, self.state, self.workers = session.run, session.task, session.state, session.workers
         self.error, self.saved = error, 0
 
     def steps(self):
@@ -81,7 +81,7 @@ class Interrupted:
 def test_processes_save_together_or_not_at_all(tmp_path, monkeypatch, error, by_ctrl_c, code):
     monkeypatch.setattr(command_line, "total", lambda: 2)
     session = Interrupted(tiny_session("lines", tmp_path / "run"), error)
-    session.watch.interrupted = by_ctrl_c
+    session.workers.interrupted = by_ctrl_c
     with pytest.raises((KeyboardInterrupt, command_line.click.exceptions.Exit)) as caught:
         command_line.run_session(session)
     assert session.saved == (code is not None)

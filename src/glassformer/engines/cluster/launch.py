@@ -1,30 +1,40 @@
-"""Several processes, one run: which one this is, and where they meet.
+"""Several processes, one run: which one this is, how JAX joins them, and how they stop together.
 
 The answers come, each for itself, from the command line, from GLASSFORMER_COORDINATOR, _PROCESSES and _PROCESS, or from
 Slurm, Open MPI or Kubernetes; docs/guides/many_machines.md has the table. Process 0 runs on the coordinator's machine
-and listens on its port.
+and listens on its port. JAX's processes watch each other; `supervise` says which one was lost.
 """
 
+from __future__ import annotations
+
+import atexit
 import contextlib
 import inspect
 import ipaddress
+import math
 import os
 import re
+import signal
 import sys
+import threading
+import time
 import zlib
 from collections.abc import Mapping
-from importlib import metadata
+from types import TracebackType
 from typing import Any, NamedTuple
 
-from ...core.errors import ConfigError
+from ...core.errors import ConfigError, GlassformerError
 from ..mesh.shape import require_jax
-from .rendezvous import bind_address, find_secret, meet
-from .watch import Watch
-from .workers import Limits, number_in
 
 WORDS = {"process": "the process number", "processes": "the number of processes", "coordinator": "the coordinator"}
-NO_HEARTBEATS = 1 << 20
-"""Seconds: longer than any run waits for a lost worker."""
+LIMITS = {"SILENCE": 20.0, "START": 300.0}
+"""Seconds after which a worker that is not heard of is lost, and in which all have to start; GLASSFORMER_SILENCE, …"""
+PARENT = "GLASSFORMER_PARENT"
+"""The variable that tells a supervised process the number of its connection to its parent."""
+MARGIN = 5.0
+"""Seconds beyond the limit on silence until JAX has ended a process that waits for a lost one."""
+GRACE = 3.0
+"""Seconds for which worker 0 outlives its own error, so that workers with the same one can tell it themselves."""
 _PORTS = 1 << 12
 """A job's port is one of this many topmost ports, chosen by the number that the scheduler gave the job."""
 
@@ -86,34 +96,46 @@ def _joined(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {name: value for told in sources for name, value in told.items() if value is not None}
 
 
-def start(cluster: Cluster | None) -> Watch:
-    """Meet all other processes, start to watch them, and connect JAX to them; without a cluster, do nothing.
+def limit(name: str, environ: Mapping[str, str] = os.environ) -> float:
+    """Return one of the limits in seconds, as the environment sets it."""
+    seconds = _number(environ, f"GLASSFORMER_{name}", float, "a number of seconds above 0")
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise ConfigError(f"GLASSFORMER_{name} is {seconds}", hint="use a number of seconds above 0")
+    return LIMITS[name] if seconds is None else seconds
+
+
+def start(cluster: Cluster | None) -> Workers:
+    """Join all other processes of a run through JAX; without a cluster, do nothing.
 
     It must come before the first use of JAX's devices.
     """
     if cluster is None:
-        return Watch()
-    require_jax()
-    limits = Limits.from_environ(os.environ)
-    versions = {name: _version(name) for name in ("glassformer", "jax", "jaxlib")}
-    secret = find_secret()
+        return Workers()
+    jax = require_jax()
     _keep_stdout()
-    meeting = meet(*cluster[:4], limits=limits, versions=versions, secret=secret)
-    watch = Watch(cluster.process, meeting.workers, limits=limits)
-    watch.begin(meeting.lines)
+    # Between processes, CPU devices need a library to exchange numbers; other devices have their own.
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    settings: dict[str, Any] = {
+        "coordinator_address": _joined_address(cluster.host, cluster.port),
+        "coordinator_bind_address": _bind_address(cluster.host, cluster.port),
+        "num_processes": cluster.processes,
+        "process_id": cluster.process,
+        "local_device_ids": None if cluster.devices is None else list(cluster.devices),
+        "cluster_detection_method": "deactivate",  # it has been detected
+        "initialization_timeout": math.ceil(limit("START")),
+        "heartbeat_timeout_seconds": math.ceil(limit("SILENCE")),
+    }
+    known = inspect.signature(jax.distributed.initialize).parameters
+    workers = Workers(cluster)
     try:
-        _connect(cluster, meeting.port)
-    except BaseException as error:
-        watch.fail(error)
-        raise
-    return watch
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:  # it is imported from a folder
-        return "not installed"
+        jax.distributed.initialize(**{name: value for name, value in settings.items() if name in known})
+    except RuntimeError as error:
+        if cluster.process or "RPC server" not in str(error):
+            raise
+        fact = f"worker 0 cannot listen on port {cluster.port}: it is in use, or not this machine's"
+        raise ConfigError(fact, hint="choose another port, and start worker 0 on the coordinator's machine") from error
+    workers.tell("joined")
+    return workers
 
 
 def _keep_stdout() -> None:
@@ -126,27 +148,119 @@ def _keep_stdout() -> None:
     sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, buffering=1)
 
 
-def _connect(cluster: Cluster, port: int) -> None:
-    """Let JAX's processes find each other, within bounded times."""
-    import jax
+class Workers:
+    """All workers of a run, as one of them sees them; one that is alone has no others to heed.
 
-    # Between processes, CPU devices need a library to exchange numbers; other devices have their own.
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    settings: dict[str, Any] = {
-        "coordinator_address": f"[{cluster.host}]:{port}" if ":" in cluster.host else f"{cluster.host}:{port}",
-        "coordinator_bind_address": bind_address(cluster.host, port),
-        "num_processes": cluster.processes,
-        "process_id": cluster.process,
-        "local_device_ids": None if cluster.devices is None else list(cluster.devices),
-        "cluster_detection_method": "deactivate",  # it has been detected
-        "initialization_timeout": 60,
-        # Heartbeats come from a native thread, which lives on when Python hangs, and their loss aborts the process
-        # without a name: the watch stands for them.
-        "heartbeat_timeout_seconds": NO_HEARTBEATS,
-        "shutdown_timeout_seconds": 30,
-    }
-    known = inspect.signature(jax.distributed.initialize).parameters
-    jax.distributed.initialize(**{name: value for name, value in settings.items() if name in known})
+    with start(find_cluster()) as workers:
+        for step in …:
+            …
+            if workers.asked_to_stop(step):
+                break
+    """
+
+    def __init__(self, cluster: Cluster | None = None) -> None:
+        self.cluster = cluster
+        self.interrupted = False  # whether Ctrl-C asked this worker to stop
+        self._interrupt: Any = None  # what Ctrl-C did before it asked all workers to stop
+        self._parent = int(os.environ.get(PARENT, "-1")) if cluster is not None else -1
+        if self._parent >= 0:
+            os.set_inheritable(self._parent, False)
+            threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
+
+    def _end_with_parent(self) -> None:
+        with contextlib.suppress(OSError):
+            os.read(self._parent, 1)  # which never writes: this returns when it has gone
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def tell(self, message: str) -> None:
+        """Tell the parent, if there is one, how far this worker is."""
+        if self._parent >= 0:
+            with contextlib.suppress(OSError):  # the parent has gone, and this process ends
+                os.write(self._parent, f"{message}\n".encode())
+
+    def asked_to_stop(self, step: int) -> bool:
+        """Return whether any worker was asked to end, by Ctrl-C or SIGTERM; for the same step all get the same answer.
+
+        To be called once after every step, by all. A second Ctrl-C ends the worker at once.
+        """
+        if self.cluster is None:
+            return False
+        from jax.experimental.multihost_utils import reached_preemption_sync_point
+
+        self.heed_interrupts()
+        return bool(reached_preemption_sync_point(step))
+
+    def heed_interrupts(self) -> None:
+        """Let Ctrl-C ask all workers to stop from now on, as `asked_to_stop` finds; if it is ignored, it stays so."""
+        before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
+        if self.cluster is None or self._interrupt is not None or before is signal.SIG_IGN:
+            return
+        self._interrupt = before
+        with contextlib.suppress(ValueError):  # only the main thread may set handlers
+            signal.signal(signal.SIGINT, self._forward_interrupt)
+
+    def _forward_interrupt(self, *_: Any) -> None:
+        """Turn the first Ctrl-C into SIGTERM, on which JAX lets all processes stop after the same step."""
+        self.interrupted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, cls: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self.cluster is None:
+            return
+        if self._interrupt is not None:
+            with contextlib.suppress(ValueError):
+                signal.signal(signal.SIGINT, self._interrupt)
+        # A command that was ended on purpose: by the words that Python or the command line have for it.
+        if error is None or isinstance(error, SystemExit | GeneratorExit) or type(error).__name__ == "Exit":
+            self.tell("left")
+        else:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Leave without waiting for the others, after this worker's own error has been told."""
+        if not _is_understood(error):
+            # It may have broken off because another one is gone: the parent finds out, or JAX ends this process.
+            self.tell("broken")
+            time.sleep(limit("SILENCE") + MARGIN)
+        # As the command line ends on this error.
+        code = 2 if isinstance(error, ConfigError) else 130 if isinstance(error, KeyboardInterrupt) else 1
+        # Runs before what JAX does at the end, which would wait for workers that no longer come.
+        atexit.register(self._abandon, code)
+        late = threading.Timer(2 * GRACE, self._abandon, [code])  # where another thread keeps this process from ending
+        late.daemon = True
+        late.start()
+
+    def _abandon(self, code: int) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        if self.cluster is not None and self.cluster.process == 0:
+            time.sleep(GRACE)
+        os._exit(code)
+
+
+def _is_understood(error: BaseException | None) -> bool:
+    """Return whether an error and what caused it are no surprises; a message that got no answer comes as one."""
+    while isinstance(error, GlassformerError | OSError | MemoryError | KeyboardInterrupt):
+        error = error.__cause__
+    return error is None
+
+
+def _joined_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _bind_address(host: str, port: int) -> str:
+    """Return where JAX's service listens: on this machine alone where the coordinator is a loopback address."""
+    address = "127.0.0.1" if host.lower() == "localhost" else host
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(address).is_loopback:
+            return _joined_address(address, port)
+    return _joined_address("::", port)
 
 
 # --- launchers: what one does not tell is None -----------------------------------------------------------------------
@@ -241,5 +355,9 @@ def _split_address(address: str) -> tuple[str, int]:
     )
 
 
-def _number(environ: Mapping[str, str], name: str) -> int | None:
-    return number_in(environ, name, int, "a whole number")
+def _number(environ: Mapping[str, str], name: str, kind: type[Any] = int, what: str = "a whole number") -> Any:
+    """Return a number that the environment sets; None where it does not."""
+    try:
+        return kind(environ[name]) if environ.get(name) else None
+    except ValueError:
+        raise ConfigError(f"{name} is {environ[name]!r}", hint=f"use {what}") from None
