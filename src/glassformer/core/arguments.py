@@ -12,12 +12,13 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from types import FunctionType, TracebackType, UnionType
-from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import FunctionType, TracebackType
+from typing import Any, TypeVar, get_type_hints
 
 from .errors import DEBUG, ConfigError, GlassformerError, did_you_mean
+from .setting import fits
 
 HERE = str(Path(__file__).parents[1])
 TREES = ("params", "state")
@@ -40,7 +41,6 @@ WORDS = {
     "ndarray": "an array",
     "LoadedModel": "TrainedModel",
 }
-NUMBERS: dict[Any, Any] = {int: SupportsIndex, float: SupportsFloat}
 UNFIT = re.compile(
     "string to float|float.. argument must|inhomogeneous|not supported between|truth value of an|to unpack|ufunc '"
     "|attribute '(dtype|ndim|shape|_asdict|get)'|not compatible|tuple index out|not iterable|empty name"
@@ -192,24 +192,6 @@ def _refusal(name: str, word: str, value: Any, hint: Any) -> ConfigError:
     is_plain = value is None or isinstance(value, str | int | float | list | tuple)
     shown = f"{value!r:.60}" if is_plain else f"a {type(value).__name__}"
     return ConfigError(f"{word} is {shown}; {name} takes {wanted}", hint=remedy)
-
-
-def fits(value: Any, hint: Any) -> bool:
-    """Tell whether a value may be what an annotation says; where that cannot be told, it may."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return any(fits(value, one) for one in inner)
-    if origin is Literal:
-        return isinstance(value, str | int) and value in inner
-    kind: Any = NUMBERS.get(hint, origin or hint)
-    if kind is Any or not isinstance(kind, type) or (getattr(kind, "_is_protocol", False) and hint not in NUMBERS):
-        return True
-    if kind in (Iterable, Sequence, list, tuple):
-        if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
-            return False
-        is_read_once = iter(value) is value
-        return is_read_once or len(inner) != 1 or all(fits(one, inner[0]) for one in value)
-    return isinstance(value, kind) and (hint not in NUMBERS or getattr(value, "ndim", 0) == 0)
 
 
 def _is_debugged() -> bool:

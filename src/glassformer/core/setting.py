@@ -1,4 +1,4 @@
-"""Settings by name: checks that they exist, and what each one means.
+"""Settings, options and arguments by name: checks that they exist and what they are, and what each one means.
 
 The docstring of the dataclass or function that takes a setting explains it, in one line for each setting, or for
 several that mean the same:
@@ -15,14 +15,26 @@ import math
 import numbers
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    SupportsFloat,
+    SupportsIndex,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)  # fmt: skip
 
 from .errors import ConfigError, DataError, did_you_mean
 
 T = TypeVar("T")
 
+_NUMBERS: dict[Any, Any] = {int: SupportsIndex, float: SupportsFloat}
 _WORDS = {int: "whole number", float: "number", bool: "true, false", str: "text", tuple: "list"}
 
 
@@ -73,7 +85,7 @@ def check_types(owner: Any, of: str = "") -> None:
         if isinstance(value, list) or (hasattr(value, "dtype") and not value.ndim):
             value = tuple(value) if isinstance(value, list) else value.item()
             object.__setattr__(owner, name, value)
-        if not is_of(value, hint):
+        if not fits(value, hint, is_exact=True):
             raise ConfigError(f"{name}{of} is {value!r}", hint=f"{name} takes: {_takes(hint, None)}")
 
 
@@ -83,20 +95,63 @@ def _hints(cls: Any) -> dict[str, Any]:
     return {name: hints[name] for name in setting_names(cls)}
 
 
-def is_of(value: Any, hint: Any) -> bool:
-    """Tell whether a value is what an annotation says."""
-    kind, inner = get_origin(hint), get_args(hint)
-    if hint is Any:
+def fits(value: Any, hint: Any, *, is_exact: bool = False) -> bool:
+    """Return whether a value is what an annotation says; where that cannot be told, it is.
+
+    is_exact   only Python's own numbers are numbers, True and False are none, and a tuple is a tuple, as settings are
+               stored; else whatever can be used as one
+    """
+    origin, inner = get_origin(hint), get_args(hint)
+    check = functools.partial(fits, is_exact=is_exact)
+    if origin in (Union, types.UnionType):
+        return any(check(value, one) for one in inner)
+    if origin is Literal:
+        return isinstance(value, str | int) and value in inner
+    if hint in _NUMBERS:
+        if is_exact:
+            return isinstance(value, int | hint) and not isinstance(value, bool)
+        return isinstance(value, _NUMBERS[hint]) and getattr(value, "ndim", 0) == 0
+    kind: Any = origin or hint
+    if kind is Any or not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
         return True
-    if kind in (Union, types.UnionType):
-        return any(is_of(value, one) for one in inner)
-    if kind is tuple:
-        first, *rest = inner
-        hints = [first] * len(value) if rest == [...] and isinstance(value, tuple) else [first, *rest]
-        return isinstance(value, tuple) and len(value) == len(hints) and all(map(is_of, value, hints))
-    if kind is dict:
-        return isinstance(value, dict) and all(is_of(part, inner[1]) for part in value.values())
-    return isinstance(value, int | float if hint is float else hint) and (hint is bool or not isinstance(value, bool))
+    if kind is tuple and is_exact and isinstance(value, tuple):
+        hints = inner[:1] * len(value) if inner[1:] == (...,) else inner
+        return not inner or (len(value) == len(hints) and all(map(check, value, hints)))
+    if kind in (Iterable, Sequence, list, tuple) and not is_exact:
+        if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+            return False
+        is_read_once = iter(value) is value
+        return is_read_once or len(inner) != 1 or all(check(one, inner[0]) for one in value)
+    if kind is dict and is_exact and inner:
+        return isinstance(value, dict) and all(check(part, inner[1]) for part in value.values())
+    return isinstance(value, kind)
+
+
+class Within(NamedTuple):
+    """The range of an option that is a whole number; it stands in the annotation of the option."""
+
+    least: int
+    most: int | None = None
+
+
+def check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse values of a function's options that are of other types than their defaults."""
+    known = inspect.signature(function).parameters
+    words = {int: "a whole number", str: "text", tuple: 'a list, such as ["de", "en"]'}
+    for name, value in options.items():
+        wanted = type(known[name].default) if name in known else None
+        if wanted in words and not fits(tuple(value) if isinstance(value, list) else value, wanted, is_exact=True):
+            raise ConfigError(f"{name} is {value!r}", hint=f"{name} takes {words[wanted]}")
+
+
+def check_limits(name: str, value: Any, annotation: Any) -> None:
+    """Refuse a value that is outside the range in an option's annotation, or no truth value where it must be one."""
+    if annotation is bool and not isinstance(value, bool):
+        raise ConfigError(f"{name} is {value!r}", hint="use true or false")
+    for part in (annotation, *get_args(annotation)):  # `Count`, or the first part of `Count | None`
+        for limits in getattr(part, "__metadata__", ()):
+            if isinstance(limits, Within):
+                check_count(name, value, least=limits.least, most=limits.most)
 
 
 def check_range(

@@ -2,26 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
 from ..core.arrays import Array
 from ..core.errors import ConfigError, DataError
+from ..core.setting import Within
 from ..models.model import Batch
 from ..ops.loss import IGNORE
 from ..text import CharTokenizer, PublishedTokenizer, Tokenizer
 from .examples import Examples, decoder_examples, stack, translation_examples
 from .splits import Splits
 from .task import Architecture, Task, until
-
-
-class Within(NamedTuple):
-    """The range of a task's option that is a whole number; it stands in the annotation of the option."""
-
-    least: int
-    most: int | None = None
-
 
 Seed = Annotated[int, Within(0)]
 Count = Annotated[int, Within(1)]

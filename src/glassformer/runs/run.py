@@ -19,8 +19,9 @@ from ..core.errors import CheckpointError, ConfigError, DataError, GlassformerEr
 from ..core.execution import PLAIN, Execution, joined, separated
 from ..core.quantized import FORMS
 from ..core.registry import check_stored
+from ..core.setting import check_options
 from ..core.tree import check_same, rebuilt, tree_map, unflatten
-from ..data import CustomFile, Task, build_task
+from ..data import TASKS, CustomFile, Task, build_task
 from ..data.tasks import check_registered
 from ..engines.mesh.rules import check_execution
 from ..models import Model, build
@@ -36,7 +37,6 @@ from ..weights.stores import Store, following, is_run, locate, named_base, split
 from .custom_files import load_custom_file, load_custom_files, takes_lexicon
 from .folder import CONFIG, FORMAT, METRICS, read_config, read_metrics
 from .provenance import Base, Provenance, data_provenance, fingerprint
-from .settings import check_options
 
 
 class Ready(NamedTuple):
@@ -120,7 +120,7 @@ class TrainingRun:
         self._keep_own()
         check_registered(self.task_name, self.folder)
         options = dict(self.task_options)
-        check_options(self.task_name, options)
+        check_options(TASKS[self.task_name], options)
         if self.base is not None and takes_lexicon(self.task_name):
             options["lexicon"] = replace(self.base.lexicon(self.tokenizer, self.target_tokenizer), labels=self.labels)
         task = build_task(self.task_name, **options)

@@ -14,7 +14,7 @@ from ..config import CONFIGS, TransformerConfig, choices
 from ..core import registry
 from ..core.errors import ConfigError, GlassformerError, did_you_mean, nearest, typed
 from ..core.execution import AMONG_MODEL_SETTINGS, PRECISIONS, Execution
-from ..core.setting import Setting, check_known, described, setting_names
+from ..core.setting import Setting, check_known, check_options, described, setting_names
 from ..core.show import Table
 from ..data import TASKS, Task, build_task, import_file
 from ..generation.sampling import Sampling
@@ -111,18 +111,8 @@ def split_settings(task_name: str, settings: Mapping[str, Any]) -> tuple[dict, d
         if group is None:
             raise ConfigError(f"there is no setting {name!r}", hint=_suggestion(name, task_name, set().union(*owners)))
         group[name] = value
-    check_options(task_name, groups[0])
+    check_options(TASKS[task_name], groups[0])
     return groups
-
-
-def check_options(task_name: str, options: Mapping[str, Any]) -> None:
-    """Refuse values for a task's options that are of other types than their defaults."""
-    known = inspect.signature(TASKS[task_name]).parameters
-    words = {int: "a whole number", str: "text", tuple: 'a list, such as ["de", "en"]'}
-    for name, value in options.items():
-        wanted = type(known[name].default) if name in known else None
-        if wanted in words and wanted is not (tuple if isinstance(value, list) else type(value)):
-            raise ConfigError(f"{name} is {value!r}", hint=f"{name} takes {words[wanted]}")
 
 
 def _suggestion(name: str, task_name: str, known: set[str]) -> str:

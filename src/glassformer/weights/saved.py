@@ -22,7 +22,7 @@ from ..core.errors import ConfigError, GlassformerError, WeightsError
 from ..core.files import explained, replacing, sha256_of, write_text
 from ..core.quantized import Quantized
 from ..core.registry import check_stored
-from ..core.setting import is_of
+from ..core.setting import fits
 from ..core.tree import check_same, flatten, rebuilt
 from ..data.task import is_task
 from ..models import build
@@ -99,7 +99,7 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> LoadedModel:
     with explaining_damage(f"{folder / DESCRIPTION} or {METRICS}", WeightsError, _AGAIN):
         lines = (folder / METRICS).read_text(encoding="utf-8").splitlines() if (folder / METRICS).is_file() else []
         settings: dict[str, Any] = {name: tuple(v) if isinstance(v := content[name], list) else v for name in _AS_IT_IS}
-        wrong = [name for name, hint in _AS_IT_IS.items() if not is_of(settings[name], hint)]
+        wrong = [name for name, hint in _AS_IT_IS.items() if not fits(settings[name], hint, is_exact=True)]
         ids = [one for one in (settings["start_id"], *(() if wrong else settings["end_ids"])) if one is not None]
         if not wrong and not all(0 <= one < config.vocab for one in ids):
             raise ConfigError(f"of its start and end tokens {ids!r:.60}, some are not in the vocabulary")

@@ -3,12 +3,11 @@
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from ...core.errors import ConfigError, DataError
-from ...core.setting import check_count, check_known
+from ...core.setting import check_known, check_limits
 from ..pairs import CATALOGS
-from ..questions import Within
 from ..tables import is_rows, is_table, read_table, table_files
 from ..task import Task
 from . import classify, dates, files, numbers, strings
@@ -47,7 +46,7 @@ def build_task(name: str, **options: Any) -> Task:
             hint = "leave the data out, for this task draws its own; or train the task 'text' on it"
             raise ConfigError(f"the task {name!r} has no option 'data'", hint=hint)
         check_known(f"the task {name!r} has no option", option, known)
-        _check_range(option, value, known[option].annotation)
+        check_limits(option, value, known[option].annotation)
     return TASKS[name](**given)
 
 
@@ -74,13 +73,3 @@ def suited_task(data: Any, settings: Mapping[str, Any]) -> str:
     if read_table(data, {"source": None, "target": None}).has("source", "target"):
         return "pairs"
     return "classify" if read_table(data, {"text": None, "label": None}).has("label") else "text"
-
-
-def _check_range(option: str, value: Any, annotation: Any) -> None:
-    """Refuse a value that an option's annotation rules out."""
-    if annotation is bool and not isinstance(value, bool):
-        raise ConfigError(f"{option} is {value!r}", hint="use true or false")
-    for part in (annotation, *get_args(annotation)):  # `Count`, or the first part of `Count | None`
-        for limits in getattr(part, "__metadata__", ()):
-            if isinstance(limits, Within):
-                check_count(option, value, least=limits.least, most=limits.most)

@@ -14,12 +14,12 @@ import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import ConfigError, DataError
-from ...core.setting import check_known
+from ...core.setting import Within, check_known
 from ...models.model import Batch
 from ...ops.loss import IGNORE
 from ...text.symbols import CharTokenizer, WordTokenizer
 from ..examples import Examples
-from ..questions import SETTINGS, Count, Lexicon, Seed, Within, question_task
+from ..questions import SETTINGS, Count, Lexicon, Seed, question_task
 from ..splits import Splits
 from ..task import Task, recipe
 

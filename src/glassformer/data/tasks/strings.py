@@ -12,9 +12,9 @@ from typing import Annotated
 import numpy as np
 
 from ...core.errors import ConfigError, DataError
-from ...core.setting import check_count
+from ...core.setting import Within, check_count
 from ...text.symbols import CharTokenizer, WordTokenizer
-from ..questions import Count, Lexicon, Seed, Within, question_task, reading
+from ..questions import Count, Lexicon, Seed, question_task, reading
 from ..splits import Splits, draw_splits, hash_fraction
 from ..task import Task, recipe, until
 
