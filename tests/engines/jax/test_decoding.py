@@ -30,7 +30,7 @@ def blocks_read(jax, numpy_engine, monkeypatch):
         monkeypatch.setattr(module, "on_one_gpu", lambda: True)
     monkeypatch.setattr(decoding, "_ROWS", 32)
     monkeypatch.setattr(decoding, "_PROGRAMS", 4)
-    monkeypatch.setattr(cached_attention, "_PLACES", 8)
+    monkeypatch.setattr(cached_attention, "_KEYS", 8)
     monkeypatch.setattr(cached_attention, "_TOKENS", 16)
     seen, written = [], decoding.read_block
 

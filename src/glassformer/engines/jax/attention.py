@@ -2,10 +2,10 @@
 
 cuDNN keeps no weights, only the logarithm of each row's sum; the record computes them when they are asked for.
 
-JAX has cuDNN's forward and backward as two primitives. Its public function cannot take their place: it rounds the sums
-to half precision, and has gradients only by differentiating, which computes all of attention once more. So the two are
-taken from inside of JAX, and asked which arguments they have: those that a later version adds get the values that the
-public function of their module gives them, and a version that cannot be called so has no pair.
+JAX has cuDNN's forward and backward as two primitives. Its public function cannot replace them: it rounds the sums to
+half precision, and has gradients only by differentiating, which computes all of attention once more. So the two are
+imported from inside of JAX, and their signatures are read: arguments that a later version adds get the defaults of the
+public function of their module, and a version that cannot be called so has no pair.
 """
 
 import inspect
@@ -41,7 +41,7 @@ _CHOSEN = ("scale", "mask_type", "layout", "sliding_window_length")
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class CudnnWeights(LazyArray):
-    """Attention weights (B, H, T, S) that no memory holds, and what the backward pass takes in their place.
+    """Attention weights (B, H, T, S) that no memory holds, and what the backward pass reads instead.
 
     y         (B, H, T, C)
     log_sum   (B, H, T) log Σ exp of the scores of each row
@@ -95,8 +95,8 @@ def attention_backward(
 ) -> Gradients:
     q, k, v, bias, weights, _ = saved
     if isinstance(weights, CudnnWeights):
-        how: dict[str, Any] = {"pattern": weights.pattern, "scale": weights.scale}
-        return (*cudnn_backward(dy, q, k, v, weights.y, weights.log_sum, **how), None)
+        settings: dict[str, Any] = {"pattern": weights.pattern, "scale": weights.scale}
+        return (*cudnn_backward(dy, q, k, v, weights.y, weights.log_sum, **settings), None)
     if isinstance(weights, LazyArray) or not all(is_half(x) for x in (dy, q, k, v, weights)):
         return NotImplemented
     # As written, but not widened.
@@ -149,7 +149,7 @@ def _weights(q: Array, k: Array, bias: Array | None, mask: Array | None, pattern
 
 
 def is_for_cudnn(q: Array, k: Array, v: Array, bias: Any, mask: Any, pattern: Pattern, rate: float) -> bool:
-    """Tell whether cuDNN takes a case: self-attention, full, causal or in a causal window, without dropout."""
+    """Return whether cuDNN takes a case: self-attention, full, causal or in a causal window, without dropout."""
     if bias is not None or mask is not None or rate > 0 or q.ndim != 4 or q.shape[-2] != k.shape[-2]:
         return False
     if any(x.dtype.name not in ("bfloat16", "float16") for x in (q, k, v)):
@@ -223,12 +223,12 @@ def _calling(
 
 
 def _try(pair: list[Callable[..., Any]]) -> None:
-    """Ask both primitives for the shapes of what they return, which computes nothing."""
+    """Check the shapes that both primitives return, which computes nothing."""
     x = jax.ShapeDtypeStruct((1, 1, 2, 8), "bfloat16")
     y, log_sum = jax.eval_shape(lambda x: pair[0]({"query": x, "key": x, "value": x}, FULL, 1.0), x)
     some = {"query": x, "key": x, "value": x, "activation": log_sum, "fwd_output": x, "grad_output": x}
-    found = jax.eval_shape(lambda some: pair[1](some, FULL, 1.0), some)
-    if any(one.shape != y.shape for one in found):
+    grads = jax.eval_shape(lambda some: pair[1](some, FULL, 1.0), some)
+    if any(x.shape != y.shape for x in grads):
         raise TypeError("its gradients have another shape")
 
 

@@ -14,8 +14,8 @@ from ...layers import Attention
 from .fused import launched, load, on_one_gpu, pallas_and_triton, store
 from .programs import FixedKeyValues
 
-_PLACES = 256  # keys that a program looks at at a time
-_TOKENS = 64  # of a prompt that a program reads at a time, and keys that it looks at meanwhile
+_KEYS = 256  # that a program reads at a time
+_TOKENS = 64  # of a prompt that a program reads at a time, and as many keys
 _FEWEST, _MOST = 16, 256  # channels of a head: Triton multiplies no smaller matrices
 
 
@@ -35,7 +35,7 @@ def attend_from(
 
 
 def can_attend(attention: Attention) -> bool:
-    """Tell whether the kernel has all that an attention layer has."""
+    """Return whether the kernels compute all that an attention layer does."""
     pattern, channels = attention.pattern, attention.channels
     is_power = channels & (channels - 1) == 0 and _FEWEST <= channels <= _MOST
     return pattern.causal and not pattern.prefix and pattern.stride is None and is_power
@@ -44,11 +44,11 @@ def can_attend(attention: Attention) -> bool:
 def attended(self: Attention, kept: Any, q: Array, k: Array, v: Array, mask: Array | None) -> Array:
     """Return what the heads mix for one token of each sequence, (B, H, 1, C), and remember its keys and values.
 
-    q (B, H, 1, C) and k, v (B, K, 1, C) are turned already; mask (B, S) tells real tokens.
+    q (B, H, 1, C) and k, v (B, K, 1, C) are turned already; mask (B, S) marks real tokens.
     """
     pallas, _ = pallas_and_triton()
     heads = heads_of(self, kept, len(q))
-    given = {"query": q, "key": k, "value": v, **seen_so_far(kept, mask, None)}
+    given = {"query": q, "key": k, "value": v, **cache_arrays(kept, mask, None)}
 
     def kernel(*refs: Any) -> None:
         read, row = dict(zip((*given, "y", "keys", "values"), refs, strict=True)), pallas.program_id(0)
@@ -77,7 +77,7 @@ def attended_prompt(self: Attention, kept: Any, q: Array, mask: Array | None) ->
     heads, length = heads_of(self, kept, len(q)), q.shape[-2]
     run = min(_TOKENS, max(_FEWEST, pallas.next_power_of_2(length)))
     # The heads stand last where q is made and where y is read.
-    given = {"query": q.swapaxes(1, 2), **seen_so_far(kept, mask, None)}
+    given = {"query": q.swapaxes(1, 2), **cache_arrays(kept, mask, None)}
     shape = jax.ShapeDtypeStruct(given["query"].shape, q.dtype)
 
     def kernel(*refs: Any) -> None:
@@ -88,7 +88,7 @@ def attended_prompt(self: Attention, kept: Any, q: Array, mask: Array | None) ->
 
 
 def _attend_all(heads: "Heads", read: dict[str, Any], length: int, run: int) -> None:
-    """Let one head of a sequence attend for a run of its last tokens, to one run of keys after the other."""
+    """Attend in one head of a sequence, from a run of its last tokens, to one run of keys after the other."""
     pallas, triton = pallas_and_triton()
     multiply = partial(jax.lax.dot_general, precision="highest", preferred_element_type=np.float32)
     block, head, row = (pallas.program_id(axis) for axis in range(3))
@@ -125,8 +125,8 @@ def _attend_all(heads: "Heads", read: dict[str, Any], length: int, run: int) -> 
     store(read["y"], *own, inside=inside, value=mixed)
 
 
-def seen_so_far(kept: Any, mask: Array | None, rotation: Any) -> dict[str, Array]:
-    """Return what a kernel must know of a cache, the keys and values last, and of the rotation of one place."""
+def cache_arrays(kept: Any, mask: Array | None, rotation: Any) -> dict[str, Array]:
+    """Return the arrays of a cache that a kernel reads, keys and values last, and the rotation of one position."""
     tables = {} if rotation is None else dict(zip(("cos", "sin"), rotation, strict=True))
     given = {"seen": kept.seen.reshape(1)} | {name: x.reshape(-1).astype(np.float32) for name, x in tables.items()}
     if mask is not None:
@@ -144,12 +144,12 @@ def heads_of(attention: Attention, kept: Any, batch: int) -> "Heads":
         is_halved=attention.pairing == "halves",
         scale=channels**-0.5 if attention.scale is None else attention.scale,
         window=attention.pattern.window,
-        run=min(_PLACES if batch == 1 else _PLACES // 2, pallas_and_triton()[0].next_power_of_2(capacity)),
+        run=min(_KEYS if batch == 1 else _KEYS // 2, pallas_and_triton()[0].next_power_of_2(capacity)),
     )
 
 
 class Heads(NamedTuple):
-    """What the kernel must know of attention."""
+    """The settings of attention that kernels are compiled for."""
 
     keys: int  # how many heads have keys of their own
     shared: int  # heads that share a key
@@ -157,7 +157,7 @@ class Heads(NamedTuple):
     is_halved: bool  # whether channel i turns with i + C/2; else with its neighbor
     scale: float
     window: int | None
-    run: int  # keys that are looked at at a time
+    run: int  # keys that are read at a time
 
     @property
     def pairs(self) -> list[Array]:

@@ -8,8 +8,8 @@ of a block; here it is one for each time that all of a vector must be known befo
     h       = norm(x) up                                            gated: norm(x) gate as well
     x       = x + act(h) down                                       gated: act(norm(x) gate) · h
 
-A matrix is read by many programs at once, each of which has some of its columns and a share of its rows. So a product
-is left in parts, one for each share of the rows, and the kernel that reads it next adds them up. Each program computes
+A matrix is read by many programs at once, each of which has some of its columns and a part of its rows. So a product
+is left in parts, one for each part of the rows, and the kernel that reads it next adds them up. Each program computes
 for itself what it multiplies, be it the norm of x or what a head mixes: to launch one more kernel would take longer.
 """
 
@@ -27,7 +27,7 @@ from ...core.arrays import Array, Tree
 from ...core.dispatch import replaces
 from ...layers import Attention, Block, Cache, LayerNorm, Stack
 from .. import is_readable
-from .cached_attention import attend, can_attend, heads_of, seen_so_far
+from .cached_attention import attend, cache_arrays, can_attend, heads_of
 from .fused import launched, load, on_one_gpu, pallas_and_triton, store
 from .programs import FixedCache
 
@@ -59,16 +59,16 @@ def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tup
 
 
 def read_block(block: Block, params: Tree, stream: Stream, kept: Any, padding: Array, rotation: Any) -> Stream:
-    """Return what a block makes of the stream of one token."""
+    """Run one block on the stream of one token."""
     own, attention = {**params["attention"], **params["feed_forward"]}, block.attention
     normed = block.norm, params["attention_norm"]
     # Those with as many columns go in one kernel.
     groups = (("query", "key", "value"),) if attention.key_heads == attention.heads else (("query",), ("key", "value"))
-    found: list[Array] = []
+    heads: list[Array] = []
     for names in groups:
         stream, products = projected(stream, [own[name] for name in names], normed)
-        found += products
-    stream = Stream(stream.x, attended_output(attention, kept, found, own["output"], padding, rotation))
+        heads += products
+    stream = Stream(stream.x, attended_output(attention, kept, heads, own["output"], padding, rotation))
     normed = block.norm, params["feed_forward_norm"]
     inward = ("gate", "up") if block.feed_forward.gated else ("up",)
     stream, h = projected(stream, [own[name] for name in inward], normed)
@@ -78,8 +78,8 @@ def read_block(block: Block, params: Tree, stream: Stream, kept: Any, padding: A
 # --- products --------------------------------------------------------------------------------------------------------
 
 
-class Shares(NamedTuple):
-    """How programs share a matrix (depth, width): each has some columns of one of the parts that its rows make."""
+class Tiling(NamedTuple):
+    """The division of a matrix (depth, width) among programs: some columns of one part of its rows each."""
 
     depth: int
     width: int
@@ -95,29 +95,29 @@ class Shares(NamedTuple):
         return jax.ShapeDtypeStruct((self.parts, self.width), np.float32)
 
 
-def shares_of(matrix: Tree, beside: int = 1) -> Shares:
-    """Return shares that keep a GPU busy; `beside`: how many matrices of this shape are multiplied at a time."""
+def tiling_of(matrix: Tree, beside: int = 1) -> Tiling:
+    """Return a tiling that keeps a GPU busy; `beside`: how many matrices of this shape are multiplied at a time."""
     depth, width = matrix["w"].shape
     programs = beside * -(-width // _COLUMNS)
-    return Shares(depth, width, pallas_and_triton()[0].next_power_of_2(-(-_PROGRAMS // programs)))
+    return Tiling(depth, width, pallas_and_triton()[0].next_power_of_2(-(-_PROGRAMS // programs)))
 
 
-class Share:
-    """What one program has of a matrix."""
+class Tile:
+    """The columns and rows of a matrix that one program multiplies."""
 
-    def __init__(self, shares: Shares) -> None:
+    def __init__(self, tiling: Tiling) -> None:
         pallas, _ = pallas_and_triton()
-        self.place, self.part = pallas.program_id(0), pallas.program_id(1)
-        each = pallas.cdiv(shares.depth, shares.parts)
+        self.strip, self.part = pallas.program_id(0), pallas.program_id(1)
+        each = pallas.cdiv(tiling.depth, tiling.parts)
         run = min(_ROWS, pallas.next_power_of_2(each))
-        self.columns = self.place * _COLUMNS + jnp.arange(_COLUMNS, dtype=np.int32)
-        self.inside = self.columns < shares.width
-        last = jnp.minimum((self.part + 1) * each, shares.depth)
+        self.columns = self.strip * _COLUMNS + jnp.arange(_COLUMNS, dtype=np.int32)
+        self.inside = self.columns < tiling.width
+        last = jnp.minimum((self.part + 1) * each, tiling.depth)
         rows = [self.part * each + start + jnp.arange(run, dtype=np.int32) for start in range(0, each, run)]
-        self.rows = [(places, places < last) for places in rows]
+        self.rows = [(numbers, numbers < last) for numbers in rows]
 
-    def ask(self, w: Any) -> list[Array]:
-        """Ask for what the share has of a matrix; it is waited for only when it is multiplied."""
+    def load(self, w: Any) -> list[Array]:
+        """Start to load the tile of a matrix; the program waits for it only when it multiplies."""
         load = pallas_and_triton()[1].load
         masks = [inside[:, None] & self.inside[None, :] for _, inside in self.rows]
         return [
@@ -125,11 +125,11 @@ class Share:
             for (places, _), mask in zip(self.rows, masks, strict=True)
         ]
 
-    def multiply(self, vector: Callable[[Array, Array], Array], asked: list[Array], b: Any, out: Any) -> None:
-        """Write the product of a vector, read by its places and those inside, and what was asked for."""
+    def multiply(self, vector: Callable[[Array, Array], Array], loaded: list[Array], b: Any, out: Any) -> None:
+        """Write the product of a vector, read by its rows and the mask of those inside, and the loaded tile."""
         y = jnp.zeros(_COLUMNS, np.float32)
-        for (places, inside), tile in zip(self.rows, asked, strict=True):
-            y += (vector(places, inside)[:, None] * tile.astype(jnp.float32)).sum(axis=0)
+        for (rows, inside), w in zip(self.rows, loaded, strict=True):
+            y += (vector(rows, inside)[:, None] * w.astype(jnp.float32)).sum(axis=0)
         if b is not None:
             y += jnp.where(self.part == 0, load(b, self.columns, inside=self.inside), 0.0)
         store(out, self.part, self.columns, inside=self.inside, value=y)
@@ -138,30 +138,30 @@ class Share:
 def projected(stream: Stream, matrices: Sequence[Tree], norm: tuple[Any, Tree]) -> tuple[Stream, list[Array]]:
     """Return the stream, its parts added up, and the products of norm(x) and matrices with their biases, in parts."""
     pallas, _ = pallas_and_triton()
-    shares, width = shares_of(matrices[0], len(matrices)), stream.x.size
+    tiling, width = tiling_of(matrices[0], len(matrices)), stream.x.size
     given = _given({"x": stream.x, "parts": stream.parts, **norm[1]}, matrices)
 
     def kernel(*refs: Any) -> None:
         read, (summed, *write) = dict(zip(given, refs, strict=False)), refs[len(given) :]
-        share, turn = Share(shares), pallas.program_id(2)
+        tile, turn = Tile(tiling), pallas.program_id(2)
 
         def multiply(number: int) -> None:
-            asked = share.ask(read[f"w{number}"])
+            loaded = tile.load(read[f"w{number}"])
             every = jnp.arange(pallas.next_power_of_2(width), dtype=np.int32)
             inside = every < width
             x = _added(read, every, inside)
             scaled = _norm_of(norm[0], read, x, inside, width)
-            share.multiply(scaled, asked, read.get(f"b{number}"), write[number])
+            tile.multiply(scaled, loaded, read.get(f"b{number}"), write[number])
 
-            @pallas.when((share.place == 0) & (share.part == 0) & (turn == 0))
+            @pallas.when((tile.strip == 0) & (tile.part == 0) & (turn == 0))
             def _() -> None:
                 store(summed, every, inside=inside, value=x)
 
         for number in range(len(matrices)):
             pallas.when(turn == number)(partial(multiply, number))
 
-    shapes = [jax.ShapeDtypeStruct((width,), stream.x.dtype), *[shares.product] * len(matrices)]
-    run = launched(kernel, "projected", shapes, (*shares.grid, len(matrices)), warps=_WARPS)
+    shapes = [jax.ShapeDtypeStruct((width,), stream.x.dtype), *[tiling.product] * len(matrices)]
+    run = launched(kernel, "projected", shapes, (*tiling.grid, len(matrices)), warps=_WARPS)
     x, *products = run(*given.values())
     return Stream(x, None), products
 
@@ -175,24 +175,24 @@ def attended_output(
     """
     heads, dtype = heads_of(attention, kept, 1), kept.k.dtype
     depth, width = matrix["w"].shape
-    shares = Shares(depth, width, attention.heads)
+    tiling = Tiling(depth, width, attention.heads)
     named = dict(zip(("query", "key", "value"), products, strict=True))
-    given = _given(named, [matrix]) | {"padding": padding} | seen_so_far(kept, None, rotation)
+    given = _given(named, [matrix]) | {"padding": padding} | cache_arrays(kept, None, rotation)
 
     def kernel(*refs: Any) -> None:
-        read, share = dict(zip((*given, "parts", "keys", "values"), refs, strict=True)), Share(shares)
-        asked, head = share.ask(read["w0"]), share.part
+        read, tile = dict(zip((*given, "parts", "keys", "values"), refs, strict=True)), Tile(tiling)
+        loaded, head = tile.load(read["w0"]), tile.part
 
         def vector(name: str, head: Any, channel: Array) -> Array:
             return _rounded(_sum(read[name], head * heads.channels + channel, channel >= 0), dtype)
 
-        remembers = (share.place == 0) & (head % heads.shared == 0)
+        remembers = (tile.strip == 0) & (head % heads.shared == 0)
         (mixed,) = attend(heads, read, 0, head // heads.shared, [head], vector, remembers)
-        share.multiply(lambda *_: _rounded(mixed, dtype), asked, read.get("b0"), read["parts"])
+        tile.multiply(lambda *_: _rounded(mixed, dtype), loaded, read.get("b0"), read["parts"])
 
-    shapes = [shares.product, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (kept.k, kept.v))]
+    shapes = [tiling.product, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (kept.k, kept.v))]
     aliases = {len(given) - 2: 1, len(given) - 1: 2}
-    run = launched(kernel, "attended_output", shapes, shares.grid, warps=_WARPS, input_output_aliases=aliases)
+    run = launched(kernel, "attended_output", shapes, tiling.grid, warps=_WARPS, input_output_aliases=aliases)
     parts, kept.k, kept.v = run(*given.values())
     kept.seen = kept.seen + 1
     return parts
@@ -200,22 +200,22 @@ def attended_output(
 
 def activated_product(h: list[Array], activation: str, matrix: Tree, dtype: Any) -> Array:
     """Return the product of act(h) and a matrix in parts; with two vectors h, of act(the first) · the second."""
-    shares, act = shares_of(matrix), unwrap(ops.activation_pair(activation)[0])
+    tiling, act = tiling_of(matrix), unwrap(ops.activation_pair(activation)[0])
     given = _given({f"h{number}": parts for number, parts in enumerate(h)}, [matrix])
 
     def kernel(*refs: Any) -> None:
         read, out = dict(zip(given, refs, strict=False)), refs[-1]
-        share = Share(shares)
-        asked = share.ask(read["w0"])
+        tile = Tile(tiling)
+        loaded = tile.load(read["w0"])
 
         def vector(*places: Array) -> Array:
             first, *others = (_rounded(_sum(read[f"h{number}"], *places), dtype) for number in range(len(h)))
             y = act(first)[0]
             return y * others[0] if others else y
 
-        share.multiply(vector, asked, read.get("b0"), out)
+        tile.multiply(vector, loaded, read.get("b0"), out)
 
-    return launched(kernel, "activated_product", shares.product, shares.grid, warps=_WARPS)(*given.values())
+    return launched(kernel, "activated_product", tiling.product, tiling.grid, warps=_WARPS)(*given.values())
 
 
 def _given(arrays: dict[str, Array | None], matrices: Sequence[Tree]) -> dict[str, Array]:
@@ -240,7 +240,7 @@ def _added(read: dict[str, Any], places: Array, inside: Array) -> Array:
 
 
 def _norm_of(norm: Any, read: dict[str, Any], x: Array, inside: Array, width: int) -> Callable[[Array, Array], Array]:
-    """Return how to read norm(x), given all of x."""
+    """Return a function that reads norm(x), given all of x."""
     mean = x.sum() / width if type(norm) is LayerNorm else 0.0
     away = jnp.where(inside, x - mean, 0.0)
     scale = 1 / jnp.sqrt((away * away).sum() / width + norm.eps)

@@ -1,4 +1,4 @@
-"""The affine map, lookups, special functions, positions and writing to a cache as JAX has them.
+"""The affine map, lookups, special functions, positions and writing to a cache, by functions of JAX.
 
 Numbers of 16 bits are multiplied and looked up as they are; what is added up of them is added up in float32.
 

@@ -24,7 +24,7 @@ from ...ops.norm import LayerNormSaved, RMSNormSaved
 from .stack import is_spread
 
 _FIRST = 8  # of the compute capabilities: Ampere's
-_LEAST, _MOST = 1 << 20, 1 << 31  # numbers: fewer are not worth a kernel; beyond, a place has no number of 32 bits
+_LEAST, _MOST = 1 << 20, 1 << 31  # numbers: fewer are not worth a kernel; beyond, an index has more than 32 bits
 _RUN = 2048  # numbers of GELU that a program computes
 _WIDEST = 8192  # features of a norm
 _NUMBERS = 4096  # of vectors that a program normalizes at a time, a group of 32 threads each thousand
@@ -33,7 +33,7 @@ _COLUMNS = 2048  # logits that a program reads at a time
 
 
 def runs_kernels() -> bool:
-    """Tell whether JAX computes on a GPU of NVIDIA from Ampere on: Triton and cuDNN's attention need one."""
+    """Return whether JAX computes on a GPU of NVIDIA from Ampere on: Triton and cuDNN's attention need one."""
     if jax.default_backend() != "gpu":
         return False
     capability = str(getattr(jax.local_devices()[0], "compute_capability", ""))
@@ -44,7 +44,7 @@ def runs_kernels() -> bool:
 
 
 def on_one_gpu() -> bool:
-    """Tell whether a program is for a single such GPU: kernels of our own are not split over several."""
+    """Return whether a program is for a single such GPU: kernels of our own are not split over several."""
     return not is_spread() and runs_kernels() and pallas_and_triton() is not None
 
 
@@ -92,7 +92,7 @@ def gelu_tanh_backward(dy: Array, x: Array) -> Array:
 
 
 def can_fuse_gelu(x: Array) -> bool:
-    """Tell whether the kernels take an array: large, of half precision, on one GPU."""
+    """Return whether the kernels take an array: large, of half precision, on one GPU."""
     return is_half(x) and _LEAST <= x.size < _MOST and x.size % _RUN == 0 and on_one_gpu()
 
 
@@ -147,7 +147,7 @@ def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> tuple[Array, Array]:
 
 
 def can_fuse_norm(x: Array, gamma: Array, beta: Array | None = None) -> bool:
-    """Tell whether the kernels take a case: many vectors of half precision on one GPU, and scales that fit them."""
+    """Return whether the kernels take a case: many vectors of half precision on one GPU, and scales that fit them."""
     if not is_half(x) or not x.ndim:
         return False
     width = x.shape[-1]
@@ -283,7 +283,7 @@ def cross_entropy_backward(
 
 
 def can_fuse_loss(logits: Array, class_weights: Array | None, smoothing: float) -> bool:
-    """Tell whether the kernels take a case: plain cross-entropy of a large vocabulary in half precision."""
+    """Return whether the kernels take a case: plain cross-entropy of a large vocabulary in half precision."""
     plain = class_weights is None and not smoothing
     return plain and logits.shape[-1] >= _COLUMNS and is_half(logits) and on_one_gpu()
 

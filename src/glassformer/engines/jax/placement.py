@@ -1,4 +1,4 @@
-"""Where the arrays of a training run lie: on one device, or on a mesh of many."""
+"""The placement of a training run's arrays: on one device, or on a mesh of many."""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +26,7 @@ _ROWS = ("data", "fsdp")
 class Placement:
     """The devices of a run.
 
-    mesh      how they stand; None on a single device
+    mesh      their arrangement; None on a single device
     compute   the half precision that a run computes in, if it does
     rules     how parameters are split
     """
@@ -43,7 +43,7 @@ class Placement:
         return {name: param_shardings(tree, self.mesh, self.rules) for name, tree in trees.items()}
 
     def shapes(self, trees: Tree, *, stack: bool) -> Tree:
-        """Return the shape, type and place of every array of a state, its blocks stacked or not: no array is made."""
+        """Return the shape, type and sharding of every array of a state, its blocks stacked or not."""
         trees = tree_map(lambda x: jax.ShapeDtypeStruct(x.shape, getattr(x, "dtype", np.float32)), trees)
         trees = jax.eval_shape(stack_blocks, trees) if stack else trees
         return tree_map(
@@ -66,21 +66,21 @@ class Placement:
 
     def _arranged(self, leaves: dict[str, Array], shapes: Tree) -> Tree:
         """Return leaves, which are used up, as a tree of arrays on the devices, as large as `shapes` says."""
-        found = {}
+        arrays = {}
         for name, shape in flatten(shapes).items():
             alone = name in leaves
             parts = [leaves.pop(name)] if alone else [leaves.pop(one) for one in names_in_list(name, shape.shape[0])]
             if isinstance(parts[0], np.ndarray):
-                found[name] = place(parts[0] if alone else np.stack(parts), shape.sharding)
+                arrays[name] = place(parts[0] if alone else np.stack(parts), shape.sharding)
             else:
                 # Waited for: what the parts took is free before more is asked for.
                 stack = jax.jit(jax.numpy.stack, out_shardings=shape.sharding)
-                found[name] = parts[0] if alone else jax.block_until_ready(stack(parts))
+                arrays[name] = parts[0] if alone else jax.block_until_ready(stack(parts))
             del parts
-        return rebuilt(shapes, found)
+        return rebuilt(shapes, arrays)
 
     def pinned(self, trees: Tree) -> Tree:
-        """Say in a traced program that a new state lies where the old one lay."""
+        """Constrain a new state, in a traced program, to the sharding of the old one."""
         if self.mesh is None:
             return trees
         return tree_map(jax.lax.with_sharding_constraint, trees, self.of_state(trees))
@@ -93,33 +93,34 @@ class Placement:
         return rebuilt(tree, flatten(tree) | change(parts))
 
     def working(self, params: Tree) -> Tree:
-        """Say in a traced program that parameters are brought together along fsdp where they are used.
+        """Gather parameters along fsdp, in a traced program, where they are used.
 
         In half precision what is split is rounded before it travels. Then it is widened again, so that the gradients
         keep the type of the parameters; ops that round it once more get the same numbers.
         """
         constrain = jax.lax.with_sharding_constraint
 
-        def brought(p: Array, home: Any, work: Any) -> Array:
+        def gathered(p: Array, home: Any, work: Any) -> Array:
             if self.compute is None or home.is_equivalent_to(work, p.ndim):
                 return constrain(p, work)
             rounded = constrain(cast(p, half_type(p, self.compute)), home)
             return cast(constrain(rounded, work), p.dtype)
 
         home, work = param_shardings(params, self.mesh, self.rules), working_shardings(params, self.mesh, self.rules)
-        return tree_map(brought, params, home, work)
+        return tree_map(gathered, params, home, work)
 
     def resting(self, grads: Tree) -> Tree:
-        """Say in a traced program that gradients are added up, as wide as they are, and lie as the parameters do.
+        """Add up gradients, in a traced program, as wide as they are, and shard them as the parameters.
 
-        On the way they lie as the parameters do while they are used: the partitioner knows how to get there.
+        On the way they have the sharding of parameters in use: the partitioner knows how to get there.
         """
-        for found in (working_shardings(grads, self.mesh, self.rules), param_shardings(grads, self.mesh, self.rules)):
-            grads = tree_map(jax.lax.with_sharding_constraint, grads, found)
+        for shardings in (working_shardings, param_shardings):
+            home = shardings(grads, self.mesh, self.rules)
+            grads = tree_map(jax.lax.with_sharding_constraint, grads, home)
         return grads
 
     def spread(self, x: Array) -> Array:
-        """Say in a traced program that every device has the activations (B, T, D) of its own sequences."""
+        """Shard activations (B, T, D), in a traced program, by sequence."""
         return jax.lax.with_sharding_constraint(x, sharding(self.mesh, (_ROWS,))) if x.ndim == 3 else x
 
     def batch(self, rows: Callable[[Array], Batch], size: int, parts: int) -> Batch:

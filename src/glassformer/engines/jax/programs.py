@@ -1,7 +1,7 @@
 """The programs of generation under JAX: each is compiled once for each size of batch, prompt and cache.
 
     remember   read the sources, once
-    begin      make room for keys and values, and read the prompts, if they are short
+    begin      make buffers for keys and values, and read the prompts, if they are short
     prefill    read a part of long prompts
     step       read one more token of each sequence; return the logits of what follows
     write      read and choose one token after the other without coming back to the host
@@ -42,7 +42,7 @@ BURST = 128  # tokens of each sequence that `write` writes at most before the ho
 AT_ONCE = 8  # tokens between two looks of the host at whether to go on, for each of which a GPU waits
 
 LIKELIEST, DRAWN, FILTERED = WAYS = ("likeliest", "drawn", "filtered")
-"""How the next token is chosen: the likeliest; drawn from all; drawn from those that top-k, top-p and min-p leave."""
+"""Ways to choose the next token: the likeliest; drawn from all; drawn from those that top-k, top-p and min-p leave."""
 
 _SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), 1e30
 """Numbers beyond mean the same as these, and would be 0 or infinite in float32, or one over them would."""
@@ -60,7 +60,7 @@ def traces() -> dict[tuple[str, Sizes], int]:
 
 
 class FixedKeyValues(KeyValues):
-    """Keys and values (B, K, S, C) of one attention layer, the first `seen` of S places filled."""
+    """Keys and values (B, K, S, C) of one attention layer, the first `seen` of S slots filled."""
 
     def __init__(self, k: Array, v: Array, seen: Array) -> None:
         super().__init__()
@@ -70,12 +70,12 @@ class FixedKeyValues(KeyValues):
         return np.arange(self.k.shape[-2])
 
     def allowed(self, pattern: Pattern, new: int) -> Array:
-        """Return which places new tokens may see under a pattern, none of them a later one, (T, S)."""
+        """Return which slots new tokens may see under a pattern, none of them a later one, (T, S)."""
         rows, columns = self.seen + np.arange(new), self.columns(new)
         return pattern.tile(rows, columns) & (columns <= rows[:, None])
 
     def append(self, k: Array, v: Array) -> tuple[Array, Array]:
-        """Write new keys and values over the next places; return all places."""
+        """Write new keys and values over the next slots; return all slots."""
         self.k = dynamic_update_slice_in_dim(self.k, cast(k, self.k.dtype), self.seen, axis=-2)
         self.v = dynamic_update_slice_in_dim(self.v, cast(v, self.v.dtype), self.seen, axis=-2)
         self.seen = self.seen + k.shape[-2]
@@ -83,18 +83,18 @@ class FixedKeyValues(KeyValues):
 
 
 class State(NamedTuple):
-    """What was read of B sequences that are padded on the left, so that their next tokens share a place."""
+    """The keys and values of B sequences, padded on the left, so that their next tokens share a slot."""
 
     keys: list[Array]  # (B, K, S, C) of each block
     values: list[Array]
     memory: list[tuple[Array, Array]] | None  # keys and values (B, K, M, C) that each block has of a source
     memory_mask: Array | None  # (B, M) True for the real tokens of the source
-    padding: Array  # (B,) how many places stand before each sequence
-    seen: Array  # () how many places are filled
+    padding: Array  # (B,) how many slots of padding stand before each sequence
+    seen: Array  # () how many slots are filled
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """How many sequences of how many places there are."""
+        """The number of sequences, and of slots in each buffer."""
         return len(self.padding), self.keys[0].shape[-2]
 
 
@@ -128,7 +128,7 @@ _source: ContextVar[Any] = ContextVar("source", default=None)
 
 @contextlib.contextmanager
 def source_checked() -> Iterator[None]:
-    """Look once at whether the source has changed, for all programs that are called inside a `with` block."""
+    """Check once whether the source has changed, for all programs that are called inside a `with` block."""
     with use_engine("jax"):  # as where programs are called: what an engine needs is watched once it is in use
         token = _source.set(version())
     try:
@@ -173,7 +173,7 @@ def remember(model: EncoderDecoder, params: Tree, source: Array, mask: Array) ->
 def begin(
     model: WritingModel, params: Tree, tokens: Array, padding: Array, remembered: Remembered, *, capacity: int
 ) -> State:
-    """Make room for `capacity` tokens of each sequence, and read prompts (B, T), which may be empty."""
+    """Make buffers for `capacity` tokens of each sequence, and read prompts (B, T), which may be empty."""
     stack = model.decoder_stack(params)[0]
     attention, dtype = stack.block.attention, computed_type(model, params)
     shape = (len(padding), attention.key_heads, capacity, attention.channels)
@@ -220,7 +220,7 @@ def drawing_of(sampling: Sampling, vocab: int) -> tuple[str, Drawing]:
 
 
 class Orders(NamedTuple):
-    """What is to be written."""
+    """The arguments of `write` that may differ from call to call."""
 
     ended: Array  # (B,) True for sequences that are not to be written
     limits: Array  # (B,) how many tokens each may still write
@@ -232,7 +232,7 @@ class Orders(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What was written."""
+    """The tokens that `write` wrote."""
 
     ids: Array  # (B, BURST) the new tokens; −1 after the end of a sequence
     last: Array  # (B,) the last token of each, which is still to be read
@@ -294,7 +294,7 @@ def _read(model: WritingModel, params: Tree, state: State, tokens: Array) -> tup
 
 
 def _digits(model: WritingModel, params: Tree) -> Any:
-    """Let products of float32 numbers have all their digits: JAX takes fewer on some devices unless asked."""
+    """Return a context in which products of float32 numbers keep all digits: JAX drops some on some devices."""
     full = computed_type(model, params) == np.float32
     return jax.default_matmul_precision("highest") if full else contextlib.nullcontext()
 

@@ -1,4 +1,4 @@
-"""How generation reads under the engine jax: in batches, prompts and caches of a few sizes, each compiled once.
+"""The reader of the engine jax: batches, prompts and caches of a few sizes, each compiled once.
 
 Sizes are rounded up to powers of two: padding fills the batch, the prompts from the left, and the cache. It costs less
 than another compilation.
@@ -27,7 +27,7 @@ from ...models import Decoder, EncoderDecoder, Model
 from . import programs as compiled
 from .programs import AT_ONCE, BURST, Orders, Remembered, State, chosen, drawing_of
 
-LEAST = 16  # the smallest prompt and the smallest cache
+LEAST = 16  # tokens of the smallest prompt and the smallest cache
 FIRST_BURST = 32  # tokens that are written before the first are shown ...
 SMOOTH = 0.1  # ... and later twice as many as before, if those took fewer seconds than this
 STOPS = 8  # stop ids come in multiples of it
@@ -54,17 +54,17 @@ def placed(params: Tree, weights: str | None = None) -> Tree:
     if weights is not None:
         check_device_storage(weights)
 
-    def place(leaf: Any) -> Any:
+    def put(leaf: Any) -> Any:
         if weights is None and isinstance(leaf, jax.Array):
             return leaf
         x = jnp.asarray(leaf.dequantize() if isinstance(leaf, Quantized) else leaf)
         return x if weights is None or is_integer(x) else x.astype(weights)
 
-    return tree_map(place, params)
+    return tree_map(put, params)
 
 
 def runs_ahead() -> bool:
-    """Tell whether the device computes while the host already asks for more, so that each look at a result costs."""
+    """Return whether the device computes while the host already asks for more, so that each look at a result costs."""
     return jax.default_backend() != "cpu"
 
 
@@ -95,10 +95,10 @@ class JaxReader(Reader):
         self.model, self.params = model, placed(params)
         self.vocab = model.config.vocab
         rows, self.burst = rounded(len(prompts)), FIRST_BURST
-        self.places = np.arange(len(prompts))  # the row of each sequence
+        self.rows = np.arange(len(prompts))  # of each sequence in the batch
         self.next = np.zeros(rows, np.int32)  # what each row reads next
-        self.next[self.places] = [prompt[-1] for prompt in prompts]
-        # The room for prompts is a power of two, the context, or a multiple of `chunk`.
+        self.next[self.rows] = [prompt[-1] for prompt in prompts]
+        # The size of the prompts' buffer is a power of two, the context, or a multiple of `chunk`.
         length = max(len(prompt) for prompt in prompts) - 1
         size = min(rounded(length, LEAST), model.config.context) if length else 0
         size = size if size <= chunk else -(-length // chunk) * chunk
@@ -108,7 +108,7 @@ class JaxReader(Reader):
         self._logits: Array | None = None
 
     def _begin(self, tokens: Array, mask: Array, sources: Rows | None, capacity: int, chunk: int) -> State:
-        """Return what is remembered of sources and of prompts (R, P) with their mask."""
+        """Return the state after sources and prompts (R, P) with their mask."""
         model = self.model
         remembered: Remembered = (None, None)
         if sources is not None:  # padded on the right; rows without one read nothing but padding
@@ -124,27 +124,25 @@ class JaxReader(Reader):
 
     @property
     def logits(self) -> Array:
-        """The logits (R, V) about the token that follows each sequence."""
-        return self._read_next()[self.places]
+        return self._read_next()[self.rows]
 
     def read(self, ids: Array) -> None:
-        """Take one more token of each sequence, (R,)."""
         self._read_next()
-        self.next[self.places] = ids
+        self.next[self.rows] = ids
         self._logits = None
 
     def select(self, rows: Array) -> None:
         """Keep these sequences, in this order; nothing moves on the device unless one is kept several times."""
-        chosen = self.places[rows]
-        if len(np.unique(chosen)) == len(chosen):
-            self.places = chosen
+        kept = self.rows[rows]
+        if len(np.unique(kept)) == len(kept):
+            self.rows = kept
             return
-        taken = np.full(rounded(len(chosen)), chosen[0])
-        taken[: len(chosen)] = chosen
+        taken = np.full(rounded(len(kept)), kept[0])
+        taken[: len(kept)] = kept
         self.state = compiled.take(self.state, taken)
         self.next = self.next[taken]
         self._logits = None if self._logits is None else self._logits[taken]
-        self.places = np.arange(len(chosen))
+        self.rows = np.arange(len(kept))
 
     def write(self, count: int | None, limits: Array, rngs: Rngs, request: Request) -> Any:
         """Write up to `count` tokens of each sequence on the device; see `Reader`.
@@ -159,15 +157,15 @@ class JaxReader(Reader):
         way, drawing = drawing_of(sampling, self.vocab)
         rows, count = len(self.next), min(count or self.burst, BURST, int(np.max(limits)))
         ended, left = np.ones(rows, bool), np.zeros(rows, np.int32)
-        ended[self.places], left[self.places] = False, limits
+        ended[self.rows], left[self.rows] = False, limits
         uniforms = np.zeros((rows, BURST))
         if sampling.temperature > 0:
-            uniforms[self.places, :count] = [rng.random(count) for rng in rngs]
+            uniforms[self.rows, :count] = [rng.random(count) for rng in rngs]
         stops = np.full(-(-max(len(stop_ids), 1) // STOPS) * STOPS, -1, np.int32)
         stops[: len(stop_ids)] = sorted(stop_ids)
         known = self.vocab if request.known is None else request.known
         orders = Orders(ended, left, np.int32(count), stops, np.int32(known), uniforms, drawing)
-        if self._logits is not None:  # the last tokens were read to look at these: they are read again, in their place
+        if self._logits is not None:  # the last tokens were read for these: they are read again, into the same slots
             self.state = self.state._replace(seen=self.state.seen - 1)
         at_once = AT_ONCE if count >= AT_ONCE and runs_ahead() else 1
         began = time.perf_counter()
@@ -177,7 +175,7 @@ class JaxReader(Reader):
         if time.perf_counter() - began < SMOOTH:
             self.burst = min(2 * self.burst, BURST)
         check_finite(np.where(written.broken, np.nan, 0.0))
-        ids = written.ids[self.places]
+        ids = written.ids[self.rows]
         self.next, self._logits = np.array(written.last), None
         return ids[:, (ids >= 0).any(axis=0)].T
 

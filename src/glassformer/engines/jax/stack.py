@@ -1,10 +1,10 @@
-"""Blocks as one loop of a JAX program, and where their arrays lie when it is a program for several devices.
+"""Blocks as one loop of a JAX program, and the sharding of their arrays in a program for several devices.
 
 A loop is compiled once, however many layers there are. The arrays of the blocks' parameters, records and gradients then
 have the layers as their first axis.
 
 XLA adds the messages between devices by itself. Left alone it may gather activations in the place of weights, or all
-weights before the first block; so each block says what it wants.
+weights before the first block; so each block constrains its own.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -73,21 +73,21 @@ def run_blocks_backward(
 
 
 def _each_once(tree: Tree) -> tuple[list[Array], Callable[[list[Array]], Tree]]:
-    """Return the arrays of a tree, each once though several sublayers may keep it, and how to put others in place."""
+    """Return the arrays of a tree, each once though several sublayers may keep it, and what rebuilds it of others."""
     leaves, form = jax.tree.flatten(tree)
     arrays = list({id(leaf): leaf for leaf in leaves}.values())
     numbers = {id(array): number for number, array in enumerate(arrays)}
-    places = [numbers[id(leaf)] for leaf in leaves]
-    return arrays, lambda others: jax.tree.unflatten(form, [others[place] for place in places])
+    indices = [numbers[id(leaf)] for leaf in leaves]
+    return arrays, lambda others: jax.tree.unflatten(form, [others[index] for index in indices])
 
 
 _spreading: ContextVar[Any] = ContextVar("spreading", default=None)
 
 
 @contextmanager
-def spreading(how: Any) -> Iterator[None]:
+def spreading(placement: Any) -> Iterator[None]:
     """Trace for several devices inside a `with` block, in which a `Placement` says where the arrays of a block go."""
-    token = _spreading.set(how)
+    token = _spreading.set(placement)
     try:
         yield
     finally:
@@ -95,32 +95,32 @@ def spreading(how: Any) -> Iterator[None]:
 
 
 def is_spread() -> bool:
-    """Tell whether a program for several devices is being traced."""
+    """Return whether a program for several devices is being traced."""
     return _spreading.get() is not None
 
 
 @replaces(Stack.run_block)
 def run_block(self: Stack, params: Tree, x: Array, extra_inputs: Tree, key: Array | None) -> tuple[Array, Tree]:
-    how = _spreading.get()
-    if how is None:
+    placement = _spreading.get()
+    if placement is None:
         return NotImplemented
-    y, record = unwrap(Stack.run_block)(self, how.working(params), x, extra_inputs, key)
-    return how.spread(y), record
+    y, record = unwrap(Stack.run_block)(self, placement.working(params), x, extra_inputs, key)
+    return placement.spread(y), record
 
 
 @replaces(Stack.run_block_backward)
 def run_block_backward(
     self: Stack, params: Tree, record: Tree, extra_inputs: Tree, dy: Array
 ) -> tuple[InputGrads, Tree]:
-    """Run a block backward, its weights brought together before and its gradients shared out after."""
-    how = _spreading.get()
+    """Run a block backward, its weights gathered before and its gradients sharded after."""
+    placement = _spreading.get()
     if isinstance(record, RematInputs):
         # What a block read waits for dy: else XLA sees the forward pass repeated, and keeps its results.
         x, dy = optimization_barrier((record.x, dy))
         record = record._replace(x=x)
-    elif how is None:
+    elif placement is None:
         return NotImplemented
-    if how is None:
+    if placement is None:
         return unwrap(Stack.run_block_backward)(self, params, record, extra_inputs, dy)
-    read, grads = unwrap(Stack.run_block_backward)(self, how.working(params), record, extra_inputs, dy)
-    return read._replace(x=how.spread(read.x)), how.resting(grads)
+    read, grads = unwrap(Stack.run_block_backward)(self, placement.working(params), record, extra_inputs, dy)
+    return read._replace(x=placement.spread(read.x)), placement.resting(grads)

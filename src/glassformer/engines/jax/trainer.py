@@ -88,7 +88,7 @@ class JaxTrainer(Trainer):
         return TrainingState(0, params, **jax.jit(self._beside, out_shardings=homes)(params))
 
     def shapes(self, specs: Tree | None = None) -> TrainingState:
-        """Return the shapes, types and places of the arrays of any state; `specs` are those of what is trained."""
+        """Return the shapes, types and shardings of the arrays of any state; `specs` are those of what is trained."""
         specs = self.model.specs() if specs is None else specs
         params = self.placement.shapes({"params": specs}, stack=self.execution.scan)["params"]
         rest = self.placement.shapes(jax.eval_shape(self._beside, params), stack=False)
@@ -196,8 +196,8 @@ class JaxTrainer(Trainer):
         shares = target_shares((targets != ops.IGNORE).sum(axis=tuple(range(1, targets.ndim))))
 
         def add(sums: Tree, part: tuple[Batch, Array | None, Array]) -> tuple[Tree, None]:
-            found = gradients(part[0], part[1])
-            return tree_map(lambda total, x: total + x * part[2].astype(x.dtype), sums, found), None
+            each = gradients(part[0], part[1])
+            return tree_map(lambda total, x: total + x * part[2].astype(x.dtype), sums, each), None
 
         shapes = jax.eval_shape(gradients, first, key)
         zeros = jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), shapes)
