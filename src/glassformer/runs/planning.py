@@ -12,8 +12,9 @@ from ..data import TASKS, Task, build_task
 from ..models import PRESETS, build
 from ..training.lora import EVERYTHING, HEAD, LoRA, Parametrization, leaves_only
 from ..training.recipe import Recipe, changed_recipe
+from ..weights.folder import read_pooling
 from ..weights.loaded_model import LoadedModel
-from ..weights.sentence import classes_config, read_pooling, with_classes
+from ..weights.sentence import classes_config, with_classes
 from ..weights.stores import locate
 from .custom_files import takes_lexicon
 from .provenance import Base, Provenance, stable_data

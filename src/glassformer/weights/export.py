@@ -22,9 +22,8 @@ from ..text import ByteTokenizer, CharTokenizer, PublishedTokenizer
 from ..text.published import BYTE_LETTERS, roles_of
 from .families import FAMILIES
 from .family import Family, Foreign, differences, joined
-from .folder import CONFIG, GENERATION
+from .folder import CONFIG, GENERATION, MODULES
 from .loaded_model import LoadedModel
-from .sentence import MODULES
 from .tensors import SINGLE, write_tensors
 
 KEEP = "keep the run folder itself: `glassformer predict`, `inspect` and, if it writes, `generate` read it"

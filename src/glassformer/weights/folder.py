@@ -16,17 +16,20 @@ import numpy as np
 
 from ..config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..core.errors import TokenError, WeightsError
+from ..core.files import explained
+from ..models.model import Pooling
 from ..text import PublishedTokenizer
 from ..text.published import TOKENIZER
 from .families import FAMILIES
 from .family import Family, read_params
-from .fields import Fields, read_json
+from .fields import Fields, inside, parse_json, read_json
 from .loaded_model import LoadedModel
-from .sentence import read_pooling
 from .tensors import INDEX, SINGLE, open_tensors
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
+MODULES = "modules.json"
+_MODES = {"mean": "mean", "cls": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 _BERT = {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}
 _ROBERTA = {"bos": "<s>", "eos": "</s>", "cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
 _GPT2 = dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>")
@@ -110,6 +113,37 @@ def _start_and_ends(
         return (None if tokenizer is None else first_special(tokenizer)), known_ends
     starts = (known.get(name) for name in ("decoder_start_token_id", "pad_token_id"))
     return next((i for i in starts if type(i) is int and 0 <= i < config.vocab), 0), known_ends
+
+
+def read_pooling(folder: Path) -> Pooling | None:
+    """Return the pooling of a sentence encoder, None for other models; refuse steps that are not supported."""
+    path = folder / MODULES
+    if not path.is_file():
+        return None
+    with explained(path, WeightsError, "check the path", "read"):
+        content = path.read_bytes()[: 1 << 20]
+    steps = parse_json(b'{"steps":' + content + b"}", str(path))["steps"]
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        raise WeightsError(f"{path} is damaged: it holds no list of steps", hint="get the file again")
+    names = [str(step.get("type")).rsplit(".", 1)[-1] for step in steps]
+    mode = "mean"
+    for name, step in zip(names, steps, strict=True):
+        if name not in ("Transformer", "Pooling", "Normalize"):
+            raise WeightsError(f"{path} has a step {name[:80]!r}, which is not supported", hint="use another model")
+        if name == "Pooling":
+            mode = _mode(inside(folder, step.get("path"), path) / "config.json")
+    return Pooling(mode, normalize="Normalize" in names)
+
+
+def _mode(path: Path) -> str:
+    values = read_json(path)
+    chosen = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
+    named = values.get("pooling_mode", [])
+    chosen += named if isinstance(named, list) else [named]
+    if len(chosen) != 1 or chosen[0] not in _MODES:
+        fact = f"{path} pools by {', '.join(map(str, chosen))[:80] or 'nothing'}, which is not supported"
+        raise WeightsError(fact, hint=f"supported: one of {', '.join(_MODES)}")
+    return _MODES[chosen[0]]
 
 
 def first_special(tokenizer: PublishedTokenizer) -> int | None:

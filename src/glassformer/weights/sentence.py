@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -14,7 +13,6 @@ from ..config import EncoderConfig, TransformerConfig
 from ..core.arrays import Array
 from ..core.dispatch import current
 from ..core.errors import ConfigError, LengthError, WeightsError
-from ..core.files import explained
 from ..core.reporting import report
 from ..core.setting import texts_of
 from ..core.sources import check_once
@@ -24,13 +22,10 @@ from ..models import Batch, build
 from ..models.accounting import length_batches
 from ..models.model import Pooling
 from ..text import PublishedTokenizer
-from .fields import inside, parse_json, read_json
 from .loaded_model import LoadedModel
 
-MODULES = "modules.json"
 NEW = ("pooled_norm", "classifier")
 """The parts that a new head for classes consists of."""
-_MODES = {"mean": "mean", "cls": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 
 
 @check_once
@@ -94,8 +89,8 @@ def without_head(config: TransformerConfig) -> TransformerConfig:
 
 def classes_config(config: TransformerConfig, classes: int, pooling: Pooling | None) -> TransformerConfig:
     """Return the config of an encoder with a head that tells classes apart by the vectors of `embed`."""
-    own = pooling or Pooling()
-    settings = {"head": "classes", "classes": classes, "pooling": own.kind, "pooled_norm": own.normalize}
+    pooling = pooling or Pooling()
+    settings = {"head": "classes", "classes": classes, "pooling": pooling.kind, "pooled_norm": pooling.normalize}
     return without_head(config).replace(**settings)
 
 
@@ -106,37 +101,6 @@ def with_classes(loaded: LoadedModel, classes: int, seed: int) -> LoadedModel:
     drawn = {name: tree_map(lambda spec: spec.draw(rng, np.float32), specs[name]) for name in specs if name in NEW}
     params = {name: drawn[name] if name in NEW else loaded.params[name] for name in specs}
     return replace(loaded, config=config, params=params, extras={})
-
-
-def read_pooling(folder: Path) -> Pooling | None:
-    """Return how a sentence encoder pools, None for other models; refuse steps that are not supported."""
-    path = folder / MODULES
-    if not path.is_file():
-        return None
-    with explained(path, WeightsError, "check the path", "read"):
-        content = path.read_bytes()[: 1 << 20]
-    steps = parse_json(b'{"steps":' + content + b"}", str(path))["steps"]
-    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
-        raise WeightsError(f"{path} is damaged: it holds no list of steps", hint="get the file again")
-    names = [str(step.get("type")).rsplit(".", 1)[-1] for step in steps]
-    mode = "mean"
-    for name, step in zip(names, steps, strict=True):
-        if name not in ("Transformer", "Pooling", "Normalize"):
-            raise WeightsError(f"{path} has a step {name[:80]!r}, which is not supported", hint="use another model")
-        if name == "Pooling":
-            mode = _mode(inside(folder, step.get("path"), path) / "config.json")
-    return Pooling(mode, normalize="Normalize" in names)
-
-
-def _mode(path: Path) -> str:
-    values = read_json(path)
-    chosen = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
-    named = values.get("pooling_mode", [])
-    chosen += named if isinstance(named, list) else [named]
-    if len(chosen) != 1 or chosen[0] not in _MODES:
-        fact = f"{path} pools by {', '.join(map(str, chosen))[:80] or 'nothing'}, which is not supported"
-        raise WeightsError(fact, hint=f"supported: one of {', '.join(_MODES)}")
-    return _MODES[chosen[0]]
 
 
 def _pooled(loaded: LoadedModel, rows: list[Array]) -> Array:
