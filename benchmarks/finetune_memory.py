@@ -22,7 +22,7 @@ from glassformer.core.dispatch import current
 from glassformer.core.tree import count
 from glassformer.data import Windows
 from glassformer.models import build
-from glassformer.models.accounting import costs
+from glassformer.models.costs import costs
 from glassformer.training import EVERYTHING, Adapted, LoRA
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe

@@ -26,7 +26,7 @@ from glassformer.data.tasks.dates import writings
 from glassformer.engines.mesh.plan import plan
 from glassformer.engines.mesh.shape import MeshShape
 from glassformer.models import preset
-from glassformer.models.accounting import costs
+from glassformer.models.costs import costs
 from glassformer.text.chat import render_chat
 from glassformer.text.learned import BPETokenizer
 from glassformer.text.symbols import ByteTokenizer, CharTokenizer

@@ -24,7 +24,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from glassformer.core.execution import PLAIN, Execution
 from glassformer.models import preset
-from glassformer.models.accounting import costs
+from glassformer.models.costs import costs
 from glassformer.plots import save
 from glassformer.plots.style import colors, new_figure, styled, titled
 from peers.machine import best_engine, machine

@@ -13,7 +13,7 @@ import numpy as np
 from glassformer import Batch, DecoderConfig, build
 from glassformer.core.threads import cores
 from glassformer.engines.cpu.trainer import loss_and_grads
-from glassformer.models.accounting import flops_per_token
+from glassformer.models.costs import flops_per_token
 from peers.timing import race
 
 SIZES = [(32, 8, 32), (32, 8, 128), (64, 32, 16), (64, 64, 16), (128, 64, 12), (256, 128, 8)]  # width, T, B

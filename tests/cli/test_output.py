@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from glassformer.cli import check, runs
 from glassformer.cli.output import plural, print_json, print_table, signed
-from glassformer.models.accounting import bytes_text, count_text, flops_text
+from glassformer.models.costs import bytes_text, count_text, flops_text
 from glassformer.proofs import Check
 from glassformer.runs.listing import RunSummary
 from runs import command

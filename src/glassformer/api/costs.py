@@ -8,7 +8,7 @@ from ..config import TransformerConfig, config_from_dict
 from ..core.errors import ConfigError, did_you_mean
 from ..core.execution import PLAIN
 from ..models import PRESETS, preset
-from ..models.accounting import Costs, costs
+from ..models.costs import Costs, costs
 
 
 def params(model: Any, *, batch: int = 1, length: int | None = None, dtype: str = "float32") -> Costs:

@@ -9,7 +9,7 @@ from ..api.loading import read_model
 from ..api.trained_model import FORMATS
 from ..core.errors import ConfigError
 from ..core.setting import check_known
-from ..models.accounting import bytes_text
+from ..models.costs import bytes_text
 from ..progress.display import waiting
 from ..text.published import TOKENIZER
 from ..training.peft import export_adapter

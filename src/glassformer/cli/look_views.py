@@ -24,7 +24,7 @@ from ..interpret import (
 )
 from ..interpret.batched import MEMORY, bytes_at_once
 from ..interpret.trace import trace_of
-from ..models.accounting import bytes_text
+from ..models.costs import bytes_text
 from ..weights.loaded_model import LoadedModel
 from .output import shorten, signed, visible
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..models import PRESETS
-from ..models.accounting import bytes_text
+from ..models.costs import bytes_text
 from ..weights.catalog import CATALOG, cache_folder, resolve, size_of
 from ..weights.catalog import pull as fetch
 from .options import PATH, json_option

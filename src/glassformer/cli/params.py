@@ -4,7 +4,7 @@ import click
 
 from ..api.costs import params as count_params
 from ..api.costs import read_config
-from ..models.accounting import ITEMSIZES, MEMORY
+from ..models.costs import ITEMSIZES, MEMORY
 from .options import json_option, set_option
 from .output import print_json, print_table
 from .settings import parse_settings

@@ -13,7 +13,7 @@ from ..engines.mesh.plan import PRECISIONS, SLOTS, Plan, better
 from ..engines.mesh.plan import changes as changed
 from ..engines.mesh.plan import plan as make_plan
 from ..engines.mesh.rules import parse_rules
-from ..models.accounting import bytes_text
+from ..models.costs import bytes_text
 from ..progress.display import waiting
 from .devices import rules_option
 from .options import json_option, set_option

@@ -26,7 +26,7 @@ from ..generation.answer import (
     predict_texts,
 )
 from ..models import Batch
-from ..models.accounting import length_batches
+from ..models.costs import length_batches
 from ..progress.display import waiting
 from ..runs.run import open_run
 from ..text import PublishedTokenizer, printable

@@ -14,7 +14,7 @@ from ..core.setting import texts_of
 from ..data import Task
 from ..data.examples import stack
 from ..models import Batch, Model
-from ..models.accounting import length_batches
+from ..models.costs import length_batches
 from ..text import PublishedTokenizer
 from ..weights.loaded_model import END, LoadedModel
 from .request import Request

@@ -10,7 +10,7 @@ import numpy as np
 from ..core.errors import LengthError
 from ..core.tree import count
 from ..models import Batch
-from ..models.accounting import activation_bytes
+from ..models.costs import activation_bytes
 
 KEPT = 2.0
 """Bytes of a run, in units of what the backward pass needs: a generous estimate."""

@@ -18,7 +18,7 @@ with layer, linear, feed_forward and attention; then residual, block and stack; 
 
 from ..core.sources import snapshot
 from .attention import Attention, AttentionRecord
-from .block import AttentionOnly, Block, FeedForwardOnly, NoResidual, register_block
+from .block import AttentionOnly, Block, FeedForwardOnly, NoResidual, Parallel, register_block
 from .cache import BlockCache, Cache, KeyValues
 from .embedding import Embedding, InputEmbedding
 from .feed_forward import FeedForward
@@ -26,7 +26,6 @@ from .head import HeadGrads, TokenHead
 from .layer import Frozen, InputGrads, Layer, RecordShape, Spec
 from .linear import Linear
 from .norm import LayerNorm, NoNorm, Norm, RMSNorm, register_norm
-from .parallel import Parallel
 from .position import AlibiPositions, Positions, RelativePositions, RotaryPositions, register_positions
 from .residual import Direct, Residual
 from .stack import Stack

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from .. import ops
 from ..core import registry
 from ..core.arrays import Array, Tree
-from ..core.dispatch import dispatched, record_methods
+from ..core.dispatch import dispatched, record_methods, recorded
 from ..core.errors import ConfigError, ShapeError
 from .attention import Attention
 from .cache import BlockCache
@@ -172,6 +172,66 @@ class NoResidual(Block):
     """
 
     residual_type = Direct  # each replaces what came in
+
+
+@dataclass(frozen=True)
+class Parallel(Block):
+    """A block whose sublayers read the same x, each through a norm of its own, and are added to it at once.
+
+        y = x + attention(norm x) + feed_forward(norm x)
+
+    The feed-forward layer learns one block later what attention found. In return both can be computed at the same time.
+    GPT-J and GPT-NeoX are made of such blocks; the one norm of GPT-J is two with equal parameters here.
+    """
+
+    residual_type = Direct  # x is added once, here
+
+    def __post_init__(self) -> None:
+        if self.norm_position != "pre":
+            raise ConfigError(f"norm_position of a parallel block is {self.norm_position!r}", hint='use "pre"')
+
+    def record_shapes(self, shape: tuple[int, ...]) -> Tree:
+        """Return the shapes of what all sublayers keep, and of the one sum."""
+        return super().record_shapes(shape) | {"output": RecordShape(shape)}
+
+    @recorded
+    def forward(
+        self,
+        params: Tree,
+        x: Array,
+        memory: Array | None = None,
+        bias: Array | None = None,
+        *,
+        mask: Array | None = None,
+        memory_mask: Array | None = None,
+        rotation: tuple[Array, Array] | None = None,
+        key: Array | None = None,
+        cache: BlockCache | None = None,
+    ) -> tuple[Array, Tree]:
+        """Run the block on x (..., T, D), given what `Block.forward` is given."""
+        extra_inputs = sublayer_inputs(self, memory, bias, mask, memory_mask, rotation, key, cache)
+        # y = x + Σ f(norm x), over the sublayers f
+        saved: dict[str, Tree] = {}
+        y = x
+        for residual in self.residuals:
+            own_key = child_key(key, OUTPUT_KEYS[residual.name])
+            h, record = residual.forward(params, x, extra_inputs[residual.name], own_key)
+            saved |= record
+            y, _ = ops.add(y, h)
+        saved["output"] = y
+        return y, saved
+
+    def backward(self, params: Tree, saved: Tree, dy: Array) -> tuple[InputGrads, Tree]:
+        """Return the gradients of all that was read, and of the parameters."""
+        grads: dict[str, Tree] = {}
+        # y = x + Σ f(norm x): x gets all of dy, and so does every sublayer, which sends its part back to x
+        total = InputGrads(dy)
+        for residual in reversed(self.residuals):
+            dy, dh = ops.add_backward(dy, None)
+            read, part = residual.backward(params, saved, dh)
+            grads |= part
+            total = read._replace(x=ops.add(total.x, read.x)[0]).after(total)
+        return total, grads
 
 
 def sublayer_inputs(

@@ -14,7 +14,7 @@ from ..core.execution import PLAIN, joined
 from ..core.setting import described
 from ..data import TASKS
 from ..generation.answer import samples
-from ..models.accounting import parameters_by_part
+from ..models.costs import parameters_by_part
 from ..training.checkpoint import BEST, LATEST, checkpoint_path
 from ..training.loop import finite
 from ..training.recipe import Recipe, changed_recipe

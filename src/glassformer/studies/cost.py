@@ -11,7 +11,7 @@ from .. import ops
 from ..config import DecoderConfig
 from ..core.errors import ConfigError
 from ..models import Batch, build
-from ..models.accounting import costs
+from ..models.costs import costs
 from ..progress import plural
 from .measures import on_accelerator
 from .study import Figures, Point, Rows, Study

@@ -12,7 +12,7 @@ from ..core.arrays import Array, Tree, namespace
 from ..core.reporting import report
 from ..data.examples import Dataset, Windows, count_targets
 from ..models import Batch, Model
-from ..models.accounting import rows_at_once
+from ..models.costs import rows_at_once
 from ..ops import IGNORE
 
 Score: TypeAlias = Callable[[Tree, Batch], tuple[Any, Array]]

@@ -19,7 +19,7 @@ from ..core.sources import check_once
 from ..core.tree import tree_map
 from ..data.examples import stack
 from ..models import Batch, build
-from ..models.accounting import length_batches
+from ..models.costs import length_batches
 from ..models.model import Pooling
 from ..text import PublishedTokenizer
 from .loaded_model import LoadedModel

@@ -15,7 +15,7 @@ from glassformer.core.tree import count, named_leaves
 from glassformer.engines.mesh.plan import PRECISIONS, SLOTS, better, changes, plan
 from glassformer.engines.mesh.rules import parse_rules
 from glassformer.models import PRESETS, build, preset
-from glassformer.models.accounting import activation_bytes
+from glassformer.models.costs import activation_bytes
 from glassformer.training.optimizers import OPTIMIZERS
 
 HERE = Path(__file__).parent

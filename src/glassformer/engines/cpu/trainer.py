@@ -24,7 +24,7 @@ from ...core.threads import cores
 from ...core.tree import flatten, tree_map
 from ...data.examples import count_targets
 from ...models import Batch, Model
-from ...models.accounting import flops_per_token
+from ...models.costs import flops_per_token
 from ...training.gradients import target_shares
 from ...training.interruption import uninterrupted
 from ...training.optimizer import Optimizer, check_gradients, memories_of

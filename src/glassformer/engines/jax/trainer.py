@@ -22,7 +22,7 @@ from ...core.sources import SourceGuard
 from ...core.tree import flatten, named_leaves, rebuilt, tree_map
 from ...data.examples import Dataset
 from ...models import Batch, Model, build
-from ...models.accounting import rows_at_once
+from ...models.costs import rows_at_once
 from ...training.evaluate import Evaluation, score
 from ...training.gradients import all_finite, target_shares
 from ...training.lora import EVERYTHING

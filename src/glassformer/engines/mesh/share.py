@@ -12,7 +12,7 @@ from ...core.arrays import Tree
 from ...core.execution import Execution, MeshShape
 from ...core.tree import named_leaves
 from ...models import Model, build
-from ...models.accounting import record_bytes
+from ...models.costs import record_bytes
 from .rules import Axes, Rules, axes_for
 
 PRECISIONS = {"float32": 4, "bfloat16": 2, "float16": 2}

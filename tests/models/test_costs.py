@@ -10,7 +10,7 @@ import glassformer as gf
 from glassformer.core.errors import ConfigError
 from glassformer.core.execution import Execution, separated
 from glassformer.layers.stack import Stack
-from glassformer.models.accounting import activation_bytes, costs, flops_per_token, kv_cache_bytes, parameters_by_part
+from glassformer.models.costs import activation_bytes, costs, flops_per_token, kv_cache_bytes, parameters_by_part
 
 PUBLISHED = {
     "gpt2": 124_439_808,
