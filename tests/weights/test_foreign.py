@@ -89,6 +89,28 @@ def test_fused_transposed_and_changed_arrays_can_be_said(rng):
     assert (params["embedding"]["tokens"]["table"] == 2).all()
 
 
+def test_what_tables_of_published_families_say_can_be_said_of_any_array(rng):
+    config = gf.DecoderConfig(vocab=5, width=4, heads=2, layers=1, context=3, positions="learned", norm="none",
+                              block="attention_only", attention_bias=False)  # fmt: skip
+    fused, out, positions = rng.standard_normal((12, 4)), rng.standard_normal((4, 4)), rng.standard_normal((5, 4))
+    table = {
+        **{
+            f"blocks.*.attention.{name}.w": Foreign("qkv", transposed=True, part=(i, 3), heads=2)
+            for i, name in enumerate(STACKED)
+        },
+        "blocks.*.attention.output.w": Foreign("output.*", twin="out.*"),
+        "embedding.tokens.table": "E",
+        "embedding.positions.table": Foreign("P", skipped=2),
+    }
+    arrays = {"qkv": fused, "out.0": out, "E": np.ones((5, 4)), "P": positions}
+    params = params_from(config, arrays, table, dtype=np.float64)
+    attention = params["blocks"][0]["attention"]
+    by_head = fused.reshape(2, 3, 2, 4)  # heads, query or key or value, channels, width
+    assert np.array_equal(attention["key"]["w"], by_head[:, 1].reshape(4, 4).T)
+    assert np.array_equal(attention["output"]["w"], out)
+    assert np.array_equal(params["embedding"]["positions"]["table"], positions[2:])
+
+
 @pytest.mark.parametrize(
     ("change", "fact", "hint"),
     [
