@@ -149,3 +149,18 @@ def test_a_penalty_beyond_all_numbers_is_refused(penalty):
     with pytest.raises(ConfigError, match=r"length_penalty is .*, too much for answers of up to 3 tokens"):
         beam_search(model, params, [1], beams=2, max_new_tokens=3, length_penalty=penalty)
     assert beam_search(model, params, [1], beams=2, max_new_tokens=3, length_penalty=-200.0)[0].score < 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sampling": Sampling(temperature=0.5)}, "beam search takes the likeliest answer and draws none"),
+        ({"n": 3}, "n is 3, but the search has 2 beams"),
+        ({"log_probabilities": 1}, "keeps the log-probabilities of the chosen tokens only"),
+        ({"beam": 2}, "generation has no setting 'beam'"),
+    ],
+)
+def test_settings_that_mean_nothing_in_a_search_are_refused(settings, message):
+    model, params = model_of()
+    with pytest.raises(ConfigError, match=message):
+        beam_search(model, params, [1], beams=2, max_new_tokens=3, **settings)

@@ -1,5 +1,7 @@
 """Predictions: the likeliest possibilities, with the probabilities that softmax gives them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from glassformer.api.trained_model import TrainedModel
 from glassformer.core.errors import ConfigError
 from glassformer.generation.answer import (
     ask,
+    classify,
     predict_answers,
     predict_classes,
     predict_masks,
@@ -35,6 +38,10 @@ def test_a_class_has_the_probability_of_the_classifier():
     assert len(choices) == 2
     assert found.answer == choices[0].text == "abc"[int(expected.argmax())]
     assert [one.probability for one in choices] == pytest.approx(sorted(expected, reverse=True)[:2])
+    everything = classify(replace(known, labels=("a", "b", "c")), [0, 1, 2, 2])
+    assert (everything.label, everything.index) == (found.answer, int(expected.argmax()))
+    assert list(everything.probabilities) == ["a", "b", "c"]
+    assert list(everything.probabilities.values()) == pytest.approx(expected)
     several = [Batch(np.arange(length)[None] % 3) for length in (8, 2, 5, 2)]
     both = predict_classes(known, several, label=str, top=3)
     alone = [predict_classes(known, [one], label=str, top=3)[0] for one in several]

@@ -197,3 +197,17 @@ def test_an_encoder_does_not_write():
     model = build("majority")
     with pytest.raises(ConfigError, match="an encoder does not write text"):
         generate_steps(model, model.init(0), [[1]], max_new_tokens=3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"stop": "."}, "generation has no setting 'stop'"),
+        ({"beams": 2}, "generate_steps has no beams"),
+        ({"length_penalty": 2.0}, "length_penalty and early_stopping belong to beam search"),
+    ],
+)
+def test_settings_that_do_not_apply_are_refused(settings, message):
+    model, params = model_of()
+    with pytest.raises(ConfigError, match=message):
+        generate_steps(model, params, [[1]], max_new_tokens=3, **settings)

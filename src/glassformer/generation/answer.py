@@ -1,4 +1,4 @@
-"""Let a model answer as its task understands it; classes, answers and next tokens with their probabilities."""
+"""Answers to inputs of a task; predicted classes, tokens and masks with their probabilities."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -97,12 +97,12 @@ def _written(
         slide=is_free,
     )
     steps = list(Sequences(model.model, model.params, request).write())
-    found = []
+    written = []
     for row in range(len(batches)):
-        ids, logs = (said := collected(steps, row)).ids, list(said.log_probabilities or ())
-        kept = ids[:-1] if ids[-1] in stop_ids else ids
-        found.append((np.array(kept, dtype=np.int64), logs))
-    return found
+        answer = collected(steps, row)
+        ids = answer.ids[:-1] if answer.ids[-1] in stop_ids else answer.ids
+        written.append((np.array(ids, dtype=np.int64), list(answer.log_probabilities or ())))
+    return written
 
 
 class Choice(NamedTuple):
@@ -115,7 +115,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model answers to one input.
+    """The answer of a model to one input.
 
     kind          class, answer, next token or masks
     answer        the likeliest class, what was written, the likeliest next token, or the text with its masks filled in
@@ -168,7 +168,7 @@ def classify(model: LoadedModel, inputs: Any) -> Any:
 
 def class_logits(model: LoadedModel, inputs: Sequence[Batch]) -> Array:
     """Return the logits of the classes for batches of one, (N, classes); those of about the same length go together."""
-    found: Any = None
+    logits: Any = None
     is_plain = all(one.mask is None and one.segments is None for one in inputs)
     groups = length_batches([one.tokens.shape[-1] for one in inputs], model.config)
     for rows in groups if is_plain else ([row] for row in range(len(inputs))):
@@ -176,14 +176,14 @@ def class_logits(model: LoadedModel, inputs: Sequence[Batch]) -> Array:
         if len(rows) > 1:
             tokens, mask = stack([inputs[row].tokens[0] for row in rows])
             batch = Batch(tokens, mask=None if mask.all() else mask)
-        logits = np.asarray(model.model.predict(model.params, batch)[0])
-        found = np.zeros((len(inputs), logits.shape[-1]), dtype=logits.dtype) if found is None else found
-        found[rows] = logits
-    return found
+        some = np.asarray(model.model.predict(model.params, batch)[0])
+        logits = np.zeros((len(inputs), some.shape[-1]), dtype=some.dtype) if logits is None else logits
+        logits[rows] = some
+    return logits
 
 
 def input_ids(model: LoadedModel, given: Any) -> Array:
-    """Return the ids of one text or sequence."""
+    """Return the ids of one text or sequence of ids."""
     if isinstance(given, str):
         if model.tokenizer is None:
             raise ConfigError("this model has no tokenizer to read text with", hint="pass token ids")
@@ -212,12 +212,12 @@ def predict_next(model: LoadedModel, texts: Sequence[str], *, top: int, truncate
         model, texts, max_new_tokens=1, temperature=0.0, log_probabilities=top, truncate=truncate, slide=False
     )
     assert model.answer_tokenizer is not None
-    found = []
+    predictions = []
     for answer in answers:
         [likely] = answer.top
         choices = tuple(Choice(model.answer_tokenizer.decode([i]), i, math.exp(log)) for i, log in likely)
-        found.append(Prediction(NEXT, choices[0].text, choices[0].probability, (choices,)))
-    return found
+        predictions.append(Prediction(NEXT, choices[0].text, choices[0].probability, (choices,)))
+    return predictions
 
 
 def predict_texts(model: LoadedModel, texts: Sequence[str], *, truncate: bool = False) -> list[Prediction]:
@@ -236,16 +236,16 @@ def predict_answers(model: LoadedModel, texts: Sequence[str]) -> list[Prediction
 def predict_masks(model: Model, params: Tree, ids: Array, *, tokenizer: PublishedTokenizer, top: int) -> Prediction:
     """Return the tokens behind the masks among ids (T,), each predicted independently."""
     mask = tokenizer.role_id("mask")
-    places = np.flatnonzero(ids == mask)
-    if mask is None or not len(places):
+    positions = np.flatnonzero(ids == mask)
+    if mask is None or not len(positions):
         name = tokenizer.roles.get("mask", "[MASK]")
         raise ConfigError(f"the input holds no {name} to be filled in", hint=f"write {name} in place of a word")
     logits, _ = model.predict(params, Batch(ids[None]))
-    logits = only_known(np.asarray(logits)[0, places], tokenizer.size)
-    found = _prediction(MASKS, logits, tokenizer.piece, top)
+    logits = only_known(np.asarray(logits)[0, positions], tokenizer.size)
+    prediction = _prediction(MASKS, logits, tokenizer.piece, top)
     filled = ids.copy()
-    filled[places] = [choices[0].id for choices in found.choices]
-    return replace(found, answer=tokenizer.decode(filled, skip_specials=True))
+    filled[positions] = [choices[0].id for choices in prediction.choices]
+    return replace(prediction, answer=tokenizer.decode(filled, skip_specials=True))
 
 
 def _prediction(kind: str, logits: Array, label: Label, top: int | None) -> Prediction:

@@ -1,8 +1,8 @@
-"""How generation reads: several sequences at once, each one token further at a time.
+"""Readers for generation: several sequences at once, each one token further at a time.
 
 Past the context the window moves, and the tokens that stay in it are read again.
 
-    context 8       a b c d e f g h        full: the next token, i, has no place
+    context 8       a b c d e f g h        full: the next token, i, has no position
     moved           f g h i                half a context stays; these tokens now stand at positions 0, 1, 2, 3
     read on         f g h i j k l m        until it is full again
 
@@ -27,7 +27,7 @@ Rngs: TypeAlias = Sequence[np.random.Generator]
 
 
 class Reader:
-    """What generation needs of a model. A reader has read the prompts when it is made.
+    """Gives the logits after several sequences as they grow. A reader has read the prompts when it is made.
 
     logits   (R, V) about the token that follows each sequence
     """

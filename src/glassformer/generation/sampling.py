@@ -23,7 +23,7 @@ MOST = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How the next token is chosen. The defaults leave the model's own distribution as it is.
+    """Settings by which the next token is chosen. The defaults leave the model's own distribution as it is.
 
     temperature          divides the logits: below 1 sharper, above 1 flatter; 0 is greedy, always the likeliest token
     top_k                only the k likeliest tokens (none: all)
@@ -70,7 +70,7 @@ class Sampling:
 
 
 class TokenHistory(NamedTuple):
-    """What was said before, as the penalties see it.
+    """The tokens so far, as the penalties see them.
 
     seen      (..., V) True for tokens in the prompt or the answer so far
     written   (..., V) how often the answer so far holds each token

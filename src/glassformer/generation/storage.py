@@ -1,4 +1,4 @@
-"""How a model's weights are kept while it writes: in full, or in fewer bits, which memory brings the sooner.
+"""Storage of weights while a model writes: in full, or in fewer bits, which memory delivers sooner.
 
 Reading one token means reading every weight once, so half the bytes are half the time. What is rounded are matrices;
 vectors, and tables of which a token reads one row, stay in float32.

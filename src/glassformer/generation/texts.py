@@ -24,7 +24,7 @@ from .sampling import Sampling
 from .writer import Sequences, Step
 
 TEMPERATURE = 0.8
-"""How freely tokens are drawn by default: a little sharper than the model's own distribution."""
+"""The default for drawing tokens: a little sharper than the model's own distribution."""
 MAX_NEW_TOKENS = 256
 Strings = str | Sequence[str]
 Prompt = str | Array
@@ -32,7 +32,7 @@ Prompt = str | Array
 LINE_BREAK = "\n"
 CONTEXT_OF_TEXT = 16  # ids of the prompt that decide how the first new token is written
 REQUEST_SETTINGS = ("max_new_tokens", "seed", "log_probabilities", "slide", "length_penalty", "early_stopping")
-"""What `generate` passes on to `Request`."""
+"""The settings that `generate` passes on to `Request`."""
 
 
 @dataclass(frozen=True)
