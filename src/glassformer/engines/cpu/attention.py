@@ -33,6 +33,7 @@ from .cores import each
 from .elementwise import dropout, is_key
 from .products import gemm, gemm_address
 from .rowwise import (
+    finite_or_zero,
     softmax_backward_in_place,
     softmax_biased_in_place,
     softmax_in_place,
@@ -118,11 +119,11 @@ def _by_heads(pattern: Pattern, scale: float, heads: tuple[Array, ...], y: Array
     strategy = strategy_for(q.dtype, k.shape[-2], q.shape[-1])
 
     def part(rows: slice) -> None:
-        own, out = (*[_memory(x)[rows] for x in (q, k, v)], weights[rows]), _memory(y)[rows]
+        inputs, out = (*[_memory(x)[rows] for x in (q, k, v)], weights[rows]), _memory(y)[rows]
         if dheads:
-            BACKWARD[strategy](plan, out, own, tuple([_memory(x)[rows] for x in dheads]))
+            BACKWARD[strategy](plan, out, inputs, tuple([_memory(x)[rows] for x in dheads]))
         else:
-            FORWARD[strategy](plan, own, out)
+            FORWARD[strategy](plan, inputs, out)
 
     # A few keys are done with sooner than handed out.
     parts = shares(len(weights), weights.size) if strategy == PRODUCTS else [slice(None)]
@@ -153,7 +154,7 @@ def _softmax(weights: Array, bias: Array | None, mask: Array | None, pattern: Pa
 
 
 def _goes_by_heads(pattern: Pattern, *heads: Array) -> bool:
-    """Tell whether heads (B, H, T, C), as many of queries as of keys, lie in memory as (B, T, H, C)."""
+    """Return whether heads (B, H, T, C), as many of queries as of keys, lie in memory as (B, T, H, C)."""
     if pattern.stride is not None or not has_products(heads[0].dtype) or heads[0].shape[1:2] != heads[-1].shape[1:2]:
         return False
     return all(x.ndim == 4 and x.size and _memory(x).flags.c_contiguous for x in heads)
@@ -164,7 +165,7 @@ def _memory(heads: Array) -> Array:
 
 
 def _fits(q: Array, k: Array, v: Array) -> bool:
-    """Tell whether heads (..., H, T, C) of one real type fit each other."""
+    """Return whether heads (..., H, T, C) of one real type fit each other."""
     if not type(q) is type(k) is type(v) is np.ndarray or q.dtype not in REAL or not q.dtype == k.dtype == v.dtype:
         return False
     if not q.ndim == k.ndim > 2 or k.shape != v.shape or q.shape[:-3] != k.shape[:-3]:
@@ -190,7 +191,7 @@ def _four(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class HeadPlan(NamedTuple):
-    """What every strategy is told; query t sees its keys first[t] … last[t] − 1, which never move back."""
+    """The settings of a strategy; query t sees its keys first[t] … last[t] − 1, which never move back."""
 
     gemm: int  # the address of BLAS's product
     first: Array  # (T,)
@@ -230,7 +231,7 @@ def strategy_for(dtype: np.dtype, keys: int, channels: int) -> int:
 
 
 def has_products(dtype: np.dtype) -> bool:
-    """Tell whether loops can call BLAS for arrays of this type."""
+    """Return whether loops can call BLAS for arrays of this type."""
     return dtype in REAL and gemm_address(dtype) != 0
 
 
@@ -322,8 +323,7 @@ def attend_by_vectors(plan, heads, y):
                 for s in range(first[t], last[t]):
                     scores[t, s] = _dot(queries + t * row, keys + s * row, end) * real(scale)
                     largest = maximum(largest, scores[t, s])
-                if not abs(largest) < np.inf:
-                    largest = real(0)
+                largest = finite_or_zero(largest, real)
                 for s in range(scores.shape[1]):
                     scores[t, s] -= largest
             for i in range(every.size):  # all of them at once: rows are too short for vectors

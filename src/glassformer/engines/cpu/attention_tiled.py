@@ -105,13 +105,13 @@ def attention_tiled_backward(
     for stage in stages(saved, pattern):
         problem = _problem(saved, stage, rate, scale)
         examples, _, heads, _ = problem.k.shape
-        shares, own = backward_jobs(stage, examples, heads, COLUMNS), [grads]
+        shares, sums = backward_jobs(stage, examples, heads, COLUMNS), [grads]
         for joins in begun(shares)[1:]:
             apart = np.zeros_like(grads.dq) if joins else grads.dq
-            own.append(grads._replace(dbias=np.zeros_like(dbias), dq=apart))
-        both = zip(shares, own, strict=True)
+            sums.append(grads._replace(dbias=np.zeros_like(dbias), dq=apart))
+        both = zip(shares, sums, strict=True)
         each([partial(attend_tiles_backward, jobs, problem, x, ROWS, COLUMNS) for jobs, x in both])
-        for x in own[1:]:
+        for x in sums[1:]:
             dbias[...] += x.dbias
             if x.dq is not grads.dq:
                 grads.dq[...] += x.dq
@@ -144,7 +144,7 @@ def _levels(x: Array) -> Array:
 
 
 def _covers(q: Array, k: Array, v: Array, bias: Any, mask: Any, key: Any, pattern: Pattern, rate: float) -> bool:
-    """Tell whether all arrays are real, of one type, not empty and of fitting shapes."""
+    """Return whether all arrays are real, of one type, not empty and of fitting shapes."""
     arrays = [x for x in (q, k, v, bias) if x is not None]
     if not all(type(x) is np.ndarray and x.dtype == q.dtype for x in arrays) or q.dtype not in REAL:
         return False
@@ -221,6 +221,6 @@ def joined(jobs: Array) -> Array:
 
 
 def begun(shares: list[Array]) -> list[bool]:
-    """Tell for each share whether it goes on with the head that the share before ends with."""
+    """Return for each share whether it goes on with the head that the share before ends with."""
     same = [bool((a[-1, :3] == b[0, :3]).all()) for a, b in itertools.pairwise(shares)]
     return [False, *same]

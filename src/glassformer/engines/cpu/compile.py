@@ -53,8 +53,8 @@ def compiled(function: Callable[..., Any]) -> Any:
 def address_of(kernel: Any, *arguments: Any) -> int:
     """Return where the code of a kernel for arguments of these types lies; it stays there as long as the kernel."""
     kernel.compile(arguments)
-    found = kernel.overloads[arguments]
-    return found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
+    code = kernel.overloads[arguments]
+    return code.library.get_pointer_to_function(code.fndesc.llvm_func_name)
 
 
 @intrinsic
@@ -62,10 +62,10 @@ def call(typing, address, arguments):
     """Call a kernel that returns nothing by its address, unchecked: the caller is compiled without it."""
 
     def generate(context, builder, signature, values):
-        convention, given = context.call_conv, list(signature.args[1])
-        pointer = builder.inttoptr(values[0], convention.get_function_type(types.none, given).as_pointer())
+        convention, argument_types = context.call_conv, list(signature.args[1])
+        pointer = builder.inttoptr(values[0], convention.get_function_type(types.none, argument_types).as_pointer())
         unpacked = cgutils.unpack_tuple(builder, values[1])
-        status, _ = convention.call_function(builder, pointer, types.none, given, unpacked)
+        status, _ = convention.call_function(builder, pointer, types.none, argument_types, unpacked)
         with cgutils.if_unlikely(builder, status.is_error):
             convention.return_status_propagate(builder, status)
         return context.get_dummy_value()
@@ -77,7 +77,7 @@ inlined = register_jitable(inline="always", fastmath=set(REORDER))
 
 
 def instruction(result: Any, *arguments: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Let kernels call a function of values of these types, which writes what LLVM is to do with them."""
+    """Make a function of values of these types, which writes instructions of LLVM, callable in kernels."""
 
     def make(write: Callable[..., Any]) -> Any:
         def generate(context, builder, signature, values):
@@ -85,14 +85,14 @@ def instruction(result: Any, *arguments: Any) -> Callable[[Callable[..., Any]], 
             return context.get_dummy_value() if value is None else value
 
         # Wrapped, so that Numba sees how many arguments there are.
-        return intrinsic(wraps(write)(lambda typing, *given: (result(*arguments), generate)))
+        return intrinsic(wraps(write)(lambda typing, *values: (result(*arguments), generate)))
 
     return make
 
 
 @instruction(types.none)
 def widest_registers(builder):
-    """Let a kernel's loops use vector registers of 512 bits, of which LLVM takes half by itself on some processors."""
+    """Use vector registers of 512 bits in the loops of a kernel; on some processors, LLVM takes half by itself."""
     # llvmlite knows no attributes with values, and refuses them.
     set.add(builder.function.attributes, '"prefer-vector-width"="512"')
 
@@ -104,7 +104,7 @@ def bits_to_float(builder, bits):
 
 
 def _llvm_function(name: str, arguments: int) -> Any:
-    """Let kernels call LLVM's own function `name` of some floats."""
+    """Make LLVM's own function `name` of some floats callable in kernels."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         number = values[0].type
@@ -155,7 +155,7 @@ def _exp(x):
 
 
 def is_plain(x: Array, *others: Array) -> bool:
-    """Tell whether all are NumPy's own arrays in C order and share one real type."""
+    """Return whether all are NumPy's own arrays in C order and share one real type."""
     if type(x) is not np.ndarray or x.dtype not in REAL or not x.flags.c_contiguous:
         return False
     # A loop, not all(...): this is asked forty times in a step of a small model.
@@ -166,12 +166,12 @@ def is_plain(x: Array, *others: Array) -> bool:
 
 
 def is_array(x: Any, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
-    """Tell whether x is NumPy's own array of this type and shape, in C order."""
+    """Return whether x is NumPy's own array of this type and shape, in C order."""
     return type(x) is np.ndarray and x.shape == shape and x.dtype == dtype and x.flags.c_contiguous
 
 
 def are_arrays(arrays: Iterable[Any], dtype: np.dtype, shapes: Iterable[tuple[int, ...]]) -> bool:
-    """Tell whether all are NumPy's own arrays of this type, each of its shape, in C order."""
+    """Return whether all are NumPy's own arrays of this type, each of its shape, in C order."""
     for x, shape in zip(arrays, shapes, strict=True):  # no call for each: a step asks this of fifty
         if type(x) is not ndarray or x.shape != shape or x.dtype != dtype or not x.flags.c_contiguous:
             return False

@@ -121,7 +121,7 @@ def _count_up(builder, address):
 
 @instruction(types.none)
 def _breathe(builder):
-    """Tell the processor that this is a loop that waits."""
+    """Pause for a moment, in a loop that waits."""
     machine = platform.machine().lower()
     arguments = [ir.IntType(32)(1)] if machine in ("aarch64", "arm64") else []
     if arguments or machine in ("x86_64", "amd64"):

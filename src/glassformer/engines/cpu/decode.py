@@ -1,7 +1,7 @@
 """The kernel of `layers.Stack.read_blocks`: one more token of a few sequences, through all blocks in one call.
 
 Generation takes this way where it can, which is most of the time: a decoder with norms before its sublayers, float32 or
-quantized matrices that lie as (outputs, inputs), and positions that are learned or turned. Everything else is read by
+quantized matrices that lie as (outputs, inputs), and positions that are learned or rotated. Everything else is read by
 the blocks as written. Python would take longer to name all these steps than the processor to take them.
 """
 
@@ -26,7 +26,7 @@ from .cores import on_all_cores, pointer_to, share_out
 from .elementwise import LOOPS, activation_address
 from .linear import MOST_ROWS_OF, described, multiply, workspace
 from .parts import MIX, PADDED, SIZE, MixJob
-from .rowwise import inverse_root
+from .rowwise import mean_and_rstd
 from .simd import bits_of_float, floats_pointer
 
 PAIRINGS = ("halves", "interleaved")
@@ -208,7 +208,7 @@ def _address(array: Array | None) -> int:
 def _read_token(x, tables, sizes, rotation, eps, scale, queue):
     """Turn vectors x (N, D) of tokens into what the last block makes of them, in place; remember their keys.
 
-    rotation    cosines and sines by which heads are turned: (N, C/2), or (1, C/2) for all, or none
+    rotation    cosines and sines by which heads are rotated: (N, C/2), or (1, C/2) for all, or none
     """
     N, f = len(x), np.float32
     h, inner = np.empty((N, sizes.width), f), np.empty((N, sizes.hidden), f)
@@ -230,16 +230,9 @@ def _normalize(x, gamma, beta, eps, rms, y):
     f, D = np.float32, x.shape[1]
     scales = carray(floats_pointer(gamma), (D,))
     for n in range(len(x)):
-        mean, square = f(0), f(0)
-        if rms == 0:
-            for i in range(D):
-                mean += x[n, i]
-            mean /= f(D)
+        mean, rstd = mean_and_rstd(x[n], rms == 0, f(eps), f)
         for i in range(D):
-            square += (x[n, i] - mean) * (x[n, i] - mean)
-        factor = inverse_root(square / f(D) + f(eps), f)
-        for i in range(D):
-            y[n, i] = (x[n, i] - mean) * factor * scales[i]
+            y[n, i] = (x[n, i] - mean) * rstd * scales[i]
         _add_vector(beta, y[n])
 
 

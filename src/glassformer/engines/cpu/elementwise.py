@@ -119,7 +119,7 @@ def _silu_backward(dy, x, real):
 
 
 class Loops(NamedTuple):
-    """What is compiled for an activation, each loop when it is first used."""
+    """The loops of an activation, each compiled when it is first used."""
 
     forward: Any  # (x, y): y = act(x)
     backward: Any  # (dy, x, dx): dx = act′(x) · dy
@@ -263,7 +263,7 @@ def _mixed(x: int) -> int:
 
 @inlined
 def mix(x):
-    """Let every bit of a word influence every other, as `ops.dropout` does."""
+    """Mix a word so that every bit influences every other, as `ops.dropout` does."""
     # Products and sums of 32-bit words come out with 64 bits, so each is cut again: within 32 they vectorize.
     u = np.uint32
     x = u(u(x ^ u(x >> u(16))) * u(0x7FEB352D))
@@ -280,8 +280,8 @@ def _dropout(x, key, border, factor, y, keep):
         start = mix(np.uint32(np.uint32(n) ^ key[0]))
         last = np.uint32(start + key[1])
         for d in range(D):
-            place = np.uint32(start + np.uint32(np.uint32(d) * np.uint32(GOLDEN)))
-            bits = mix(np.uint32(mix(place) ^ last))
+            counter = np.uint32(start + np.uint32(np.uint32(d) * np.uint32(GOLDEN)))
+            bits = mix(np.uint32(mix(counter) ^ last))
             kept[d] = bits >= border
             out[d] = row[d] * real(factor) if kept[d] else real(0)
 

@@ -13,8 +13,9 @@ from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from ...core.quantized import BLOCK, GROUP
 from . import simd
-from .compile import bits_to_float, compiled, exp, inlined
+from .compile import bits_to_float, compiled, inlined
 from .quantized_rows import F16, F32, PLANES, Q4_0, Q4_1, Q8_0, four_4bit, four_8bit, size_of, unpack_four
+from .rowwise import exponentials
 
 MULTIPLY, ADD_ROWS, MIX = range(3)
 SIZE = 1 << 15  # bytes that a part reads, about: few, so that the last is not waited for long ...
@@ -290,10 +291,7 @@ def _weigh(q, k, C, scale, mask, weights):
         hidden = mask.size and mask[s] == 0
         weights[s] = np.float32(-np.inf) if hidden else _dot_floats(k + 4 * s * C, q, C) * scale
         largest = max(largest, weights[s])
-    total = np.float32(0)
-    for s in range(weights.size):
-        weights[s] = exp(weights[s] - largest)
-        total += weights[s]
+    total = exponentials(weights, largest)
     for s in range(weights.size):
         weights[s] /= total
 

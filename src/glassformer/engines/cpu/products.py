@@ -55,19 +55,20 @@ def gemm_address(dtype: np.dtype, flops: float = 0, *, alone: bool = False) -> i
 
 @cache
 def _address_in_mkl(dtype: np.dtype) -> int:
-    found = mkl()
+    intel = mkl()
     name = {"f": "cblas_sgemm_64", "d": "cblas_dgemm_64"}.get(dtype.char)
-    return 0 if found is None or name is None else found.address(name)
+    return 0 if intel is None or name is None else intel.address(name)
 
 
 @cache
 def _address_in_numpy(dtype: np.dtype) -> int:
     name = {"f": "scipy_cblas_sgemm64_", "d": "scipy_cblas_dgemm64_"}.get(dtype.char)
-    loaded = ThreadpoolController().lib_controllers
-    found = [ctypes.CDLL(library.filepath) for library in loaded if library.internal_api == "openblas"]
-    if name is None or not found:
+    controllers = ThreadpoolController().lib_controllers
+    libraries = [ctypes.CDLL(blas.filepath) for blas in controllers if blas.internal_api == "openblas"]
+    if name is None or not libraries:
         return 0
-    return function_address(next((one for one in found if hasattr(one, name)), None), name, "NumPy's OpenBLAS")
+    library = next((library for library in libraries if hasattr(library, name)), None)
+    return function_address(library, name, "NumPy's OpenBLAS")
 
 
 def multiply_into(a: Array, b: Array, out: Array) -> None:
@@ -83,16 +84,16 @@ def multiply_into(a: Array, b: Array, out: Array) -> None:
     else:  # Intel's multiplies on the thread that calls it: each core takes some rows or columns
         edges = [max(M, N) * number // many // _TOGETHER * _TOGETHER for number in range(many)] + [max(M, N)]
         shares = [slice(*ends) for ends in pairwise(edges)]
-        jobs = [(a[own], b, out[own]) if M >= N else (a, b[:, own], out[:, own]) for own in shares]
+        jobs = [(a[share], b, out[share]) if M >= N else (a, b[:, share], out[:, share]) for share in shares]
         each([partial(_multiply, _address_in_mkl(a.dtype), *job) for job in jobs])
 
 
 def _multiply(address: int, a: Array, b: Array, out: Array) -> None:
     (M, K), N = a.shape, b.shape[1]
-    (turned_a, lda), (turned_b, ldb), (_, ldc) = _side(a), _side(b), _side(out)
+    (transposed_a, lda), (transposed_b, ldb), (_, ldc) = _side(a), _side(b), _side(out)
     call, real = _callable(address, a.dtype)
-    places = [x.__array_interface__["data"][0] for x in (a, b, out)]
-    call(_ROWS, turned_a, turned_b, M, N, K, real(1), places[0], lda, places[1], ldb, real(0), places[2], ldc)
+    start = [x.__array_interface__["data"][0] for x in (a, b, out)]
+    call(_ROWS, transposed_a, transposed_b, M, N, K, real(1), start[0], lda, start[1], ldb, real(0), start[2], ldc)
 
 
 def _side(x: Array) -> Any:
@@ -169,11 +170,11 @@ def mkl() -> Mkl | None:
         raise ConfigError(f"{VARIABLE} is {wanted!r}", hint="set it to numpy or mkl, or not at all")
     if wanted == "numpy" or (not wanted and not _is_intel()):
         return None
-    found = _load()
-    if wanted and found is None:
+    library = _load()
+    if wanted and library is None:
         hint = f"pip install 'glassformer[mkl]' on Linux for x86-64, or unset {VARIABLE}"
         raise ConfigError(f"{VARIABLE} is mkl, which is not installed or cannot be loaded", hint=hint)
-    return found
+    return library
 
 
 @cache

@@ -120,9 +120,9 @@ def _plane(sums, a, b, x):
 @compiled
 def unpack(code, w, count, y):
     """Write what fours of rows of blocks stand for into y (rows, 32 · count)."""
-    row, place = 4 * y.shape[1], np.intp(y.ctypes.data)
+    row, start = 4 * y.shape[1], np.intp(y.ctypes.data)
     for group in range(len(y) // GROUP):
-        unpack_four(code, w + group * count * size_of(code), count, place + group * GROUP * row, row)
+        unpack_four(code, w + group * count * size_of(code), count, start + group * GROUP * row, row)
 
 
 @compiled

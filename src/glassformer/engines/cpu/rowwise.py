@@ -80,6 +80,22 @@ def softmax_backward_in_place(dy, y, first, last, scale):
 
 
 @inlined
+def exponentials(row, shift):
+    """Turn a row into exp(row − shift); return the sum."""
+    total = row.dtype.type(0)
+    for s in range(row.size):
+        row[s] = exp(row[s] - shift)
+        total += row[s]
+    return total
+
+
+@inlined
+def finite_or_zero(largest, real):
+    """Return the largest score of a row, or 0 where there is nothing to attend to, or numbers that are none."""
+    return largest if abs(largest) < np.inf else real(0)
+
+
+@inlined
 def softmax_row_backward(dy, y, scale):
     """Turn the row dy into y · (dy − Σ dy · y) · scale."""
     along = y.dtype.type(0)
@@ -91,17 +107,13 @@ def softmax_row_backward(dy, y, scale):
 
 @inlined
 def softmax_row(row, scale):
+    """Turn a row into softmax(row · scale), or into zeros where it holds nothing to attend to."""
     real = row.dtype.type
     largest = real(-np.inf)
     for s in range(row.size):
         row[s] *= scale
         largest = maximum(largest, row[s])
-    if not abs(largest) < np.inf:  # nothing to attend to, or numbers that are none
-        largest = real(0)
-    total = real(0)
-    for s in range(row.size):
-        row[s] = exp(row[s] - largest)
-        total += row[s]
+    total = exponentials(row, finite_or_zero(largest, real))
     if total != 0:
         share = real(1) / total
         for s in range(row.size):
@@ -162,8 +174,7 @@ def _cross_entropy(logits, targets, ignore, smoothing, log_p, losses):
         largest = real(-np.inf)
         for v in range(V):
             largest = maximum(largest, row[v])
-        if not abs(largest) < np.inf:
-            largest = real(0)
+        largest = finite_or_zero(largest, real)
         total = real(0)
         for v in range(V):
             total += exp(row[v] - largest)
@@ -256,9 +267,18 @@ def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> Any:
 
 
 @inlined
-def inverse_root(x, real):
-    """Return 1 / √x, which is 0 for infinity: the estimate that a processor may begin with would make it NaN."""
-    return real(0) if x == real(np.inf) else real(1) / np.sqrt(x)
+def mean_and_rstd(row, centered, eps, real):
+    """Return the mean of a row, 0 unless it is centered, and 1 / √(the mean square of what is left + eps)."""
+    D, mean, square = row.size, real(0), real(0)
+    if centered:
+        for i in range(D):
+            mean += row[i]
+        mean /= real(D)
+    for i in range(D):
+        square += (row[i] - mean) * (row[i] - mean)
+    variance = square / real(D) + eps
+    # 0 for infinity: the estimate of a root that a processor may begin with would make it NaN.
+    return mean, real(0) if variance == real(np.inf) else real(1) / np.sqrt(variance)
 
 
 @compiled
@@ -268,18 +288,9 @@ def normalize(x, gamma, beta, eps, y, means, rstds):
     real = x.dtype.type
     for n in range(N):
         row, out = x[n], y[n]
-        mean = real(0)
+        mean, rstd = mean_and_rstd(row, means is not None, real(eps), real)
         if means is not None:
-            total = real(0)
-            for i in range(D):
-                total += row[i]
-            mean = total / real(D)
             means[n] = mean
-        square = real(0)
-        for i in range(D):
-            centered = row[i] - mean
-            square += centered * centered
-        rstd = inverse_root(square / real(D) + real(eps), real)
         rstds[n] = rstd
         for i in range(D):
             out[i] = (row[i] - mean) * rstd * gamma[i] + (real(0) if beta is None else beta[i])
@@ -320,16 +331,16 @@ def rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "halves") -> Any:
     if not type(x) is type(cos) is type(sin) is np.ndarray or x.dtype not in REAL or not cos.ndim == sin.ndim == 2:
         return NotImplemented
     cos, sin = (np.ascontiguousarray(table, x.dtype) for table in (cos, sin))
-    y = _turned(x, cos, sin, 1.0, pairing)
+    y = _rotated(x, cos, sin, 1.0, pairing)
     return y if y is NotImplemented else (y, RotarySaved(cos, sin))
 
 
 @replaces(ops.rotary_backward)
 def rotary_backward(dy: Array, saved: RotarySaved, *, pairing: str = "halves") -> Any:
-    return _turned(dy, saved.cos, saved.sin, -1.0, pairing)
+    return _rotated(dy, saved.cos, saved.sin, -1.0, pairing)
 
 
-def _turned(x: Array, cos: Array, sin: Array, direction: float, pairing: str) -> Any:
+def _rotated(x: Array, cos: Array, sin: Array, direction: float, pairing: str) -> Any:
     if type(x) is not np.ndarray or x.ndim < 2 or x.dtype not in REAL or pairing not in PAIRINGS:
         return NotImplemented
     shape = x.shape[-2], x.shape[-1] // 2
@@ -346,7 +357,7 @@ def _turned(x: Array, cos: Array, sin: Array, direction: float, pairing: str) ->
 
 
 @compiled
-def _turn_halves(x, cos, sin, direction, y):
+def _rotate_halves(x, cos, sin, direction, y):
     B, T, H, C = x.shape
     half = C // 2
     sign = x.dtype.type(direction)
@@ -363,7 +374,7 @@ def _turn_halves(x, cos, sin, direction, y):
 
 
 @compiled
-def _turn_interleaved(x, cos, sin, direction, y):
+def _rotate_interleaved(x, cos, sin, direction, y):
     B, T, H, C = x.shape
     sign = x.dtype.type(direction)
     for b in range(B):
@@ -375,4 +386,4 @@ def _turn_interleaved(x, cos, sin, direction, y):
                     out[2 * i + 1] = row[2 * i + 1] * c[i] + row[2 * i] * s[i] * sign
 
 
-PAIRINGS = {"halves": _turn_halves, "interleaved": _turn_interleaved}
+PAIRINGS = {"halves": _rotate_halves, "interleaved": _rotate_interleaved}

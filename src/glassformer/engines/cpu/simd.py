@@ -208,8 +208,8 @@ def dot(builder, sums, w, x):
     if UNSIGNED:
         return _add_mixed(builder, sums, w, builder.bitcast(_pick(builder, words, *[0, 1, 2, 3] * 4), w.type))
     for run in range(4):
-        own = _pick(builder, w, *range(16 * run, 16 * run + 16))
-        sums = _add_products(builder, sums, builder.bitcast(_pick(builder, words, *[run] * 4), own.type), own)
+        part = _pick(builder, w, *range(16 * run, 16 * run + 16))
+        sums = _add_products(builder, sums, builder.bitcast(_pick(builder, words, *[run] * 4), part.type), part)
     return sums
 
 
@@ -288,7 +288,7 @@ def upper_nibbles(builder, pairs):
 def half_bits(builder, bits):
     """Return 2⁻¹¹² times the finite float16 number of these 16 bits.
 
-    Its sign, exponent and fraction are moved to their places in a float32, where exponents count from −127, not −15.
+    Its sign, exponent and fraction are moved to where a float32 has them, where exponents count from −127, not −15.
     """
     moved = builder.shl(builder.sext(bits, _INT), _INT(13))
     return builder.bitcast(builder.and_(moved, _INT(0x8FFFFFFF - (1 << 32))), _FLOAT)
@@ -301,7 +301,7 @@ def magnitude(builder, x):
 
 
 def _of_constant(result: Register, register: Register, write: Any) -> Any:
-    """Let kernels call a function of a register and a constant number."""
+    """Make a function of a register and a constant number callable in kernels."""
 
     @intrinsic
     def function(typing, x, number):
@@ -319,8 +319,8 @@ def _of_constant(result: Register, register: Register, write: Any) -> Any:
 def _row_floats(builder, four, row):
     """Convert the 16 signed bytes of one of four rows to float32."""
     words = builder.bitcast(four, ir.VectorType(_INT, 16))  # as such, four bytes are moved by one instruction
-    own = builder.bitcast(_pick(builder, words, *range(row, 16, 4)), DIGITS.vector)
-    return builder.sitofp(builder.sext(own, ir.VectorType(_INT, 16)), _SIXTEEN)
+    numbers = builder.bitcast(_pick(builder, words, *range(row, 16, 4)), DIGITS.vector)
+    return builder.sitofp(builder.sext(numbers, ir.VectorType(_INT, 16)), _SIXTEEN)
 
 
 row_floats = _of_constant(SIXTEEN, BYTES, _row_floats)
@@ -346,16 +346,16 @@ def _add_mixed(builder, sums, w, x):
     bits = _mixed_products()
     part = ir.VectorType(_INT, bits // 32)
     add = builder.module.declare_intrinsic(f"llvm.x86.avx512.vpdpbusd.{bits}", fnty=ir.FunctionType(part, [part] * 3))
-    given = sums, builder.bitcast(w, sums.type), builder.bitcast(x, sums.type)
+    operands = sums, builder.bitcast(w, sums.type), builder.bitcast(x, sums.type)
     if bits == 512:
-        return builder.call(add, given)
-    low, high = (builder.call(add, [_pick(builder, y, *range(i, i + 8)) for y in given]) for i in (0, 8))
+        return builder.call(add, operands)
+    low, high = (builder.call(add, [_pick(builder, y, *range(i, i + 8)) for y in operands]) for i in (0, 8))
     return builder.shuffle_vector(low, high, ir.Constant(ir.VectorType(_INT, 16), [*range(16)]))
 
 
 @cache
 def _has_dot_products() -> bool:
-    """Tell whether this processor adds up products of bytes in one instruction: ask LLVM to compile a sum of some.
+    """Return whether this processor adds up products of bytes in one instruction: ask LLVM to compile a sum of some.
 
     To name the instruction without asking would end the process where there is none.
     """

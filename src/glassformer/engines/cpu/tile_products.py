@@ -45,28 +45,28 @@ def multiply_tiles(m, row, k, a, down, right, b, b_down, beta, c, c_down):
     wide = end // (VECTORS * BYTES) * (VECTORS * BYTES)
     for low in range(0, k, DEPTH):
         depth, fresh = min(DEPTH, k - low), low == 0 and beta == 0
-        own, other = a + low * right, b + low * b_down
+        a_low, b_low = a + low * right, b + low * b_down
         for left in range(0, wide, VECTORS * BYTES):
             for top in range(0, m, ROWS):
-                place = c + top * c_down + left
+                corner = c + top * c_down + left
                 _wide_block(
-                    beta, fresh, m - top, depth, own + top * down, down, right, other + left, b_down, place, c_down
+                    beta, fresh, m - top, depth, a_low + top * down, down, right, b_low + left, b_down, corner, c_down
                 )
         for left in range(wide, end, BYTES):
             for top in range(0, m, ROWS):
-                place = c + top * c_down + left
+                corner = c + top * c_down + left
                 _narrow_block(
-                    beta, fresh, m - top, depth, own + top * down, down, right, other + left, b_down, place, c_down
+                    beta, fresh, m - top, depth, a_low + top * down, down, right, b_low + left, b_down, corner, c_down
                 )
 
 
 def _block(vectors: int) -> Any:
-    """Let kernels add A B to a block of so many registers in a row; beyond the last of `rows`, it is taken again."""
+    """Make what adds A B to a block of so many registers in a row; beyond the last of `rows`, it is taken again."""
 
     @intrinsic
     def block(typing, beta, fresh, rows, depth, a, down, right, b, b_down, c, c_down):
-        given = (beta, fresh, rows, depth, a, down, right, b, b_down, c, c_down)
-        return types.none(*given), lambda context, builder, signature, values: _write(
+        arguments = (beta, fresh, rows, depth, a, down, right, b, b_down, c, c_down)
+        return types.none(*arguments), lambda context, builder, signature, values: _write(
             context, builder, vectors, *values
         )
 
@@ -76,7 +76,7 @@ def _block(vectors: int) -> Any:
 def _write(context, builder, vectors, beta, fresh, rows, depth, a, down, right, b, b_down, c, c_down):
     number, word, lane = beta.type, ir.IntType(64), ir.IntType(32)
     count = BYTES // (4 if number == ir.FloatType() else 8)
-    vector, places = ir.VectorType(number, count), range(0, BYTES * vectors, BYTES)
+    vector, offsets = ir.VectorType(number, count), range(0, BYTES * vectors, BYTES)
 
     def at(base, offset, kind):
         return builder.inttoptr(builder.add(base, offset), kind.as_pointer())
@@ -85,31 +85,31 @@ def _write(context, builder, vectors, beta, fresh, rows, depth, a, down, right, 
     numbers = [builder.select(builder.icmp_signed("<", word(row), last), word(row), last) for row in range(ROWS)]
     a_rows, c_rows = ([builder.add(x, builder.mul(row, far)) for row in numbers] for x, far in ((a, down), (c, c_down)))
     # LLVM keeps these variables in registers.
-    sums = [[cgutils.alloca_once(builder, vector) for _ in places] for _ in range(ROWS)]
+    sums = [[cgutils.alloca_once(builder, vector) for _ in offsets] for _ in range(ROWS)]
     results = [
-        (own, row, place)
+        (total, row, offset)
         for row, line in zip(c_rows, sums, strict=True)
-        for own, place in zip(line, places, strict=True)
+        for total, offset in zip(line, offsets, strict=True)
     ]
     with builder.if_else(fresh) as (then, otherwise):
         with then:
-            for own, _, _ in results:
-                builder.store(ir.Constant(vector, [0] * count), own)
+            for total, _, _ in results:
+                builder.store(ir.Constant(vector, [0] * count), total)
         with otherwise:
-            for own, row, place in results:
-                builder.store(builder.load(at(row, word(place), vector), align=8), own)
+            for total, row, offset in results:
+                builder.store(builder.load(at(row, word(offset), vector), align=8), total)
     with cgutils.for_range(builder, depth) as loop:
         below, beside = builder.add(b, builder.mul(loop.index, b_down)), builder.mul(loop.index, right)
-        factors = [builder.load(at(below, word(place), vector), align=8) for place in places]
+        factors = [builder.load(at(below, word(offset), vector), align=8) for offset in offsets]
         for row, line in zip(a_rows, sums, strict=True):
             x = builder.load(at(row, beside, number))
             first = builder.insert_element(ir.Constant(vector, ir.Undefined), x, lane(0))
             spread = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(lane, count), [0] * count))
-            for own, factor in zip(line, factors, strict=True):
+            for total, factor in zip(line, factors, strict=True):
                 product = builder.fmul(spread, factor, flags=_CONTRACT)
-                builder.store(builder.fadd(builder.load(own), product, flags=_CONTRACT), own)
-    for own, row, place in results:
-        builder.store(builder.load(own), at(row, word(place), vector), align=8)
+                builder.store(builder.fadd(builder.load(total), product, flags=_CONTRACT), total)
+    for total, row, offset in results:
+        builder.store(builder.load(total), at(row, word(offset), vector), align=8)
     return context.get_dummy_value()
 
 

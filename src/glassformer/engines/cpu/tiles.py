@@ -1,7 +1,7 @@
 """Attention in tiles: products in registers, and between them one pass over the tile while it is still in the cache.
 
 The rows of one head lie apart in memory. Keys and values of a tile are copied without gaps, once for all queries that
-they meet; keys are turned (C, keys) on the way, and multiplied by the scale of the scores.
+they meet; keys are transposed (C, keys) on the way, and multiplied by the scale of the scores.
 
 A part of the positions is numbers start, start + step, … of all; below, queries and keys count within their part.
 """
@@ -29,7 +29,7 @@ class Pairs(NamedTuple):
     mask: Array  # (2, B, H, T, S)
     stride: int  # keys at least so far away are seen if the distance is a multiple; 0: all are
     apart: bool  # no query sees itself
-    offset: int  # the place of the first query among the keys
+    offset: int  # the index of the first query among the keys
     drops: bool
     key: Array
     border: np.uint32  # a weight is dropped if its bits, those of `keep_mask`, are below
@@ -37,7 +37,7 @@ class Pairs(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What attention reads, and y and log_sum, which its forward pass writes."""
+    """The arrays that attention reads, and y and log_sum, which its forward pass writes."""
 
     q: Array  # (B, T, H, C), as all heads
     k: Array
@@ -64,10 +64,10 @@ class Grads(NamedTuple):
 
 @compiled
 def attend_tiles(jobs, problem, rows, columns):
-    """Let the runs of `joined` jobs attend, `rows` queries and `columns` keys at a time, from y and log_sum on."""
+    """Attend by the runs of `joined` jobs, `rows` queries and `columns` keys at a time, from y and log_sum on."""
     q, y, step, dtype = problem.q, problem.y, problem.step, problem.q.dtype
     served, C, X = q.shape[2] // problem.k.shape[2], q.shape[3], y.shape[3]
-    turned, values = _scratch(C, columns, dtype), _scratch(columns, X, dtype)
+    kt, values = _scratch(C, columns, dtype), _scratch(columns, X, dtype)
     scores, mixed = _scratch(rows, columns, dtype), _scratch(rows, X, dtype)
     for n in range(len(jobs)):
         b, h, start, count, begin, end, low, high = jobs[n]
@@ -78,15 +78,15 @@ def attend_tiles(jobs, problem, rows, columns):
         for left in range(low, high, columns):
             right = min(left + columns, high)
             keys, shared = problem.k[b, start + step * left :: step, h // served], (left, right)
-            _turn(keys[: right - left], problem.scale, turned)
+            _transpose(keys[: right - left], problem.scale, kt)
             _copy(problem.v[b, start + step * left :: step, h // served][: right - left], 1, values)
             for top in range(begin, end, rows):
                 queries = top, min(top + rows, end)
                 inside = _met(problem, queries, shared, count)
                 if inside[0] < inside[1]:
-                    own = slice(top - begin, queries[1] - begin)
-                    tile = turned, values, scores, mixed
-                    _attend_tile(jobs[n], queries, left, inside, problem, tile, largest[own], total[own])
+                    run = slice(top - begin, queries[1] - begin)
+                    tile = kt, values, scores, mixed
+                    _attend_tile(jobs[n], queries, left, inside, problem, tile, largest[run], total[run])
         for t in range(begin, end):
             if total[t - begin] != 0:
                 _multiply(y[b, start + step * t, h], 1 / total[t - begin])
@@ -97,15 +97,16 @@ def attend_tiles(jobs, problem, rows, columns):
 def _attend_tile(job, queries, zero, inside, problem, tile, largest, total):
     """Take keys into the mixtures y, which are still to be divided by the total; keys count from the tile's first."""
     q, y, step, pairs = problem.q, problem.y, problem.step, problem.pairs
-    turned, values, scores, mixed = tile
+    kt, values, scores, mixed = tile
     b, h, start, keys = job[:4]
     (_, T, H, C), X, size = q.shape, y.shape[3], q.itemsize
     low, high = inside
     rows, none, width = queries[1] - queries[0], q.dtype.type(0), scores.strides[0]
-    query, place = q[b, start + step * queries[0], h:].ctypes.data, low * size
-    weight, value, mixture = scores.ctypes.data + place, values.ctypes.data + low * values.strides[0], mixed.ctypes.data
+    query, offset = q[b, start + step * queries[0], h:].ctypes.data, low * size
+    weight, value = scores.ctypes.data + offset, values.ctypes.data + low * values.strides[0]
+    mixture = mixed.ctypes.data
     multiply_tiles(
-        rows, (high - low) * size, C, query, step * q.strides[1], size, turned.ctypes.data + place, turned.strides[0],
+        rows, (high - low) * size, C, query, step * q.strides[1], size, kt.ctypes.data + offset, kt.strides[0],
         none, weight, width,
     )  # fmt: skip
     for t in range(rows):
@@ -138,7 +139,7 @@ def _softmax(values, t, largest, total):
         highest = maximum(highest, values[s])
     shift = real(0) if highest == -np.inf else highest
     added = real(0)
-    for s in range(values.size):
+    for s in range(values.size):  # `exponentials`, whose loop would become other instructions here, with other bits
         values[s] = exp(values[s] - shift)
         added += values[s]
     rescale = real(1) if highest == before else exp(before - shift)
@@ -159,9 +160,9 @@ def attend_tiles_backward(jobs, problem, grads, rows, columns):
     for n in range(len(jobs)):
         b, g, start, count, begin, end, first, last = jobs[n]
         at, seen = start + step * begin, end - begin
-        _turn(problem.k[b, at::step, g][:seen], problem.scale, keys[0])
+        _transpose(problem.k[b, at::step, g][:seen], problem.scale, keys[0])
         _copy(problem.k[b, at::step, g][:seen], problem.scale, keys[1])
-        _turn(problem.v[b, at::step, g][:seen], 1, keys[2])
+        _transpose(problem.v[b, at::step, g][:seen], 1, keys[2])
         dkeys[:seen], dvalues[:seen] = 0, 0
         for h in range(g * served, (g + 1) * served):
             for top in range(first, last, rows):
@@ -186,13 +187,13 @@ def _attend_tile_backward(job, h, met, inside, problem, grads, keys, dkeys, tile
     at, size, width = start + step * met[0], problem.q.itemsize, tile[0].strides[0]
     _copy(problem.q[b, at::step, h][:rows], 1, queries[0])
     _copy(grads.dy[b, at::step, h][:rows], 1, queries[1])
-    place, none, one = low * size, problem.q.dtype.type(0), problem.q.dtype.type(1)
+    offset, none, one = low * size, problem.q.dtype.type(0), problem.q.dtype.type(1)
     query, dmixture, dquery = queries[0].ctypes.data, queries[1].ctypes.data, queries[2].ctypes.data
     q_row, y_row = queries[0].strides[0], queries[1].strides[0]
-    turned, value, key = keys[0].ctypes.data + place, keys[2].ctypes.data + place, keys[1].ctypes.data + low * q_row
-    weight, dscore = tile[0].ctypes.data + place, tile[1].ctypes.data + place
+    kt, value, key = keys[0].ctypes.data + offset, keys[2].ctypes.data + offset, keys[1].ctypes.data + low * q_row
+    weight, dscore = tile[0].ctypes.data + offset, tile[1].ctypes.data + offset
     dkey, dvalue = dkeys[0].ctypes.data + low * q_row, dkeys[1].ctypes.data + low * y_row
-    multiply_tiles(rows, seen * size, C, query, q_row, size, turned, width, none, weight, width)
+    multiply_tiles(rows, seen * size, C, query, q_row, size, kt, width, none, weight, width)
     multiply_tiles(rows, seen * size, X, dmixture, y_row, size, value, width, none, dscore, width)
     _softmax_tile_backward(job, h, met, inside, problem, grads, tile[0], tile[1])
     multiply_tiles(seen, X * size, rows, weight, size, width, dmixture, y_row, one, dvalue, y_row)
@@ -216,17 +217,17 @@ def _softmax_tile_backward(job, h, queries, inside, problem, grads, scores, dsco
         for x in (scores, dscores):
             _clear(x[row, inside[0] : inside[1]], left - inside[0], right - inside[0])
         values, dvalues = scores[row, left:right], dscores[row, left:right]
-        place = (b, h, start + step * t, start + step * (zero + left))
-        number = (b * H + h) * T + place[2]
+        pair = (b, h, start + step * t, start + step * (zero + left))
+        number = (b * H + h) * T + pair[2]
         if not pairs.plain:
-            settle(values, place, step, pairs)
+            settle(values, pair, step, pairs)
         if pairs.drops:
-            drop(dvalues, number, place[3], step, pairs)
-        _softmax_row_backward(values, dvalues, problem.log_sum[b, h, place[2]], grads.along[b, h, place[2]])
+            drop(dvalues, number, pair[3], step, pairs)
+        _softmax_row_backward(values, dvalues, problem.log_sum[b, h, pair[2]], grads.along[b, h, pair[2]])
         if pairs.biased:
-            add_to_bias(grads.dbias, dvalues, place, step)
+            add_to_bias(grads.dbias, dvalues, pair, step)
         if pairs.drops:
-            drop(values, number, place[3], step, pairs)
+            drop(values, number, pair[3], step, pairs)
 
 
 @inlined
@@ -242,8 +243,8 @@ def _softmax_row_backward(values, dvalues, log_sum, along):
 def _met(problem, queries, keys, count):
     """Return which of some keys a run of queries may see, counted from the first of them and from a whole register."""
     left, right = max(keys[0], problem.first[queries[0]]), min(keys[1], problem.last[queries[1] - 1], count)
-    lanes = BYTES // problem.q.itemsize
-    return (left - keys[0]) // lanes * lanes, right - keys[0]
+    register = BYTES // problem.q.itemsize
+    return (left - keys[0]) // register * register, right - keys[0]
 
 
 @inlined
@@ -258,10 +259,10 @@ def _inside(problem, t, zero, inside, count):
 def _scratch(rows, columns, dtype):
     """Return a matrix whose rows begin and end with whole registers."""
     x = np.zeros(1, dtype)
-    lanes = BYTES // x.itemsize
-    # One register more, so that numbers below each other do not compete for the same places of the cache.
-    width = (columns + lanes - 1) // lanes * lanes + lanes
-    x = np.zeros(rows * width + lanes, dtype)
+    register = BYTES // x.itemsize
+    # One register more, so that numbers below each other do not compete for the same lines of the cache.
+    width = (columns + register - 1) // register * register + register
+    x = np.zeros(rows * width + register, dtype)
     start = -x.ctypes.data % BYTES // x.itemsize
     return x[start : start + rows * width].reshape(rows, width)
 
@@ -275,7 +276,7 @@ def _copy(x, factor, out):
 
 
 @compiled
-def _turn(x, factor, out):
+def _transpose(x, factor, out):
     factor = x.dtype.type(factor)
     for s in range(x.shape[0]):
         for c in range(x.shape[1]):
@@ -335,12 +336,12 @@ def _wide(x: Array) -> Array:
 
 
 @compiled
-def settle(scores, place, step, pairs):
+def settle(scores, pair, step, pairs):
     """Turn some scores of one query into scores + bias, −inf where the pair is not allowed.
 
-    place = (example, head, query, first key); the keys are `step` apart.
+    pair = (example, head, query, first key); the keys are `step` apart.
     """
-    b, h, t, s = place
+    b, h, t, s = pair
     real = scores.dtype.type
     for i in range(scores.size):
         score = scores[i]
@@ -360,17 +361,17 @@ def drop(weights, row, column, step, pairs):
     """Apply dropout to some weights of one row, which are in columns column, column + step, … of all weights."""
     real, u = weights.dtype.type, np.uint32
     start = mix(u(row) ^ pairs.key[0])
-    end, place, stride = u(start + pairs.key[1]), u(start + u(u(column) * u(GOLDEN))), u(u(step) * u(GOLDEN))
+    end, counter, stride = u(start + pairs.key[1]), u(start + u(u(column) * u(GOLDEN))), u(u(step) * u(GOLDEN))
     for s in range(weights.size):
-        bits = mix(u(mix(u(place + u(u(s) * stride))) ^ end))
+        bits = mix(u(mix(u(counter + u(u(s) * stride))) ^ end))
         kept = weights[s] * real(pairs.factor)
         weights[s] = kept if bits >= pairs.border else real(0)
 
 
 @compiled
-def add_to_bias(dbias, dscores, place, step):
+def add_to_bias(dbias, dscores, pair, step):
     """Add the gradients of some scores of one query to dbias (B, H, T, S), whose axes may have size 1."""
-    b, h, t, s = place
+    b, h, t, s = pair
     row = dbias[min(b, dbias.shape[0] - 1), min(h, dbias.shape[1] - 1), min(t, dbias.shape[2] - 1)]
     for i in range(dscores.size):
         row[min(s + step * i, row.size - 1)] += dscores[i]

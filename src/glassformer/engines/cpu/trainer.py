@@ -80,7 +80,9 @@ class InPlaceTrainer(Trainer):
     def loss_and_grads(self, params: Tree, batch: Batch, key: Array | None, **settings: Any) -> tuple[Array, Tree]:
         """Return the loss and the gradients of a batch, computed in shards."""
         settings |= self.recipe.loss_settings()
-        return loss_and_grads(self.model, params, batch, shards=self.recipe.shards or 1, key=key, **settings)
+        if self.recipe.shards in (None, 1):
+            return self.model.loss_and_grads(params, batch, key=key, **settings)
+        return loss_and_grads(self.model, params, batch, shards=self.recipe.shards, key=key, **settings)
 
 
 @replaces(Optimizer.update, Adam, AdamW)
@@ -149,8 +151,8 @@ def loss_and_grads(
     parts = [Batch(*(None if x is None else x[start:stop] for x in batch)) for start, stop in pairwise(cuts)]
 
     def task(number: int) -> tuple[Any, Tree]:
-        own = None if key is None else ops.fold_key(key, number)
-        return model.loss_and_grads(params, parts[number], key=own, **settings)
+        shard_key = None if key is None else ops.fold_key(key, number)
+        return model.loss_and_grads(params, parts[number], key=shard_key, **settings)
 
     results = each([partial(task, number) for number in range(shards)])
     shares: list[float] = target_shares(np.array([count_targets(part) for part in parts])).tolist()

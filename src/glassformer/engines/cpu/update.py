@@ -124,12 +124,12 @@ def adam_on_all(
     def step(gs: list[Array], *, rate: float, root: float, penalty: float = 0.0, shrink: float = 1.0) -> bool:
         if not is_like(gs, shapes):
             return False
-        found = addresses(gs)
+        gradients = addresses(gs)
         numbers = (float(penalty), float(shrink)), (rate, root, beta1, beta2, eps)
         if len(shares) == 1:
-            _adam_on_all(found, *tables, *numbers)
+            _adam_on_all(gradients, *tables, *numbers)
         else:
-            each([partial(_adam_on_all, found[part], *own, *numbers) for part, own in shares])
+            each([partial(_adam_on_all, gradients[part], *share, *numbers) for part, share in shares])
         return True
 
     step.keep = ps, means, squares  # type: ignore[attr-defined]
@@ -157,7 +157,7 @@ def sum_of_squares(*arrays: Array) -> Any:
 
 
 def is_like(arrays: Sequence[Array], shapes: list[tuple[int, ...]]) -> bool:
-    """Tell whether all are NumPy's own arrays of float32 in C order, each of its shape, as many as there are shapes."""
+    """Return whether all are NumPy's own arrays of float32 in C order, one of each shape."""
     return 0 < len(arrays) == len(shapes) and are_arrays(arrays, _FLOAT, shapes)
 
 
