@@ -13,7 +13,8 @@ from pathlib import Path
 
 import glassformer
 
-NAMESPACES = ("glassformer", *(f"glassformer.{name}" for name in (*glassformer._MODULES.values(), "text")))
+MODULES = [value for name in glassformer.__all__ if inspect.ismodule(value := getattr(glassformer, name))]
+NAMESPACES = ("glassformer", *(module.__name__ for module in MODULES), "glassformer.text")
 LISTING = re.compile(r"^<!-- names of ([\w.]+)(?:: ([\w\s]+))? -->$", flags=re.MULTILINE)
 ROW = re.compile(r"(\*{0,2}\w+(?:, \w+)*) {2,}(\S.*)")
 

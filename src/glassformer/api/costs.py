@@ -1,4 +1,4 @@
-"""What a model costs, given itself, its config, or where either is."""
+"""The cost of a model, given itself, its config, or where either is."""
 
 import json
 from pathlib import Path

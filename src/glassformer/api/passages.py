@@ -24,7 +24,7 @@ from .trained_model import TrainedModel
 FORMAT = "glassformer index 1"
 MARKDOWN = (".md", ".markdown")
 CLOSE = 1e-3
-"""How far the vector of a passage may differ from the stored one: engines and libraries round differently."""
+"""The most by which the vector of a passage may differ from the stored one: engines and libraries round differently."""
 CHARACTERS_PER_TOKEN = 16
 """A text with more characters for each token of the context is cut without counting its tokens."""
 _SENTENCE_END, _SPACE = re.compile(r"(?<=[.!?])\s+|\n"), re.compile(r"\s+")

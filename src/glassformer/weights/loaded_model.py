@@ -109,7 +109,7 @@ class LoadedModel:
 
     @property
     def title(self) -> str:
-        """What messages call it."""
+        """The name of it in messages."""
         return self.source or (self.origin or {}).get("name") or "this model"
 
     @property
@@ -127,7 +127,7 @@ class LoadedModel:
 
     @property
     def lexicon(self) -> Lexicon:
-        """How it reads and writes text, for tasks that take a vocabulary."""
+        """The tokenizers and special tokens of it, for tasks that take a vocabulary."""
         if self.tokenizer is None:
             raise WeightsError(f"{self.title} has no tokenizer to read text with", hint="get its tokenizer.json")
         end = self.end_ids[0] if self.end_ids else None
@@ -151,7 +151,7 @@ class LoadedModel:
 
     @property
     def task(self) -> Task | None:
-        """What it was trained on; the data is built when this is first asked."""
+        """The task that it was trained on; the data is built when this is first asked."""
         if self.task_maker is None and self.origin is None:
             return None
         task = self._task_by_name() if self.task_maker is None else self.task_maker()
@@ -177,7 +177,7 @@ class TrainedOrPair(Protocol[P, Result]):
 
 
 def trained_or_pair(function: Callable[Concatenate[Model, Tree, P], Result]) -> TrainedOrPair[P, Result]:
-    """Let a function of (model, params, …) take a trained model in place of both, and its names of the tokens."""
+    """Return a function of (model, params, …) that takes a trained model in place of both, and its names of tokens."""
     has_labels = "labels" in inspect.signature(function).parameters
 
     def pair(args: tuple[Any, ...], settings: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -1,0 +1,69 @@
+"""The public names and where they are; `__init__.py` loads a module when its names are first used."""
+
+from typing import Final
+
+from . import bugs as bugs
+from . import data as data
+from . import generation as generation
+from . import interpret as interpret
+from . import labs as labs
+from . import layers as layers
+from . import ops as ops
+from . import plots as plots
+from . import proofs as proofs
+from . import studies as studies
+from . import training as training
+from .api.costs import params as params
+from .api.exploration import Exploration as Exploration
+from .api.learn import replay as replay
+from .api.learn import resume as resume
+from .api.learn import train as train
+from .api.loading import from_arrays as from_arrays
+from .api.loading import load as load
+from .api.loop import Loop as Loop
+from .api.passages import index as index
+from .api.passages import search as search
+from .api.trained_model import TrainedModel as TrainedModel
+from .api.trained_model import explore as explore
+from .api.trained_model import save as save
+from .config import DecoderConfig as DecoderConfig
+from .config import EncoderConfig as EncoderConfig
+from .config import EncoderDecoderConfig as EncoderDecoderConfig
+from .config import RotaryScaling as RotaryScaling
+from .config import TransformerConfig as TransformerConfig
+from .config import config_from_dict as config_from_dict
+from .core import errors as errors
+from .core import tree as tree
+from .core.dispatch import set_engine as set_engine
+from .core.dispatch import use_engine as use_engine
+from .core.errors import GlassformerError as GlassformerError
+from .core.execution import Execution as Execution
+from .core.threads import threads as threads
+from .data.python_files import task as task
+from .generation.answer import Classification as Classification
+from .layers import register_block as register_block
+from .layers import register_norm as register_norm
+from .layers import register_positions as register_positions
+from .models import PRESETS as PRESETS
+from .models import Batch as Batch
+from .models import Decoder as Decoder
+from .models import Encoder as Encoder
+from .models import EncoderDecoder as EncoderDecoder
+from .models import Model as Model
+from .models import build as build
+from .models import preset as preset
+from .ops import register_activation as register_activation
+from .ops import register_op as register_op
+from .runs.settings import settings as settings
+from .studies.own import study as study
+from .text import register_tokenizer as register_tokenizer
+from .training.curvature import gradient_noise_scale as gradient_noise_scale
+from .training.curvature import hvp as hvp
+from .training.curvature import per_example_gradients as per_example_gradients
+from .training.optimizers import register_optimizer as register_optimizer
+from .training.recipe import register_loss as register_loss
+from .training.recipe import register_schedule as register_schedule
+from .weights.catalog import pull as pull
+from .weights.family import Foreign as Foreign
+
+__version__: Final[str]
