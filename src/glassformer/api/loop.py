@@ -19,7 +19,7 @@ from ..data import Task, build_task
 from ..data.arrays import BatchStream, array_task
 from ..data.tables import is_rows, written_rows
 from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
-from ..runs.planning import check_fit, check_settings, jax_execution, model_config, new_run, plan_tuned
+from ..runs.planning import Chosen, check_fit, check_settings, jax_execution, model_config, new_run, plan_tuned
 from ..runs.run import Ready, TrainingRun, model_of_run
 from ..runs.session import TrainingSession
 from ..runs.sinks import Memory
@@ -184,7 +184,8 @@ def _new(model: Any, asked: _Asked, params: Tree | None) -> Begun:
     else:
         config = given.replace(**separated(of_model)[0])
         check_fit(task, "this model", config)
-    run = new_run(task, _options(origin), config, Recipe.from_dict(recipe), of_model, asked.execution)
+    chosen = Chosen(_options(origin), of_model, of_recipe, asked.execution)
+    run = new_run(task, config, Recipe.from_dict(recipe), chosen)
     session = _session(asked, replace(run, ready=Ready(task, params)), origin)
     source = "" if asked.out is None else str(asked.out)
     return session, lambda params: TrainedModel.of_task(session.model, params, task, source=source, origin=origin)
@@ -204,8 +205,8 @@ def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> Begun:
     task, origin = tuning_task(asked.data, base, source, model.config, options, asked.validation)
     of_recipe = {"seed": asked.seed, **of_recipe}
     in_memory = asked.out is None
-    given = (base, task, source, _options(origin), of_model, of_recipe, asked.execution)
-    session = _session(asked, plan_tuned(*given, lora=lora, in_memory=in_memory), origin)
+    chosen = Chosen(_options(origin), of_model, of_recipe, asked.execution)
+    session = _session(asked, plan_tuned(base, task, source, chosen, lora, in_memory=in_memory), origin)
     config = session.run.config
     where = "" if in_memory else str(asked.out)
     labels = task.class_labels(config)

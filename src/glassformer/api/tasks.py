@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from ..runs.planning import check_fit, task_for, task_options
 from ..runs.provenance import stable_data
 from ..runs.settings import split_settings
 from ..training import Evaluation
-from ..training.evaluate import evaluate
+from ..training.evaluate import evaluate, score
 from ..training.recipe import Recipe
 from ..weights.loaded_model import LoadedModel
 
@@ -119,7 +120,8 @@ def evaluated(model: LoadedModel, data: Any, options: dict[str, Any]) -> Evaluat
         hint = "pass some: model.evaluate(data); a pickled model keeps data that has a name, or is of arrays"
         raise ConfigError("this model has no data of its own", hint=hint)
     settings: dict[str, Any] = {"metric": task.metric, "groups": task.groups}
-    settings["pair"] = None if model.loss == "cross_entropy" else find("loss", model.loss)
+    pair = None if model.loss == "cross_entropy" else find("loss", model.loss)
+    settings["scored"] = partial(score, model.model, pair)
     settings["most"] = Recipe.eval_tokens if data is None or named_data(data) is not None else None
     return evaluate(model.model, model.params, task.held_out, **settings)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig, config_from_dict
 from ..core.errors import ConfigError
@@ -50,34 +50,45 @@ MAY_CHANGE = ("dropout", "attention_dropout", "embedding_dropout", "attention_ti
 """Settings of a model that its parameters do not depend on."""
 
 
+class Chosen(NamedTuple):
+    """What a run is asked to differ in from what its task and its model begin with.
+
+    options     that its task was built with
+    of_model    settings of the model, and of how it runs
+    of_recipe   settings of the recipe
+    execution   of the engine jax (None: an engine of the host computes)
+    """
+
+    options: dict[str, Any]
+    of_model: dict[str, Any]
+    of_recipe: dict[str, Any]
+    execution: Execution | None = None
+
+
 def new_run(
     task: Task,
-    options: dict[str, Any],
     config: TransformerConfig,
     recipe: Recipe,
-    of_model: dict[str, Any],
-    execution: Execution | None,
+    chosen: Chosen,
     *,
     preset: str | None = None,
     base: Base | None = None,
 ) -> TrainingRun:
-    """Return a run without a folder, with the shards of this machine; refuse devices that are not there.
-
-    An `execution` belongs to the engine jax; the settings `of_model` may say more about how it runs.
-    """
-    engine = engine_of(under_jax=execution is not None)
+    """Return a run without a folder, with the shards of this machine; refuse devices that are not there."""
+    under_jax = chosen.execution is not None
+    engine = engine_of(under_jax=under_jax)
     if recipe.shards is None:
         recipe = replace(recipe, shards=engine.executor.shards(config, recipe.batch // recipe.accumulate))
     run = TrainingRun(
         folder=Path(task.name),
         task_name=task.name,
-        task_options={name: value for name, value in options.items() if value is not None},
+        task_options={name: value for name, value in chosen.options.items() if value is not None},
         config=config,
         recipe=recipe,
         provenance=Provenance.now(engine.name, task.train, recipe, preset),
         base=base,
-        execution=(execution or PLAIN).replace(**separated(of_model)[1]),
-        under_jax=execution is not None,
+        execution=(chosen.execution or PLAIN).replace(**separated(chosen.of_model)[1]),
+        under_jax=under_jax,
         ready=Ready(task),
     )
     run.check()
@@ -97,22 +108,14 @@ def plan_new(
     of_task, of_model, of_recipe = split_settings(task_name, settings or {})
     options = {"data": stable_data(data), "seed": seed, **of_task}
     task = build_task(task_name, **options)
-    return plan_task(task, options, of_model, {"seed": seed, **of_recipe}, execution, preset=preset)
+    return plan_task(task, Chosen(options, of_model, {"seed": seed, **of_recipe}, execution), preset=preset)
 
 
-def plan_task(
-    task: Task,
-    options: dict[str, Any],
-    of_model: dict[str, Any],
-    of_recipe: dict[str, Any],
-    execution: Execution | None = None,
-    *,
-    preset: str | None = None,
-) -> TrainingRun:
-    """Plan the training of a new model on a task that was built with these options."""
-    recipe = changed_recipe(task.recipe, of_recipe)
-    config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **of_model})
-    return new_run(task, options, config, Recipe.from_dict(recipe), of_model, execution, preset=preset)
+def plan_task(task: Task, chosen: Chosen, *, preset: str | None = None) -> TrainingRun:
+    """Plan the training of a new model on a task that was built already."""
+    recipe = changed_recipe(task.recipe, chosen.of_recipe)
+    config = model_config(task, preset, {"dropout": recipe.pop("dropout"), **chosen.of_model})
+    return new_run(task, config, Recipe.from_dict(recipe), chosen, preset=preset)
 
 
 def jax_execution(own: Execution = PLAIN) -> Execution:
@@ -143,22 +146,14 @@ def plan_tuning(
     model = read_base(source)
     options = {"data": stable_data(data), "seed": seed, **task_options(task_name, model.config, of_task)}
     task = task_for(task_name, source, model, options)
-    return plan_tuned(model, task, source, options, of_model, {"seed": seed, **of_recipe}, execution, lora=lora)
+    return plan_tuned(model, task, source, Chosen(options, of_model, {"seed": seed, **of_recipe}, execution), lora)
 
 
 def plan_tuned(
-    model: LoadedModel,
-    task: Task,
-    source: str,
-    options: dict[str, Any],
-    of_model: dict[str, Any],
-    of_recipe: dict[str, Any],
-    execution: Execution | None,
-    *,
-    lora: LoRA | None,
-    in_memory: bool = False,
+    model: LoadedModel, task: Task, source: str, chosen: Chosen, lora: LoRA | None, *, in_memory: bool = False
 ) -> TrainingRun:
     """Plan how a model learns a task: all of it, adapters beside it, or only a new head for its classes."""
+    _, of_model, of_recipe, execution = chosen
     head = needs_head(model.config) and "classes" in task.settings
     if head:
         model = with_classes(model, task.settings["classes"], of_recipe["seed"])
@@ -178,7 +173,7 @@ def plan_tuned(
     if lora is not None and execution is not None and execution.scan:
         lora.check_alike(model.params)
     base = None if in_memory else Base.of(source, model, lora, head=head)
-    run = new_run(task, options, config, recipe, of_model, execution, base=base)
+    run = new_run(task, config, recipe, chosen._replace(of_model=of_model), base=base)
     if lora is None and not head_alone:
         return replace(run, ready=Ready(task, model.params, EVERYTHING))
     own = Parametrization(model.params, lora, (HEAD,) if head else (), model.source)

@@ -16,7 +16,7 @@ from ..core.errors import CheckpointError, TrainingError
 from ..core.tree import count
 from ..data import Task, build_task
 from ..models import Model
-from ..runs.planning import jax_execution, plan_new, plan_task
+from ..runs.planning import Chosen, jax_execution, plan_new, plan_task
 from ..runs.session import TrainingSession
 from ..runs.settings import split_settings
 from ..runs.start import start_session
@@ -48,7 +48,7 @@ def session_of(
 def session_on(task: Task, seed: int, model: dict[str, Any], recipe: dict[str, Any]) -> TrainingSession:
     """Begin the training of a task that a study built, with settings of the model and of the recipe."""
     execution = jax_execution() if on_accelerator() else None
-    return start_session(plan_task(task, {}, model, {**recipe, "seed": seed}, execution))
+    return start_session(plan_task(task, Chosen({}, model, {**recipe, "seed": seed}, execution)))
 
 
 def trained(task: str, seed: int, **settings: Any) -> TrainedModel:
@@ -126,7 +126,7 @@ def check_training(task: str, *, data: str | None = None, **settings: Any) -> No
     """Refuse settings that a task cannot be trained with, as planning its training does."""
     of_task, of_model, of_recipe = split_settings(task, settings)
     built = _task(task, json.dumps({"data": data, **of_task}, sort_keys=True))
-    run = plan_task(built, of_task, of_model, of_recipe, jax_execution() if on_accelerator() else None)
+    run = plan_task(built, Chosen(of_task, of_model, of_recipe, jax_execution() if on_accelerator() else None))
     check_freeze(run.recipe.freeze, run.model, scan=run.execution.scan)
 
 

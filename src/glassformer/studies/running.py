@@ -38,7 +38,7 @@ class Kept(NamedTuple):
     machine: dict[str, Any]
 
 
-class Run(NamedTuple):
+class StudyPoint(NamedTuple):
     """One point with one seed, as its kept file names it."""
 
     study: str
@@ -136,7 +136,7 @@ def run_points(
 ) -> tuple[Rows, list[dict[str, Any]]]:
     """Return the rows of all points and seeds, kept or measured now, and the machines that they were made on."""
     engine, here = dispatch.current().name, machine()
-    runs = [Run(study.name, study.version, point, seed, engine) for point in points for seed in seeds]
+    runs = [StudyPoint(study.name, study.version, point, seed, engine) for point in points for seed in seeds]
     if folder is not None:
         with explained(folder, hint="choose a folder that can be written to"):
             (folder / ROWS).mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def _stopped(done: int, total: int, folder: Path | None) -> str:
     return f"interrupted: {done:,} of {plural(total, 'run')} are kept in {folder}; run it again to go on from there"
 
 
-def _measured(study: Study, run: Run) -> dict[str, Any]:
+def _measured(study: Study, run: StudyPoint) -> dict[str, Any]:
     """Return the results of a run, as plain values; a training that diverges is a result."""
     began, where = time.perf_counter(), f"{written(run.point)}, seed {run.seed}"
     try:

@@ -104,17 +104,16 @@ def evaluate(
     batch: int | None = None,
     groups: Sequence[str] = (),
     scored: Score | None = None,
-    pair: tuple[Callable[..., Any], ...] | None = None,
     most: int | None = None,
 ) -> Evaluation:
     """Measure a model on `data`, dropout off, in batches of as many examples as memory suggests unless given.
 
     A greedily written answer is right exactly when the model, reading the right answer, ranks every next token of it
     first; so one forward pass decides about it. `scored` tells the loss of a batch and which examples are right, in
-    the place of the model's own forward pass, and `pair` is a loss in the place of cross-entropy. Of a text with more
-    than `most` targets, windows drawn at random are measured.
+    the place of the model's own forward pass and cross-entropy: see `score`. Of a text with more than `most` targets,
+    windows drawn at random are measured.
     """
-    found = partial(score, model, pair) if scored is None else scored
+    found = partial(score, model, None) if scored is None else scored
     size = rows_at_once(model.config, data.longest) if batch is None else batch
     sampled = sample_size(data, most)
     if sampled is not None:

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..core.arrays import Array, Tree
 from ..core.tree import flatten, rebuilt
 from ..data.examples import Dataset, count_targets
 from ..models import Batch, Model
-from .evaluate import Evaluation, evaluate
+from .evaluate import Evaluation, evaluate, score
 from .gradients import accumulate, all_finite, clip, global_norm
 from .lora import EVERYTHING, Parametrization
 from .optimizers import EMA
@@ -149,8 +150,8 @@ class Trainer:
 
     def evaluate(self, params: Tree, data: Dataset, **settings: Any) -> Evaluation:
         """Measure parameters on `data`: see `evaluate`."""
-        settings = {"pair": self.recipe.loss_settings().get("pair"), "most": self.recipe.eval_tokens, **settings}
-        return evaluate(self.model, params, data, **settings)
+        scored = partial(score, self.model, self.recipe.loss_settings().get("pair"))
+        return evaluate(self.model, params, data, **{"scored": scored, "most": self.recipe.eval_tokens, **settings})
 
 
 def drops(model: Model) -> bool:
