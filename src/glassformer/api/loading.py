@@ -22,7 +22,8 @@ from ..core.tree import tree_map
 from ..generation.storage import AS_STORED
 from ..text import PublishedTokenizer, Tokenizer
 from ..text.published import TOKENIZER
-from ..weights.foreign import Table, params_from, read_arrays
+from ..weights.family import Names
+from ..weights.foreign import params_from, read_arrays
 from ..weights.stores import Store, adapted_name, base_path, is_run, locate, split_adapter, store_at
 from .trained_model import TrainedModel
 
@@ -112,7 +113,7 @@ def _store(path: Path) -> Store:
 def from_arrays(
     config: TransformerConfig,
     arrays: Mapping[str, Any] | str | Path,
-    table: Table,
+    table: Names,
     *,
     ignored: Sequence[str] = (),
     tokenizer: Tokenizer | None = None,

@@ -128,7 +128,7 @@ ROBERTA = replace(
 
 def _stack(stack: str, *sublayers: str) -> Names:
     """Return the names of a stack; its first block holds the biases of all."""
-    names: Names = {
+    names: dict[str, str | Foreign] = {
         f"{stack}.final_norm": f"{stack}.final_layer_norm",
         f"{stack}.relative": f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias",
     }

@@ -1,7 +1,7 @@
 """Families of published models: a table of names and a translation of the config, used in both directions."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
 from math import prod
@@ -118,7 +118,7 @@ def turning_first(channels: int, turning: int | None) -> tuple[int, ...]:
     return (*range(half), *range(turning, middle), *range(half, turning), *range(middle, channels))
 
 
-Names = dict[str, str | Foreign]
+Names = Mapping[str, str | Foreign]
 """Our layers to published ones, with * for the number of a block; or one of our parameters to its tensor.
 
 Layers that have one published name are the equal parts of a fused matrix, in their order.

@@ -17,17 +17,15 @@ from ..core.arrays import Array, Tree
 from ..core.errors import WeightsError, did_you_mean, first_line, some
 from ..core.tree import flatten, rebuilt
 from ..models import build
-from .family import Foreign, general_name, numbered_name
+from .family import Foreign, Names, general_name, numbered_name
 from .state_dict import read_state_dict
 from .tensors import FLOATS, PICKLES, Tensors, read_header
-
-Table = Mapping[str, str | Foreign]
 
 
 def params_from(
     config: TransformerConfig,
     arrays: Mapping[str, Any],
-    table: Table,
+    table: Names,
     *,
     ignored: Sequence[str] = (),
     dtype: Any = np.float32,
@@ -80,7 +78,7 @@ def read_arrays(path: str | Path) -> dict[str, Array]:
     return {name: tensors.read(name) for name, stored in tensors.stored.items() if stored.dtype in FLOATS}
 
 
-def _entry(table: Table, arrays: Mapping[str, Any], ours: str) -> Foreign | None:
+def _entry(table: Names, arrays: Mapping[str, Any], ours: str) -> Foreign | None:
     """Return where one of our parameters comes from, None where the table does not say."""
     entry = table.get(ours, table.get(general_name(ours)))
     foreign = Foreign(entry) if isinstance(entry, str) else entry
@@ -94,7 +92,7 @@ def _check_names(
     specs: Mapping[str, Any],
     chosen: Mapping[str, Foreign],
     arrays: Mapping[str, Any],
-    table: Table,
+    table: Names,
     ignored: Sequence[str],
 ) -> None:
     known = {*specs, *map(general_name, specs)}
