@@ -19,7 +19,7 @@ import numpy as np
 
 from glassformer import build, use_engine
 from glassformer.engines.jax.programs import traces
-from glassformer.engines.jax.reader import placed
+from glassformer.engines.jax.reader import to_device
 from glassformer.generation import Sampling, generate_steps
 from peers.twin import torch_weights
 
@@ -38,7 +38,7 @@ class Ours:
         import jax
 
         self.model, self.device = model, str(jax.devices()[0].device_kind)
-        self.params = placed(params, dtype)
+        self.params = to_device(params, dtype)
 
     def write(self, prompts, new):
         """Return the tokens (B, new) that follow prompts (B, T)."""

@@ -162,8 +162,8 @@ def classify(model: LoadedModel, inputs: Any) -> Any:
         raise LengthError(fact, hint="pass a text, token ids, or a list of either")
     single = isinstance(inputs, str) or (np.ndim(inputs[0]) == 0 and not isinstance(inputs[0], str))
     batches = [Batch(input_ids(model, one)[None]) for one in ([inputs] if single else inputs)]
-    found = predict_classes(model, batches, label=lambda i: model.labels[i] if model.labels else str(i))
-    return found[0] if single else found
+    predictions = predict_classes(model, batches, label=lambda i: model.labels[i] if model.labels else str(i))
+    return predictions[0] if single else predictions
 
 
 def class_logits(model: LoadedModel, inputs: Sequence[Batch]) -> Array:
@@ -182,14 +182,14 @@ def class_logits(model: LoadedModel, inputs: Sequence[Batch]) -> Array:
     return logits
 
 
-def input_ids(model: LoadedModel, given: Any) -> Array:
+def input_ids(model: LoadedModel, sequence: Any) -> Array:
     """Return the ids of one text or sequence of ids."""
-    if isinstance(given, str):
+    if isinstance(sequence, str):
         if model.tokenizer is None:
             raise ConfigError("this model has no tokenizer to read text with", hint="pass token ids")
         around = {"specials": True} if isinstance(model.tokenizer, PublishedTokenizer) else {}
-        given = model.tokenizer.encode(given, **around)
-    ids = np.asarray(given)
+        sequence = model.tokenizer.encode(sequence, **around)
+    ids = np.asarray(sequence)
     if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iu"):
         raise LengthError(
             f"one input has shape {ids.shape} and type {ids.dtype}",

@@ -102,7 +102,7 @@ def _candidates(live: list[_Beam], logits: Array, request: Request, *, last: boo
     totals = np.array([beam.total for beam in live])[:, None] + logs
     # Enough candidates that `beams` of them go on even if all the others end here.
     count = max(2, 1 + len(set(request.stop_ids))) * (request.beams or 1)
-    found = []
+    candidates = []
     for index in likeliest(totals.reshape(-1), count):
         parent, token = divmod(int(index), logs.shape[-1])
         if not np.isfinite(totals[parent, token]):
@@ -112,5 +112,5 @@ def _candidates(live: list[_Beam], logits: Array, request: Request, *, last: boo
         chosen = (*before.logs, float(logs[parent, token]))
         stopped = token in request.stop_ids or (request.ends is not None and request.ends(ids))
         finish = STOP if stopped else LENGTH if last else None
-        found.append(_Beam(ids, chosen, float(totals[parent, token]), parent, finish))
-    return found
+        candidates.append(_Beam(ids, chosen, float(totals[parent, token]), parent, finish))
+    return candidates

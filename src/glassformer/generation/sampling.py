@@ -134,14 +134,14 @@ def stages(logits: Array, sampling: Sampling) -> list[SamplingStage]:
     Every stage is `distribution` with the settings so far; from the last one a token is drawn.
     """
     p = distribution(logits, None, Sampling())
-    found = [SamplingStage("own", p, np.zeros(p.shape, dtype=bool))]
+    cuts = [SamplingStage("own", p, np.zeros(p.shape, dtype=bool))]
     settings: dict[str, float | int | None] = {}
     for name in ("temperature", "top_k", "top_p", "min_p"):
         settings[name] = getattr(sampling, name)
         after = distribution(logits, None, Sampling.of(settings))
-        found.append(SamplingStage(name, after, (p > 0) & (after == 0)))
+        cuts.append(SamplingStage(name, after, (p > 0) & (after == 0)))
         p = after
-    return found
+    return cuts
 
 
 def only_known(logits: Array, known: Any) -> Array:
@@ -156,7 +156,7 @@ def choose(
     """Return the next token of each of several sequences, (R,): the likeliest of logits (R, V), or one drawn."""
     if sampling.temperature > 0:
         chances = distribution(logits, history, sampling)
-        return np.array([draw(own, rng) for own, rng in zip(chances, rngs, strict=True)], dtype=np.int64)
+        return np.array([draw(p, rng) for p, rng in zip(chances, rngs, strict=True)], dtype=np.int64)
     x = np.asarray(logits)
     if history is not None and sampling.has_penalties:
         x = _penalized(x.astype(np.float64), history, sampling)
@@ -181,8 +181,8 @@ def log_softmax(logits: Array) -> Array:
 
 def likeliest(scores: Array, count: int) -> Array:
     """Return the indices of the `count` largest of scores (N,), the largest first; of equal ones the first."""
-    places = np.flatnonzero(_largest(scores, count)) if count < len(scores) else np.arange(len(scores))
-    return places[np.argsort(-scores[places], kind="stable")]
+    indices = np.flatnonzero(_largest(scores, count)) if count < len(scores) else np.arange(len(scores))
+    return indices[np.argsort(-scores[indices], kind="stable")]
 
 
 def host(logits: Array) -> Array:

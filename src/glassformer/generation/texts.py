@@ -101,23 +101,23 @@ def check_writes(model: LoadedModel) -> None:
         raise ConfigError("there is no start_id", hint="an encoder-decoder starts its answers with a token: name it")
 
 
-def prompts_of(given: Any) -> tuple[list[Prompt], bool]:
+def prompts_of(prompt: Any) -> tuple[list[Prompt], bool]:
     """Return prompts, each a text or ids, and whether it was one by itself."""
-    if isinstance(given, str) or _is_ids(given):
-        return [given if isinstance(given, str) else np.asarray(given)], True
-    prompts = list(given) if isinstance(given, Iterable) else [given]
+    if isinstance(prompt, str) or _is_ids(prompt):
+        return [prompt if isinstance(prompt, str) else np.asarray(prompt)], True
+    prompts = list(prompt) if isinstance(prompt, Iterable) else [prompt]
     return [np.asarray(one) if _is_ids(one) else texts_of([one])[0] for one in prompts], False
 
 
-def one_prompt(given: Any) -> list[Prompt]:
+def one_prompt(prompt: Any) -> list[Prompt]:
     """Return a prompt in a list; refuse several."""
-    prompts, is_one = prompts_of(given)
-    return prompts if is_one else list(texts_of([given]))
+    prompts, is_one = prompts_of(prompt)
+    return prompts if is_one else list(texts_of([prompt]))
 
 
-def _is_ids(given: Any) -> bool:
-    is_list = isinstance(given, list | tuple) and bool(given)
-    return all(isinstance(one, int | np.integer) for one in given) if is_list else isinstance(given, np.ndarray)
+def _is_ids(prompt: Any) -> bool:
+    is_list = isinstance(prompt, list | tuple) and bool(prompt)
+    return all(isinstance(one, int | np.integer) for one in prompt) if is_list else isinstance(prompt, np.ndarray)
 
 
 def generate(
@@ -343,16 +343,16 @@ class _Text:
 
 def collected(steps: list[Step], row: int, text: str = "", room: int = 0) -> Generation:
     """Gather what the steps hold about one sequence, of which the context has room for `room` tokens."""
-    own = [step for step in steps if step.ids[row] >= 0]
-    finish = own[-1].finish[row]
+    written = [step for step in steps if step.ids[row] >= 0]
+    finish = written[-1].finish[row]
     assert finish is not None
-    logs = [float(step.log_probabilities[row]) for step in own if step.log_probabilities is not None]
+    logs = [float(step.log_probabilities[row]) for step in written if step.log_probabilities is not None]
     top = [
         tuple(zip(step.top_ids[row].tolist(), step.top_log_probabilities[row].tolist(), strict=True))
-        for step in own
+        for step in written
         if step.top_ids is not None and step.top_log_probabilities is not None
     ]
-    ids = tuple(int(step.ids[row]) for step in own)
+    ids = tuple(int(step.ids[row]) for step in written)
     return Generation(text, ids, finish, tuple(logs) or None, tuple(top) or None, slid=len(ids) > room)
 
 

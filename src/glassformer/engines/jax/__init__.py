@@ -6,7 +6,7 @@ Its kernels compute whatever is given as JAX arrays, under whichever engine:
     fused                   norms, GELU and the loss on a GPU, by kernels that read their arrays once
     cached_attention        attention to what was read before, on a GPU
     decoding                one more token of a single sequence, by few kernels on a GPU
-    stack                   all blocks as one loop; what is said of arrays that lie on several devices
+    stack                   all blocks as one loop; the sharding of arrays over several devices
 """
 
 import logging
@@ -83,9 +83,9 @@ class OnDevices(Executor):
         check_device_storage(weights)
 
     def stored(self, params: Tree, weights: str) -> Tree:
-        from .reader import placed
+        from .reader import to_device
 
-        return placed(params, weights)
+        return to_device(params, weights)
 
 
 ENGINE = Jax()

@@ -48,25 +48,25 @@ def attended(self: Attention, kept: Any, q: Array, k: Array, v: Array, mask: Arr
     """
     pallas, _ = pallas_and_triton()
     heads = heads_of(self, kept, len(q))
-    given = {"query": q, "key": k, "value": v, **cache_arrays(kept, mask, None)}
+    inputs = {"query": q, "key": k, "value": v, **cache_arrays(kept, mask, None)}
 
     def kernel(*refs: Any) -> None:
-        read, row = dict(zip((*given, "y", "keys", "values"), refs, strict=True)), pallas.program_id(0)
+        read, row = dict(zip((*inputs, "y", "keys", "values"), refs, strict=True)), pallas.program_id(0)
         key_head = pallas.program_id(1)
 
         def vector(name: str, head: Any, channel: Array) -> Array:
             return load(read[name], row, head, 0, channel, inside=channel >= 0)
 
-        own = [key_head * heads.shared + number for number in range(heads.shared)]
-        for head, mixed in zip(own, attend(heads, read, row, key_head, own, vector, True), strict=True):
+        query_heads = [key_head * heads.shared + number for number in range(heads.shared)]
+        for head, mixed in zip(query_heads, attend(heads, read, row, key_head, query_heads, vector, True), strict=True):
             every = jnp.arange(heads.channels, dtype=np.int32)
             store(read["y"], row, head, 0, every, inside=every >= 0, value=mixed)
 
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, kept.k, kept.v)]
-    aliases = {len(given) - 2: 1, len(given) - 1: 2}
+    aliases = {len(inputs) - 2: 1, len(inputs) - 1: 2}
     warps = 8 if len(q) == 1 else 2
     run = launched(kernel, "attended", shapes, (len(q), heads.keys), warps=warps, input_output_aliases=aliases)
-    y, kept.k, kept.v = run(*given.values())
+    y, kept.k, kept.v = run(*inputs.values())
     kept.seen = kept.seen + 1
     return y
 
@@ -77,14 +77,14 @@ def attended_prompt(self: Attention, kept: Any, q: Array, mask: Array | None) ->
     heads, length = heads_of(self, kept, len(q)), q.shape[-2]
     run = min(_TOKENS, max(_FEWEST, pallas.next_power_of_2(length)))
     # The heads stand last where q is made and where y is read.
-    given = {"query": q.swapaxes(1, 2), **cache_arrays(kept, mask, None)}
-    shape = jax.ShapeDtypeStruct(given["query"].shape, q.dtype)
+    inputs = {"query": q.swapaxes(1, 2), **cache_arrays(kept, mask, None)}
+    shape = jax.ShapeDtypeStruct(inputs["query"].shape, q.dtype)
 
     def kernel(*refs: Any) -> None:
-        _attend_all(heads, dict(zip((*given, "y"), refs, strict=True)), length, run)
+        _attend_all(heads, dict(zip((*inputs, "y"), refs, strict=True)), length, run)
 
     grid = pallas.cdiv(length, run), self.heads, len(q)
-    return launched(kernel, "attended_prompt", shape, grid, warps=4)(*given.values()).swapaxes(1, 2)
+    return launched(kernel, "attended_prompt", shape, grid, warps=4)(*inputs.values()).swapaxes(1, 2)
 
 
 def _attend_all(heads: "Heads", read: dict[str, Any], length: int, run: int) -> None:
@@ -94,10 +94,10 @@ def _attend_all(heads: "Heads", read: dict[str, Any], length: int, run: int) -> 
     block, head, row = (pallas.program_id(axis) for axis in range(3))
     numbers, channel = (jnp.arange(size, dtype=np.int32) for size in (run, heads.channels))
     tokens, before = block * run + numbers, read["seen"][0] - length
-    places, last = before + tokens, before + jnp.minimum((block + 1) * run, length)
+    positions, last = before + tokens, before + jnp.minimum((block + 1) * run, length)
     inside = (tokens < length)[:, None] & (channel >= 0)[None, :]
-    own = row, tokens[:, None], head, channel[None, :]
-    query = triton.load(read["query"].at[own], mask=inside, other=0.0)
+    index = row, tokens[:, None], head, channel[None, :]
+    query = triton.load(read["query"].at[index], mask=inside, other=0.0)
 
     def look(number: Any, sums: Any) -> Any:
         largest, total, mixed = sums
@@ -105,9 +105,9 @@ def _attend_all(heads: "Heads", read: dict[str, Any], length: int, run: int) -> 
         there = (columns < last)[:, None] & (channel >= 0)[None, :]
         at = row, head // heads.shared, columns[:, None], channel[None, :]
         keys, values = (triton.load(read[name].at[at], mask=there, other=0.0) for name in ("keys", "values"))
-        allowed = columns[None, :] <= places[:, None]
+        allowed = columns[None, :] <= positions[:, None]
         if heads.window is not None:
-            allowed &= columns[None, :] > places[:, None] - heads.window
+            allowed &= columns[None, :] > positions[:, None] - heads.window
         if "mask" in read:
             allowed &= (load(read["mask"], row, columns, inside=columns < last) != 0)[None, :]
         scores = jnp.where(allowed, multiply(query, keys, (((1,), (1,)), ((), ()))) * heads.scale, -np.inf)
@@ -122,17 +122,17 @@ def _attend_all(heads: "Heads", read: dict[str, Any], length: int, run: int) -> 
     sums = *nothing, jnp.zeros((run, heads.channels), np.float32)
     _, total, mixed = jax.lax.fori_loop(first, (last + run - 1) // run, look, sums)
     mixed /= jnp.maximum(total, np.finfo(np.float32).tiny)[:, None]
-    store(read["y"], *own, inside=inside, value=mixed)
+    store(read["y"], *index, inside=inside, value=mixed)
 
 
 def cache_arrays(kept: Any, mask: Array | None, rotation: Any) -> dict[str, Array]:
     """Return the arrays of a cache that a kernel reads, keys and values last, and the rotation of one position."""
     tables = {} if rotation is None else dict(zip(("cos", "sin"), rotation, strict=True))
-    given = {"seen": kept.seen.reshape(1)} | {name: x.reshape(-1).astype(np.float32) for name, x in tables.items()}
+    inputs = {"seen": kept.seen.reshape(1)} | {name: x.reshape(-1).astype(np.float32) for name, x in tables.items()}
     if mask is not None:
         batch, _, capacity, _ = kept.k.shape
-        given["mask"] = jnp.broadcast_to(mask, (batch, capacity)).astype(np.int32)
-    return {**given, "keys": kept.k, "values": kept.v}
+        inputs["mask"] = jnp.broadcast_to(mask, (batch, capacity)).astype(np.int32)
+    return {**inputs, "keys": kept.k, "values": kept.v}
 
 
 def heads_of(attention: Attention, kept: Any, batch: int) -> "Heads":
@@ -167,7 +167,7 @@ class Heads(NamedTuple):
 
 
 def attend(
-    heads: Heads, read: dict[str, Any], row: Any, key_head: Any, own: Sequence[Any], vector: Any, remembers: Any
+    heads: Heads, read: dict[str, Any], row: Any, key_head: Any, query_heads: Sequence[Any], vector: Any, remembers: Any
 ) -> list[Array]:
     """Return what some heads of one sequence mix, which share a key, of all it has seen and of the new token itself.
 
@@ -175,7 +175,7 @@ def attend(
     remembers    whether to write down the key and the value of the new token
     """
     every, seen = jnp.arange(heads.channels, dtype=np.int32), read["seen"][0]
-    queries = [_turned(heads, read, vector, "query", head) for head in own]
+    queries = [_turned(heads, read, vector, "query", head) for head in query_heads]
     key, value = _turned(heads, read, vector, "key", key_head), vector("value", key_head, every)
     fits = (seen < read["keys"].shape[2]) & remembers
     for part, half in zip(heads.pairs, key, strict=True):
@@ -202,19 +202,19 @@ def _turned(heads: Heads, read: dict[str, Any], vector: Any, name: str, head: An
     return a.astype(dtype).astype(np.float32), b.astype(dtype).astype(np.float32)
 
 
-def _look(heads: Heads, read: dict[str, Any], own: Any, start: Any, queries: Any, sums: Any) -> Any:
+def _look(heads: Heads, read: dict[str, Any], index: Any, start: Any, queries: Any, sums: Any) -> Any:
     """Go on with the largest score, the sum of weights and the weighted values of each head over one run of keys."""
-    row, head = own
+    row, head = index
     seen, every = read["seen"][0], jnp.arange(heads.channels, dtype=np.int32)
-    places = start + jnp.arange(heads.run, dtype=np.int32)
-    inside = places < seen
+    slots = start + jnp.arange(heads.run, dtype=np.int32)
+    inside = slots < seen
     if heads.window is not None:
-        inside &= places > seen - heads.window
+        inside &= slots > seen - heads.window
     if "padding" in read:
-        inside &= places >= read["padding"][row]
+        inside &= slots >= read["padding"][row]
     if "mask" in read:
-        inside &= load(read["mask"], row, places, inside=inside) != 0
-    spots, across = inside[:, None], places[:, None]
+        inside &= load(read["mask"], row, slots, inside=inside) != 0
+    spots, across = inside[:, None], slots[:, None]
     near, far = (load(read["keys"], row, head, across, part[None, :], inside=spots) for part in heads.pairs)
     values = load(read["values"], row, head, across, every[None, :], inside=spots)
     new = []

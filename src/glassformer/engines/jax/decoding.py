@@ -52,27 +52,27 @@ def read_blocks(self: Stack, params: Tree, x: Array, cache: Cache, rotation: tup
     if not is_readable(self, _ACTIVATIONS) or not can_attend(self.block.attention) or not on_one_gpu():
         return NotImplemented
     stream = Stream(x.reshape(-1), None)
-    for own, kept in zip(params["blocks"], cache.blocks, strict=True):
-        stream = read_block(self.block, own, stream, kept.attention, cache.padding, rotation)
+    for block_params, kept in zip(params["blocks"], cache.blocks, strict=True):
+        stream = read_block(self.block, block_params, stream, kept.attention, cache.padding, rotation)
     assert stream.parts is not None
     return (stream.x + stream.parts.sum(axis=0)).astype(x.dtype).reshape(x.shape)
 
 
 def read_block(block: Block, params: Tree, stream: Stream, kept: Any, padding: Array, rotation: Any) -> Stream:
     """Run one block on the stream of one token."""
-    own, attention = {**params["attention"], **params["feed_forward"]}, block.attention
+    layers, attention = {**params["attention"], **params["feed_forward"]}, block.attention
     normed = block.norm, params["attention_norm"]
     # Those with as many columns go in one kernel.
     groups = (("query", "key", "value"),) if attention.key_heads == attention.heads else (("query",), ("key", "value"))
     heads: list[Array] = []
     for names in groups:
-        stream, products = projected(stream, [own[name] for name in names], normed)
+        stream, products = projected(stream, [layers[name] for name in names], normed)
         heads += products
-    stream = Stream(stream.x, attended_output(attention, kept, heads, own["output"], padding, rotation))
+    stream = Stream(stream.x, attended_output(attention, kept, heads, layers["output"], padding, rotation))
     normed = block.norm, params["feed_forward_norm"]
     inward = ("gate", "up") if block.feed_forward.gated else ("up",)
-    stream, h = projected(stream, [own[name] for name in inward], normed)
-    return Stream(stream.x, activated_product(h, block.feed_forward.activation, own["down"], stream.x.dtype))
+    stream, h = projected(stream, [layers[name] for name in inward], normed)
+    return Stream(stream.x, activated_product(h, block.feed_forward.activation, layers["down"], stream.x.dtype))
 
 
 # --- products --------------------------------------------------------------------------------------------------------
@@ -121,8 +121,8 @@ class Tile:
         load = pallas_and_triton()[1].load
         masks = [inside[:, None] & self.inside[None, :] for _, inside in self.rows]
         return [
-            load(w.at[places[:, None], self.columns[None, :]], mask=mask, other=0.0)
-            for (places, _), mask in zip(self.rows, masks, strict=True)
+            load(w.at[indices[:, None], self.columns[None, :]], mask=mask, other=0.0)
+            for (indices, _), mask in zip(self.rows, masks, strict=True)
         ]
 
     def multiply(self, vector: Callable[[Array, Array], Array], loaded: list[Array], b: Any, out: Any) -> None:
@@ -139,10 +139,10 @@ def projected(stream: Stream, matrices: Sequence[Tree], norm: tuple[Any, Tree]) 
     """Return the stream, its parts added up, and the products of norm(x) and matrices with their biases, in parts."""
     pallas, _ = pallas_and_triton()
     tiling, width = tiling_of(matrices[0], len(matrices)), stream.x.size
-    given = _given({"x": stream.x, "parts": stream.parts, **norm[1]}, matrices)
+    inputs = _inputs({"x": stream.x, "parts": stream.parts, **norm[1]}, matrices)
 
     def kernel(*refs: Any) -> None:
-        read, (summed, *write) = dict(zip(given, refs, strict=False)), refs[len(given) :]
+        read, (summed, *write) = dict(zip(inputs, refs, strict=False)), refs[len(inputs) :]
         tile, turn = Tile(tiling), pallas.program_id(2)
 
         def multiply(number: int) -> None:
@@ -162,7 +162,7 @@ def projected(stream: Stream, matrices: Sequence[Tree], norm: tuple[Any, Tree]) 
 
     shapes = [jax.ShapeDtypeStruct((width,), stream.x.dtype), *[tiling.product] * len(matrices)]
     run = launched(kernel, "projected", shapes, (*tiling.grid, len(matrices)), warps=_WARPS)
-    x, *products = run(*given.values())
+    x, *products = run(*inputs.values())
     return Stream(x, None), products
 
 
@@ -177,10 +177,10 @@ def attended_output(
     depth, width = matrix["w"].shape
     tiling = Tiling(depth, width, attention.heads)
     named = dict(zip(("query", "key", "value"), products, strict=True))
-    given = _given(named, [matrix]) | {"padding": padding} | cache_arrays(kept, None, rotation)
+    inputs = _inputs(named, [matrix]) | {"padding": padding} | cache_arrays(kept, None, rotation)
 
     def kernel(*refs: Any) -> None:
-        read, tile = dict(zip((*given, "parts", "keys", "values"), refs, strict=True)), Tile(tiling)
+        read, tile = dict(zip((*inputs, "parts", "keys", "values"), refs, strict=True)), Tile(tiling)
         loaded, head = tile.load(read["w0"]), tile.part
 
         def vector(name: str, head: Any, channel: Array) -> Array:
@@ -191,9 +191,9 @@ def attended_output(
         tile.multiply(lambda *_: _rounded(mixed, dtype), loaded, read.get("b0"), read["parts"])
 
     shapes = [tiling.product, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (kept.k, kept.v))]
-    aliases = {len(given) - 2: 1, len(given) - 1: 2}
+    aliases = {len(inputs) - 2: 1, len(inputs) - 1: 2}
     run = launched(kernel, "attended_output", shapes, tiling.grid, warps=_WARPS, input_output_aliases=aliases)
-    parts, kept.k, kept.v = run(*given.values())
+    parts, kept.k, kept.v = run(*inputs.values())
     kept.seen = kept.seen + 1
     return parts
 
@@ -201,31 +201,31 @@ def attended_output(
 def activated_product(h: list[Array], activation: str, matrix: Tree, dtype: Any) -> Array:
     """Return the product of act(h) and a matrix in parts; with two vectors h, of act(the first) · the second."""
     tiling, act = tiling_of(matrix), unwrap(ops.activation_pair(activation)[0])
-    given = _given({f"h{number}": parts for number, parts in enumerate(h)}, [matrix])
+    inputs = _inputs({f"h{number}": parts for number, parts in enumerate(h)}, [matrix])
 
     def kernel(*refs: Any) -> None:
-        read, out = dict(zip(given, refs, strict=False)), refs[-1]
+        read, out = dict(zip(inputs, refs, strict=False)), refs[-1]
         tile = Tile(tiling)
         loaded = tile.load(read["w0"])
 
-        def vector(*places: Array) -> Array:
-            first, *others = (_rounded(_sum(read[f"h{number}"], *places), dtype) for number in range(len(h)))
+        def vector(*indices: Array) -> Array:
+            first, *others = (_rounded(_sum(read[f"h{number}"], *indices), dtype) for number in range(len(h)))
             y = act(first)[0]
             return y * others[0] if others else y
 
         tile.multiply(vector, loaded, read.get("b0"), out)
 
-    return launched(kernel, "activated_product", tiling.product, tiling.grid, warps=_WARPS)(*given.values())
+    return launched(kernel, "activated_product", tiling.product, tiling.grid, warps=_WARPS)(*inputs.values())
 
 
-def _given(arrays: dict[str, Array | None], matrices: Sequence[Tree]) -> dict[str, Array]:
+def _inputs(arrays: dict[str, Array | None], matrices: Sequence[Tree]) -> dict[str, Array]:
     """Return what a kernel reads, by name: w0, b0, w1, … of the matrices."""
-    numbered = {f"{name}{number}": own.get(name) for number, own in enumerate(matrices) for name in ("w", "b")}
+    numbered = {f"{name}{number}": matrix.get(name) for number, matrix in enumerate(matrices) for name in ("w", "b")}
     return {name: array for name, array in {**arrays, **numbered}.items() if array is not None}
 
 
-def _sum(parts: Any, places: Array, inside: Array) -> Array:
-    return sum(load(parts, number, places, inside=inside) for number in range(parts.shape[0]))
+def _sum(parts: Any, indices: Array, inside: Array) -> Array:
+    return sum(load(parts, number, indices, inside=inside) for number in range(parts.shape[0]))
 
 
 def _rounded(x: Array, dtype: Any) -> Array:
@@ -233,10 +233,10 @@ def _rounded(x: Array, dtype: Any) -> Array:
     return x.astype(dtype).astype(np.float32)
 
 
-def _added(read: dict[str, Any], places: Array, inside: Array) -> Array:
+def _added(read: dict[str, Any], indices: Array, inside: Array) -> Array:
     """Return x with its parts added, rounded as the ops round."""
-    x, dtype = load(read["x"], places, inside=inside), read["x"].dtype
-    return _rounded(x + _rounded(_sum(read["parts"], places, inside), dtype), dtype) if "parts" in read else x
+    x, dtype = load(read["x"], indices, inside=inside), read["x"].dtype
+    return _rounded(x + _rounded(_sum(read["parts"], indices, inside), dtype), dtype) if "parts" in read else x
 
 
 def _norm_of(norm: Any, read: dict[str, Any], x: Array, inside: Array, width: int) -> Callable[[Array, Array], Array]:
@@ -245,8 +245,8 @@ def _norm_of(norm: Any, read: dict[str, Any], x: Array, inside: Array, width: in
     away = jnp.where(inside, x - mean, 0.0)
     scale = 1 / jnp.sqrt((away * away).sum() / width + norm.eps)
 
-    def scaled(places: Array, inside: Array) -> Array:
-        y = (_added(read, places, inside) - mean) * scale * load(read["gamma"], places, inside=inside)
-        return y + load(read["beta"], places, inside=inside) if "beta" in read else y
+    def scaled(indices: Array, inside: Array) -> Array:
+        y = (_added(read, indices, inside) - mean) * scale * load(read["gamma"], indices, inside=inside)
+        return y + load(read["beta"], indices, inside=inside) if "beta" in read else y
 
     return scaled

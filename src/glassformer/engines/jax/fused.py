@@ -70,12 +70,12 @@ def launched(kernel: Any, name: str, shapes: Any, grid: Any, *, warps: int, stag
     return pallas.pallas_call(kernel, out_shape=shapes, grid=grid, compiler_params=params, name=name, **specs)
 
 
-def load(ref: Any, *places: Any, inside: Array, other: float = 0.0) -> Array:
-    return pallas_and_triton()[1].load(ref.at[places], mask=inside, other=other).astype(jnp.float32)
+def load(ref: Any, *index: Any, inside: Array, other: float = 0.0) -> Array:
+    return pallas_and_triton()[1].load(ref.at[index], mask=inside, other=other).astype(jnp.float32)
 
 
-def store(ref: Any, *places: Any, inside: Array, value: Array) -> None:
-    pallas_and_triton()[1].store(ref.at[places], value.astype(ref.dtype), mask=inside)
+def store(ref: Any, *index: Any, inside: Array, value: Array) -> None:
+    pallas_and_triton()[1].store(ref.at[index], value.astype(ref.dtype), mask=inside)
 
 
 # --- GELU ------------------------------------------------------------------------------------------------------------
@@ -161,26 +161,26 @@ def norm_fused(x: Array, gamma: Array, beta: Array | None, *, eps: float, center
     pallas, _ = pallas_and_triton()
     rows, width = flat(x).shape
     block = pallas.next_power_of_2(width)
-    own = max(1, min(_ROWS, _NUMBERS // block))
+    group = max(1, min(_ROWS, _NUMBERS // block))
 
     def kernel(x_ref: Any, gamma_ref: Any, beta_ref: Any, y_ref: Any, mean_ref: Any, rstd_ref: Any) -> None:
-        row, places = (jnp.arange(size, dtype=np.int32) for size in (own, block))
-        row = pallas.program_id(0) * own + row
-        inside = (places < width)[None, :]
+        row, columns = (jnp.arange(size, dtype=np.int32) for size in (group, block))
+        row = pallas.program_id(0) * group + row
+        inside = (columns < width)[None, :]
         every = inside & (row[:, None] >= 0)
-        wide = load(x_ref, row[:, None], places[None, :], inside=every)
-        mean = jnp.sum(wide, axis=1) / width if centered else jnp.zeros(own, np.float32)
+        wide = load(x_ref, row[:, None], columns[None, :], inside=every)
+        mean = jnp.sum(wide, axis=1) / width if centered else jnp.zeros(group, np.float32)
         part = jnp.where(inside, wide - mean[:, None], 0.0)
         rstd = 1 / jnp.sqrt(jnp.sum(part * part, axis=1) / width + eps)
-        along = (load(ref, places, inside=places < width)[None, :] for ref in (gamma_ref, beta_ref))
+        along = (load(ref, columns, inside=columns < width)[None, :] for ref in (gamma_ref, beta_ref))
         y = part * rstd[:, None] * next(along) + next(along)
-        store(y_ref, row[:, None], places[None, :], inside=every, value=y)
+        store(y_ref, row[:, None], columns[None, :], inside=every, value=y)
         for ref, value in ((mean_ref, mean), (rstd_ref, rstd)):
             store(ref, row, inside=row >= 0, value=value)
 
     statistics = jax.ShapeDtypeStruct((rows,), np.float32)
     shapes = jax.ShapeDtypeStruct((rows, width), x.dtype), statistics, statistics
-    run = launched(kernel, "norm", shapes, (rows // own,), warps=_warps(own * block, 1024))
+    run = launched(kernel, "norm", shapes, (rows // group,), warps=_warps(group * block, 1024))
     y, mean, rstd = run(flat(x), gamma, jnp.zeros_like(gamma) if beta is None else beta)
     leading = (*x.shape[:-1], 1)
     return y.reshape(x.shape), mean.reshape(leading), rstd.reshape(leading)
@@ -203,24 +203,24 @@ def norm_fused_backward(
 def _norm_backward_kernel(*refs: Any, width: int, block: int, centered: bool) -> None:
     """Compute dx of some vectors, and what they add to the gradients of gamma and beta."""
     dy_ref, x_ref, mean_ref, rstd_ref, gamma_ref, dx_ref, dgamma_ref, dbeta_ref = refs
-    program, places = pallas_and_triton()[0].program_id(0), jnp.arange(block, dtype=np.int32)
-    inside = places < width
-    gamma = load(gamma_ref, places, inside=inside)
+    program, columns = pallas_and_triton()[0].program_id(0), jnp.arange(block, dtype=np.int32)
+    inside = columns < width
+    gamma = load(gamma_ref, columns, inside=inside)
 
     def step(number: Any, sums: Any) -> Any:
         row = program * _ROWS + number
-        dy, wide = load(dy_ref, row, places, inside=inside), load(x_ref, row, places, inside=inside)
+        dy, wide = load(dy_ref, row, columns, inside=inside), load(x_ref, row, columns, inside=inside)
         x_hat = (wide - mean_ref[row]) * rstd_ref[row] if centered else wide * rstd_ref[row]
         x_hat = jnp.where(inside, x_hat, 0.0)
         g = dy * gamma
         away = jnp.sum(g) / width if centered else jnp.float32(0)
         dx = (g - away - x_hat * (jnp.sum(g * x_hat) / width)) * rstd_ref[row]
-        store(dx_ref, row, places, inside=inside, value=dx)
+        store(dx_ref, row, columns, inside=inside, value=dx)
         return sums[0] + dy * x_hat, sums[1] + dy
 
     dgamma, dbeta = jax.lax.fori_loop(0, _ROWS, step, (jnp.zeros(block, np.float32), jnp.zeros(block, np.float32)))
-    store(dgamma_ref, program, places, inside=inside, value=dgamma)
-    store(dbeta_ref, program, places, inside=inside, value=dbeta)
+    store(dgamma_ref, program, columns, inside=inside, value=dgamma)
+    store(dbeta_ref, program, columns, inside=inside, value=dbeta)
 
 
 def _warps(numbers: int, each: int) -> int:
@@ -298,8 +298,8 @@ def _log_sums(x: Array) -> Array:
 
         def step(number: Any, sums: Any) -> Any:
             largest, total = sums
-            places = number * _COLUMNS + jnp.arange(_COLUMNS, dtype=np.int32)
-            part = load(x_ref, row, places, inside=places < width, other=-np.inf)
+            columns = number * _COLUMNS + jnp.arange(_COLUMNS, dtype=np.int32)
+            part = load(x_ref, row, columns, inside=columns < width, other=-np.inf)
             # Of the two exponentials exp(largest − larger) and exp(part − larger), one is 1.
             smaller = jnp.exp(-jnp.abs(part - largest))
             return jnp.maximum(largest, part), jnp.where(part > largest, total * smaller + 1, total + smaller)
@@ -322,11 +322,11 @@ def _dlogits(x: Array, targets: Array, log_sum: Array, unit: Array) -> Array:
         row, run = pallas.program_id(0), pallas.program_id(1)
         target, shift = targets_ref[row], log_sum_ref[row]
         factor = jnp.where(target < 0, 0.0, unit_ref[0])
-        places = run * _COLUMNS + jnp.arange(_COLUMNS, dtype=np.int32)
-        inside = places < width
-        part = load(x_ref, row, places, inside=inside, other=-np.inf)
-        dx = factor * (jnp.exp(part - shift) - jnp.where(places == target, 1.0, 0.0))
-        store(out_ref, row, places, inside=inside, value=dx)
+        columns = run * _COLUMNS + jnp.arange(_COLUMNS, dtype=np.int32)
+        inside = columns < width
+        part = load(x_ref, row, columns, inside=inside, other=-np.inf)
+        dx = factor * (jnp.exp(part - shift) - jnp.where(columns == target, 1.0, 0.0))
+        store(out_ref, row, columns, inside=inside, value=dx)
 
     shape, grid = jax.ShapeDtypeStruct(x.shape, x.dtype), (rows, pallas.cdiv(width, _COLUMNS))
     return launched(kernel, "loss_gradients", shape, grid, warps=8)(x, targets, log_sum, unit)

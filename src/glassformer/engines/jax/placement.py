@@ -133,9 +133,9 @@ class Placement:
 
         def part(field: str, index: tuple[slice, ...]) -> Array:
             wanted = numbers[index[:2]]
-            if (own := tuple(wanted.reshape(-1).tolist())) not in known:
-                known[own] = _narrow(rows(wanted.reshape(-1)), wanted.shape)
-            return getattr(known[own], field)[(slice(None), slice(None), *index[2:])]
+            if (key := tuple(wanted.reshape(-1).tolist())) not in known:
+                known[key] = _narrow(rows(wanted.reshape(-1)), wanted.shape)
+            return getattr(known[key], field)[(slice(None), slice(None), *index[2:])]
 
         shapes = rows(numbers[0, :1])
         gathered = {
@@ -147,17 +147,17 @@ class Placement:
 
     def padded(self, batch: Batch, rows: int, length: int) -> Batch:
         """Return a batch that every process has, filled up with examples and tokens that do not count."""
-        count, given = np.shape(batch.tokens)[0], batch._asdict()
+        count, arrays = np.shape(batch.tokens)[0], batch._asdict()
         for name, mask in (("tokens", "mask"), ("source", "source_mask")):
-            if given[name] is not None and given[mask] is None:
-                given[mask] = np.ones(np.shape(given[name]), bool)
+            if arrays[name] is not None and arrays[mask] is None:
+                arrays[mask] = np.ones(np.shape(arrays[name]), bool)
 
         def fill(name: str, x: Array) -> Array:
             x = np.asarray(x)
             sizes = [(0, rows - count), *([(0, max(length - x.shape[1], 0))] if x.ndim > 1 else [])]
             return np.pad(x, sizes, constant_values=IGNORE if name == "targets" else 0)
 
-        filled = Batch(**{name: None if x is None else fill(name, x) for name, x in given.items()})
+        filled = Batch(**{name: None if x is None else fill(name, x) for name, x in arrays.items()})
         filled = _narrow(filled, (rows,))
         if self.mesh is None:
             return filled

@@ -290,7 +290,7 @@ def _read(model: WritingModel, params: Tree, state: State, tokens: Array) -> tup
     with _digits(model, params):
         logits = model.read(params, tokens, cache, positions=positions, last=True)[:, -1]
     kept = [block.attention for block in cache.blocks]
-    return logits, state._replace(keys=[own.k for own in kept], values=[own.v for own in kept], seen=kept[0].seen)
+    return logits, state._replace(keys=[x.k for x in kept], values=[x.v for x in kept], seen=kept[0].seen)
 
 
 def _digits(model: WritingModel, params: Tree) -> Any:

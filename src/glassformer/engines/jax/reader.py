@@ -46,7 +46,7 @@ def check_device_storage(weights: str) -> None:
     check_known("weights cannot be kept as", weights, DEVICE_STORAGES)
 
 
-def placed(params: Tree, weights: str | None = None) -> Tree:
+def to_device(params: Tree, weights: str | None = None) -> Tree:
     """Return parameters as JAX arrays, kept as `weights` (None: as they are); what is on a device already stays there.
 
     Weights in blocks become float32 numbers: only the engines on the host multiply from blocks.
@@ -77,7 +77,7 @@ def make_reader(model: Model, params: Tree, prompts: Rows, sources: Rows | None,
     """Return a reader with a cache of fixed size, or the one that every engine has if caches have changed."""
     if _CACHE.is_current():
         return JaxReader(model, params, prompts, sources, **sizes)
-    return CachedReader(model, placed(params), prompts, sources, **sizes)
+    return CachedReader(model, to_device(params), prompts, sources, **sizes)
 
 
 class JaxReader(Reader):
@@ -92,7 +92,7 @@ class JaxReader(Reader):
         self, model: Model, params: Tree, prompts: Rows, sources: Rows | None, *, room: int, chunk: int = CHUNK
     ) -> None:
         assert isinstance(model, Decoder | EncoderDecoder)
-        self.model, self.params = model, placed(params)
+        self.model, self.params = model, to_device(params)
         self.vocab = model.config.vocab
         rows, self.burst = rounded(len(prompts)), FIRST_BURST
         self.rows = np.arange(len(prompts))  # of each sequence in the batch
@@ -169,8 +169,8 @@ class JaxReader(Reader):
             self.state = self.state._replace(seen=self.state.seen - 1)
         at_once = AT_ONCE if count >= AT_ONCE and runs_ahead() else 1
         began = time.perf_counter()
-        given = self.params, self.state, self.next, orders
-        written, self.state = compiled.write(self.model, way, *given, at_once=at_once)
+        arguments = self.model, way, self.params, self.state, self.next, orders
+        written, self.state = compiled.write(*arguments, at_once=at_once)
         written = jax.device_get(written)
         if time.perf_counter() - began < SMOOTH:
             self.burst = min(2 * self.burst, BURST)

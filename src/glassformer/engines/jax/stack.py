@@ -24,12 +24,12 @@ from ...layers.stack import RematInputs, Stack
 from ...training.lora import AdaptedWeights
 
 _register = jax.tree_util.register_pytree_node
-_register(Named, lambda own: ((dict(own),), None), lambda _, parts: parts[0])
-_register(NamedList, lambda own: (tuple(own), None), lambda _, parts: list(parts))
-_register(Frozen, lambda own: ((dict(own),), None), lambda _, parts: Frozen(*parts))
+_register(Named, lambda tree: ((dict(tree),), None), lambda _, parts: parts[0])
+_register(NamedList, lambda tree: (tuple(tree), None), lambda _, parts: list(parts))
+_register(Frozen, lambda tree: ((dict(tree),), None), lambda _, parts: Frozen(*parts))
 _register(
     AdaptedWeights,
-    lambda own: ((dict(own), own.a, own.b), own.scale),
+    lambda tree: ((dict(tree), tree.a, tree.b), tree.scale),
     lambda scale, parts: AdaptedWeights(parts[0], parts[1], parts[2], scale),
 )
 
@@ -43,9 +43,9 @@ def run_blocks(
     stacked = None if keys[0] is None else jax.numpy.stack([jax.numpy.asarray(key) for key in keys])
     rebuild: Callable[[list[Array]], Tree] = list
 
-    def step(x: Array, own: tuple[Tree, Array | None]) -> tuple[Array, list[Array]]:
+    def step(x: Array, inputs: tuple[Tree, Array | None]) -> tuple[Array, list[Array]]:
         nonlocal rebuild
-        x, record = self.run_block(own[0], x, extra_inputs, own[1])
+        x, record = self.run_block(inputs[0], x, extra_inputs, inputs[1])
         arrays, rebuild = _each_once(record)
         return x, arrays
 
@@ -61,8 +61,8 @@ def run_blocks_backward(
         return NotImplemented
     arrays, rebuild = _each_once((blocks, records))
 
-    def step(later: InputGrads, own: list[Array]) -> tuple[InputGrads, Tree]:
-        params, record = rebuild(own)
+    def step(later: InputGrads, inputs: list[Array]) -> tuple[InputGrads, Tree]:
+        params, record = rebuild(inputs)
         read, grads = self.run_block_backward(params, record, extra_inputs, later.x)
         return read.after(later), grads
 

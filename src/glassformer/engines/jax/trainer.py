@@ -233,7 +233,7 @@ class JaxTrainer(Trainer):
         with jax.default_matmul_precision("highest"):
             params = self.parametrization.over(base).effective(trained)
         pinned = self.placement.pinned({"params": params})["params"]
-        return tree_map(lambda own, old, new: own if own is old else new, params, base, pinned)
+        return tree_map(lambda x, old, new: x if x is old else new, params, base, pinned)
 
     def evaluate(self, params: Tree, data: Dataset, **settings: Any) -> Evaluation:
         """Measure parameters on `data`, as `evaluate` does, on the devices; they are put there if need be."""
@@ -282,12 +282,12 @@ class LossScaling:
 class PendingFigures:
     """Loss, gradient norm and whether a step moved: fetched when they are asked for, after useful work `meanwhile`."""
 
-    def __init__(self, found: Array, meanwhile: Callable[[], None]) -> None:
-        self.found, self.meanwhile = found, meanwhile
+    def __init__(self, figures: Array, meanwhile: Callable[[], None]) -> None:
+        self.figures, self.meanwhile = figures, meanwhile
 
     def __iter__(self) -> Iterator[float]:
         self.meanwhile()
-        return iter(fetch(self.found).tolist())
+        return iter(fetch(self.figures).tolist())
 
 
 class ShardedStates:
