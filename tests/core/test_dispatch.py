@@ -17,7 +17,9 @@ from glassformer.core.dispatch import Engine, current, dispatched, engine, repla
 from glassformer.core.errors import ConfigError
 from glassformer.layers import Attention
 from glassformer.layers.cache import KeyValues
+from glassformer.models import Batch
 from glassformer.proofs import op_cases
+from glassformer.training.recipe import Recipe
 from runs import command
 
 
@@ -334,20 +336,45 @@ def test_a_model_learns_where_numba_is_not_installed():
     assert in_a_fresh_process(TRAIN.format(before="sys.modules['numba'] = None")) == "numpy True False"
 
 
-def test_from_a_models_forward_to_softmax_there_are_at_most_twelve_frames(monkeypatch):
-    depths = []
+WRAPPERS = ("core/dispatch.py", "core/precision.py", "core/sources.py", "contextlib.py")
+"""Files whose frames are the dispatcher's own."""
+
+
+def frames_to(last):
+    """A function in place of one, and the calls that led to it, without those that dispatch or explain errors."""
+    chains = []
+
+    def counted(*arguments, **settings):
+        frames = traceback.extract_stack()[:-1]
+        chains.append([f for f in frames if not f.filename.endswith(WRAPPERS) and f.name != "named"])
+        return last(*arguments, **settings)
+
+    return counted, chains
+
+
+def test_from_a_models_forward_to_softmax_there_are_at_most_eight_calls(monkeypatch):
     home = ops.softmax.__wrapped__.__globals__
-    exponentials = home["_exponentials"]
-
-    def counted(*arguments):
-        depths.append(len(traceback.extract_stack()))
-        return exponentials(*arguments)
-
+    counted, chains = frames_to(home["_exponentials"])
     monkeypatch.setitem(home, "_exponentials", counted)
     monkeypatch.delitem(sys.modules, "jax", raising=False)
     model = glassformer.build("tiny-decoder")
     params = model.init(0)
     with use_engine("numpy"):
-        outside = len(traceback.extract_stack())
         model.forward(params, np.array([[1, 2, 3]]))
-    assert max(depths) - 1 - outside <= 12  # without `counted` itself
+    names = [frame.name for frame in max(chains, key=len)]
+    assert len(names) - names.index("forward") - 1 <= 8
+
+
+@pytest.mark.parametrize("op", ["layer_norm_backward", "attention_backward"])
+def test_from_a_step_to_a_backward_kernel_of_a_block_there_are_at_most_ten_calls(monkeypatch, op):
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
+    model = glassformer.build("tiny-decoder")
+    with use_engine("cpu"):
+        kernel = current().table[op]
+        counted, chains = frames_to(kernel.function)
+        monkeypatch.setattr(kernel, "function", counted)
+        trainer = current().executor.trainer(model, Recipe(batch=1))
+        tokens = np.array([[1, 2, 3]])
+        trainer.step(trainer.first(), Batch(tokens, tokens), 1e-3)
+    names = [frame.name for frame in max(chains, key=len)]
+    assert len(names) - names.index("step") <= 10  # to the kernel itself

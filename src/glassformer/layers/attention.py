@@ -176,7 +176,11 @@ class Attention(Layer):
         dmixed, grads["output"] = self.parts["output"].backward(params["output"], saved.output, dy)
         dmixed = ops.merge_heads_backward(dmixed, None, heads=self.heads)
         # heads = attention(q, k, v), of turned queries and keys
-        dq, dk, dv, dbias = self._attend_backward(dmixed, saved.attend)
+        settings: dict[str, Any] = {"pattern": self.pattern, "rate": self.dropout, "scale": self.scale}
+        if self.tile is None:
+            dq, dk, dv, dbias = ops.attention_backward(dmixed, saved.attend, **settings)
+        else:
+            dq, dk, dv, dbias = ops.attention_tiled_backward(dmixed, saved.attend, tile=self.tile, **settings)
         if saved.rotation is not None:
             dk = ops.rotary_backward(dk, saved.rotation, pairing=self.pairing)
             dq = ops.rotary_backward(dq, saved.rotation, pairing=self.pairing)
@@ -233,12 +237,6 @@ class Attention(Layer):
             allowed = namespace(q).asarray(allowed)
             mask = allowed if mask is None else ops.both_masks(mask, allowed)
         return ops.attention(q, k, v, bias, mask=mask, scale=self.scale)
-
-    def _attend_backward(self, dy: Array, saved: Tree) -> tuple[Array, Array, Array, Array | None]:
-        settings: dict[str, Any] = {"pattern": self.pattern, "rate": self.dropout, "scale": self.scale}
-        if self.tile is None:
-            return ops.attention_backward(dy, saved, **settings)
-        return ops.attention_tiled_backward(dy, saved, tile=self.tile, **settings)
 
 
 def _with_head_axis(mask: Array | None, q: Array, k: Array) -> Array | None:

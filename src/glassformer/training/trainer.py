@@ -96,7 +96,8 @@ class Trainer:
         params = self.parametrization.effective(trained)
         params = self.parametrization.marked(self.model, params, trained)
         if recipe.accumulate == 1:
-            loss, grads = self.trained_gradients(params, trained, batch, key)
+            loss, grads = self.loss_and_grads(params, batch, key=key)
+            grads = self.parametrization.pull_back(trained, grads)
         else:
             loss, grads, _ = accumulate(
                 (*self.trained_gradients(params, trained, rows, None if key is None else ops.fold_key(key, i)), n)
@@ -109,12 +110,13 @@ class Trainer:
         self, params: Tree, trained: Tree, batch: Batch, key: Array | None, **settings: Any
     ) -> tuple[Array, Tree]:
         """Return the loss of a batch, or of a part of it, and the gradients of what is trained and not frozen."""
-        loss, grads = self.loss_and_grads(params, batch, key, **settings)
+        loss, grads = self.loss_and_grads(params, batch, key=key, **settings)
         return loss, self.parametrization.pull_back(trained, grads)
 
-    def loss_and_grads(self, params: Tree, batch: Batch, key: Array | None, **settings: Any) -> tuple[Array, Tree]:
-        """Return the loss and the gradients of the parameters of the model."""
-        return self.model.loss_and_grads(params, batch, key=key, **self.recipe.loss_settings(), **settings)
+    @property
+    def loss_and_grads(self) -> Callable[..., tuple[Array, Tree]]:
+        """What returns the loss and the gradients of the model's parameters, given these, a batch and a key."""
+        return partial(self.model.loss_and_grads, **self.recipe.loss_settings())
 
     def clipped(self, grads: Tree) -> tuple[Tree, Any]:
         """Return gradients clipped as the recipe says, and their norm before that."""

@@ -149,7 +149,7 @@ def test_every_shard_drops_by_a_key_of_its_own(rng):
 def test_the_reference_trainer_computes_a_batch_in_one_part(rng):
     model, params, batch = make("decoder", rng)
     trainer = Trainer(model, Recipe(shards=2))
-    assert_same_bits(trainer.loss_and_grads(params, batch, None), model.loss_and_grads(params, batch))
+    assert_same_bits(trainer.loss_and_grads(params, batch), model.loss_and_grads(params, batch))
 
 
 # --- how many, and who takes what ------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def stored(folder):
 
 def test_a_new_run_settles_on_a_number_of_shards_and_stores_it(tmp_path, monkeypatch):
     assert tiny_session("majority", tmp_path / "small").run.recipe.shards == stored(tmp_path / "small")["shards"] == 1
-    monkeypatch.setattr(type(current()), "shards", lambda self, config, batch: batch)
+    monkeypatch.setattr(type(current().executor), "shards", lambda self, config, batch: batch)
     run = tiny_session("majority", tmp_path / "large", accumulate=2).run
     assert run.recipe.shards == stored(tmp_path / "large")["shards"] == 4  # half of a batch of 8 at a time
     assert open_run(tmp_path / "large").recipe.shards == 4

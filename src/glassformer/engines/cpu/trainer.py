@@ -77,12 +77,12 @@ class InPlaceTrainer(Trainer):
                 keep(state, figures)
             return state, figures
 
-    def loss_and_grads(self, params: Tree, batch: Batch, key: Array | None, **settings: Any) -> tuple[Array, Tree]:
-        """Return the loss and the gradients of a batch, computed in shards."""
-        settings |= self.recipe.loss_settings()
-        if self.recipe.shards in (None, 1):
-            return self.model.loss_and_grads(params, batch, key=key, **settings)
-        return loss_and_grads(self.model, params, batch, shards=self.recipe.shards, key=key, **settings)
+    @property
+    def loss_and_grads(self) -> Callable[..., tuple[Array, Tree]]:
+        """What returns the loss and the gradients of a batch, computed in shards where there are several."""
+        if self.recipe.shards is None or self.recipe.shards == 1:
+            return super().loss_and_grads
+        return partial(loss_and_grads, self.model, shards=self.recipe.shards, **self.recipe.loss_settings())
 
 
 @replaces(Optimizer.update, Adam, AdamW)

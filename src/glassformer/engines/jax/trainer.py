@@ -204,9 +204,16 @@ class JaxTrainer(Trainer):
         (loss, grads), _ = jax.lax.scan(add, zeros, (batch, keys, shares))
         return loss, grads
 
-    def loss_and_grads(self, params: Tree, batch: Batch, key: Array | None, **settings: Any) -> tuple[Array, Tree]:
-        loss, grads = super().loss_and_grads(params, batch, key, **settings)
-        return loss, self.placement.outside_blocks(self.placement.resting, grads)
+    @property
+    def loss_and_grads(self) -> Callable[..., tuple[Array, Tree]]:
+        """What returns the loss and the gradients, these shared out to the devices as the parameters are."""
+        run = super().loss_and_grads
+
+        def resting(*arguments: Any, **settings: Any) -> tuple[Array, Tree]:
+            loss, grads = run(*arguments, **settings)
+            return loss, self.placement.outside_blocks(self.placement.resting, grads)
+
+        return resting
 
     @contextmanager
     def _traced(self) -> Iterator[None]:
