@@ -173,7 +173,7 @@ def softplus_backward(dy, x):
 @contextlib.contextmanager
 def forgotten():
     """Whatever is registered meanwhile is forgotten at the end."""
-    tables = (ops.ACTIVATIONS, OPTIMIZERS, TASKS, TOKENIZERS, registry._origins, python_files._read)
+    tables = (ops.ACTIVATIONS, OPTIMIZERS, TASKS, TOKENIZERS, registry._origins, python_files._imported)
     tables += tuple(registry._own.values())
     before = [dict(table) for table in tables]
     try:

@@ -65,9 +65,9 @@ def _text(row: Row, column: str, place: int) -> str | GlassformerError:
 def _checked(text: str, row: Row) -> str | DataError:
     """Return a text, or why it is none: it is empty, or holds bytes that are not UTF-8."""
     if not text.strip():
-        return DataError(f"{row.place}: the text is empty", hint="leave the row out")
+        return DataError(f"{row.location}: the text is empty", hint="leave the row out")
     if foreign := FOREIGN.search(text):
-        return DataError(f"{row.place}: byte 0x{ord(foreign[0]) - 0xDC00:02x} is not UTF-8", hint="convert the file")
+        return DataError(f"{row.location}: byte 0x{ord(foreign[0]) - 0xDC00:02x} is not UTF-8", hint="convert the file")
     return text
 
 

@@ -51,17 +51,17 @@ def array_task(
     if first.targets is None:
         raise DataError("the data has no targets to learn", hint="pass (tokens, targets), or Batch(tokens, targets)")
     one_answer = np.ndim(first.targets) == 1
-    found = architecture or ("encoder-decoder" if first.source is not None else "encoder" if one_answer else "decoder")
-    has_classes = found == "encoder" and one_answer
-    settings = _settings(found, has_classes, [train, held_out])
+    kind = architecture or ("encoder-decoder" if first.source is not None else "encoder" if one_answer else "decoder")
+    has_classes = kind == "encoder" and one_answer
+    settings = _settings(kind, has_classes, [train, held_out])
     if tokenizer is None:
         tokenizer, target_tokenizer = _numbers(settings.get("vocab", 1), settings.get("source_vocab"))
     decode = (target_tokenizer or tokenizer).decode
-    continues = found == "decoder" and not np.any(np.asarray(first.targets) == IGNORE)
+    continues = kind == "decoder" and not np.any(np.asarray(first.targets) == IGNORE)
 
     return Task(
         name="arrays",
-        architecture=found,
+        architecture=kind,
         tokenizer=tokenizer,
         target_tokenizer=target_tokenizer,
         train=train,
@@ -72,7 +72,7 @@ def array_task(
         encode_input=partial(_encode_input, tokenizer, None if first.source is None else first.tokens[:1, :1]),
         decode_answer=_class_name if has_classes else decode,
         summary="token ids",
-        notes=(f"{_told(train)} to train on, {_told(held_out)} held out",),
+        notes=(f"{_size_of(train)} to train on, {_size_of(held_out)} held out",),
     )
 
 
@@ -124,17 +124,17 @@ class BatchStream:
         raise DataError("batches of an iterator come only once", hint="evaluate on other data")
 
     def _next(self, step: int) -> Batch:
-        given = next(self._batches, None)
-        if given is None:
+        item = next(self._batches, None)
+        if item is None:
             raise DataError(f"the batches ended after {step} steps", hint=f"pass steps={step}, or an endless iterator")
-        found = _dataset(given, CONTEXT)
-        if not isinstance(found, Examples):
-            raise DataError(f"the iterator gave {given!r:.80}", hint="give a Batch, or a pair (tokens, targets)")
+        data = _dataset(item, CONTEXT)
+        if not isinstance(data, Examples):
+            raise DataError(f"the iterator gave {item!r:.80}", hint="give a Batch, or a pair (tokens, targets)")
         self._step = step
-        return found.rows
+        return data.rows
 
 
-def _told(data: Dataset) -> str:
+def _size_of(data: Dataset) -> str:
     return "a stream" if isinstance(data, BatchStream) else f"{len(data):,} examples"
 
 
@@ -180,9 +180,9 @@ def _ids(values: Any, what: str) -> Array:
     return ids.astype(np.int64, copy=False)
 
 
-def _parts(given: Any, validation: Any, context: int, seed: int) -> tuple[Dataset, Dataset]:
+def _parts(source: Any, validation: Any, context: int, seed: int) -> tuple[Dataset, Dataset]:
     """Return the data to train on and the data held out: a tenth, unless there is some."""
-    data = _dataset(given, context)
+    data = _dataset(source, context)
     if validation is not None:
         return data, _dataset(validation, context)
     if isinstance(data, Windows):

@@ -111,8 +111,8 @@ def check_path(path: str | os.PathLike[str]) -> None:
     """Refuse an empty path, pipes and devices."""
     if not os.fspath(path):
         raise DataError("the path of the data is empty", hint="name a file or a folder; . is this folder")
-    place = Path(path)
-    if place.exists() and not (place.is_file() or place.is_dir()):
+    location = Path(path)
+    if location.exists() and not (location.is_file() or location.is_dir()):
         raise DataError(f"{path} is a pipe or a device, which can be read only once", hint="write it into a file first")
 
 
@@ -154,10 +154,10 @@ def is_copy(data: str) -> bool:
 
 def shown_path(data: str | os.PathLike[str]) -> str:
     """Return a path as short as it can be said here: that of a copy by what it is, others relative to this folder."""
-    place = Path(data)
+    location = Path(data)
     if is_copy(os.fspath(data)):
-        return place.name
-    return str(place.relative_to(Path.cwd())) if place.is_relative_to(Path.cwd()) else str(place)
+        return location.name
+    return str(location.relative_to(Path.cwd())) if location.is_relative_to(Path.cwd()) else str(location)
 
 
 def text_files(path: str | os.PathLike[str], suffixes: frozenset[str] = TEXT_SUFFIXES) -> list[Path]:
@@ -205,7 +205,7 @@ def _is_binary(file: Path) -> bool:
 
 
 def _stream_file(path: Path, chunk: int, *, strict: bool = True) -> Iterator[str]:
-    """Yield the characters of one file; refuse other encodings with the place of the first wrong byte."""
+    """Yield the characters of one file; refuse other encodings with the location of the first wrong byte."""
     try:
         with path.open("rb") as raw:
             encoding = "utf-16" if raw.read(2) in _UTF16 else "utf-8-sig"
@@ -331,8 +331,8 @@ def cut_between_words(pieces: Iterable[str], *, most: int) -> Iterator[str]:
     rest = ""
     for piece in pieces:
         text = rest + piece
-        found = _UP_TO_LAST_WORD.match(text)
-        cut = found.end() if found else 0
+        words = _UP_TO_LAST_WORD.match(text)
+        cut = words.end() if words else 0
         if not cut and len(text) >= most:
             cut = len(text)
         if cut:

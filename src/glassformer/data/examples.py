@@ -62,8 +62,8 @@ class Examples:
     def order(self, step: int, size: int, seed: int) -> Array:
         """Return which examples make up the batch of this step: (size,) indices."""
         _check_step(step, size, seed)
-        places = np.arange(step * size, (step + 1) * size)
-        epochs, within = np.divmod(places, len(self))
+        numbers = np.arange(step * size, (step + 1) * size)
+        epochs, within = np.divmod(numbers, len(self))
         order = np.empty(size, dtype=np.int64)
         for epoch in np.unique(epochs):
             chosen = epochs == epoch
@@ -122,7 +122,7 @@ class Windows:
         return self.context
 
     def batch(self, step: int, size: int, seed: int, *, rows: Array | None = None) -> Batch:
-        """Return windows at random places, drawn from (seed, step), or some `rows` of them.
+        """Return windows that begin at random, drawn from (seed, step), or some `rows` of them.
 
         A text shorter than a window is read whole.
         """
@@ -137,8 +137,8 @@ class Windows:
     def sample(self, count: int) -> Examples:
         """Return full windows drawn at random, no two alike; always the same ones, so that losses can be compared."""
         most = self.count // self.context
-        places = np.random.default_rng(0).choice(most, size=min(count, most), replace=False) * self.context
-        spans = np.stack([self.tokens[at : at + self.context + 1] for at in places.tolist()]).astype(np.int64)
+        starts = np.random.default_rng(0).choice(most, size=min(count, most), replace=False) * self.context
+        spans = np.stack([self.tokens[start : start + self.context + 1] for start in starts.tolist()]).astype(np.int64)
         return Examples(Batch(spans[:, :-1].copy(), spans[:, 1:].copy()))
 
     def batches(self, size: int) -> Iterator[Batch]:
@@ -191,8 +191,8 @@ def stack(
     """
     lengths = np.zeros((max(rows, len(sequences)), 1), dtype=np.int64)
     lengths[: len(sequences), 0] = [len(sequence) for sequence in sequences]
-    places = np.arange(max(size, lengths.max(initial=0)))
-    mask = places >= len(places) - lengths if left else places < lengths
+    columns = np.arange(max(size, lengths.max(initial=0)))
+    mask = columns >= len(columns) - lengths if left else columns < lengths
     ids = np.full(mask.shape, pad, dtype=np.int64)
     if len(sequences):
         ids[mask] = np.concatenate(sequences)
@@ -206,8 +206,8 @@ def decoder_examples(sequences: Sequence[Array], prompts: Sequence[int], *, pad:
     """
     spans, real = stack(sequences, pad=pad)
     tokens, targets, mask = spans[:, :-1].copy(), spans[:, 1:].copy(), real[:, 1:].copy()
-    given = np.arange(1, spans.shape[1]) < np.asarray(prompts)[:, None]
-    targets[given | ~mask] = IGNORE
+    prompt = np.arange(1, spans.shape[1]) < np.asarray(prompts)[:, None]
+    targets[prompt | ~mask] = IGNORE
     return Examples(Batch(tokens, targets, mask))
 
 

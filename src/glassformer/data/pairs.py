@@ -74,13 +74,13 @@ def _turns(value: Any, row: Row) -> list[tuple[str, str]]:
     names = (("role", "content"), ("from", "value"))
     turns = []
     for message in value if isinstance(value, list) else [value]:
-        found = [pair for pair in names if isinstance(message, dict) and all(name in message for name in pair)]
-        if not found or not isinstance(message, dict) or not isinstance(message[found[0][1]], str):
+        known = [pair for pair in names if isinstance(message, dict) and all(name in message for name in pair)]
+        if not known or not isinstance(message, dict) or not isinstance(message[known[0][1]], str):
             raise DataError(
-                f"{row.place}: a conversation holds {message!r:.60}",
+                f"{row.location}: a conversation holds {message!r:.60}",
                 hint='a conversation is a list of messages such as {"role": "user", "content": "Hello"}',
             )
-        turns.append((str(message[found[0][0]]), message[found[0][1]].strip()))
+        turns.append((str(message[known[0][0]]), message[known[0][1]].strip()))
     return turns
 
 
@@ -92,7 +92,7 @@ def message(turn: tuple[str, str]) -> dict[str, str]:
 
 def exchange(turns: list[tuple[str, str]]) -> Pair:
     """Return what comes before the last answer of a conversation, and this answer; empty where there is none."""
-    last = max((place for place, (role, _) in enumerate(turns) if role in ANSWERS), default=0)
+    last = max((index for index, (role, _) in enumerate(turns) if role in ANSWERS), default=0)
     before = turns[:last]
     asked = before[0][1] if len(before) == 1 else "\n".join(f"{role}: {said}" for role, said in before)
     return Pair(asked, turns[last][1] if last else "")
@@ -154,17 +154,17 @@ def _read_mo(path: Path) -> list[Pair]:
     )
 
 
-def _string(data: bytes, place: int, order: str) -> bytes:
-    """Return the string whose length and position stand at `place`."""
-    length, start = struct.unpack(f"{order}2I", data[place : place + 8])
+def _string(data: bytes, offset: int, order: str) -> bytes:
+    """Return the string whose length and position stand at `offset`."""
+    length, start = struct.unpack(f"{order}2I", data[offset : offset + 8])
     if start + length > len(data):
         raise IndexError
     return data[start : start + length]
 
 
 def _charset(header: bytes) -> str:
-    found = _CHARSET.search(header)
-    name = found[1].decode("ascii") if found else "utf-8"
+    match = _CHARSET.search(header)
+    name = match[1].decode("ascii") if match else "utf-8"
     return "utf-8" if name == "CHARSET" else name  # what a template says before anyone has filled it in
 
 

@@ -26,7 +26,7 @@ from .task import Architecture, Task
 from .task import recipe as full_recipe
 from .tasks import TASKS
 
-_read: dict[Path, tuple[str, list[tuple[str, str, Any]]]] = {}  # what each file registered, and its SHA-256 then
+_imported: dict[Path, tuple[str, list[tuple[str, str, Any]]]] = {}  # what each file registered, and its SHA-256 then
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class CustomFile:
     @property
     def loaded(self) -> str | None:
         """The SHA-256 of the file as this process imported it; None if it did not, or another file took its names."""
-        return _read[self.path][0] if _stands(self.path) else None
+        return _imported[self.path][0] if _is_registered(self.path) else None
 
     def copy_into(self, folder: Path) -> None:
         """Keep a copy in a run folder, in case the file is lost."""
@@ -60,65 +60,66 @@ def import_file(path: str | Path) -> CustomFile:
 
     It may import its neighbors in the same folder.
     """
-    place = Path(path).expanduser().resolve()
+    file = Path(path).expanduser().resolve()
     try:
-        content = place.read_bytes()
+        content = file.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}", hint="pass a Python file") from error
     sha256 = digest(content)
-    if not _stands(place) or _read[place][0] != sha256:
-        with registry.reading(place) as made, failing(f"{path} cannot be imported", place):
-            _run(content, place)
+    if not _is_registered(file) or _imported[file][0] != sha256:
+        with registry.reading(file) as made, failing(f"{path} cannot be imported", file):
+            _run(content, file)
         if not made:
             raise DataError(
                 f"{path} registers nothing",
                 hint="mark a function with @gf.task, or register a part, such as gf.register_activation(…)",
             )
-        _read[place] = sha256, made
-    return CustomFile(place, sha256)
+        _imported[file] = sha256, made
+    return CustomFile(file, sha256)
 
 
 def files_of(parts: Iterable[tuple[str, str | None]]) -> tuple[CustomFile, ...]:
     """Return the files that parts, given as (family, name), came from, each once."""
     paths = [registry.origin(family, name) for family, name in parts if name is not None]
     return tuple(
-        CustomFile(path, _read[path][0]) for path in dict.fromkeys(paths) if path is not None and path in _read
+        CustomFile(path, _imported[path][0]) for path in dict.fromkeys(paths) if path is not None and path in _imported
     )
 
 
 @contextlib.contextmanager
-def failing(fact: str, place: Path) -> Iterator[None]:
+def failing(fact: str, file: Path) -> Iterator[None]:
     """Turn an exception in a file of the user's into an error that names its line."""
     try:
         yield
     except GlassformerError as error:
-        raise DataError(f"{fact}: {error.fact}{_line(error, place)}", hint=error.hint) from error
+        raise DataError(f"{fact}: {error.fact}{_line(error, file)}", hint=error.hint) from error
     except Exception as error:
         what = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
-        raise DataError(f"{fact}: {what}{_line(error, place)}", hint="correct the file") from error
+        raise DataError(f"{fact}: {what}{_line(error, file)}", hint="correct the file") from error
 
 
-def _stands(place: Path) -> bool:
+def _is_registered(file: Path) -> bool:
     """Return whether a file was read and all that it registered is still known."""
-    return place in _read and all(registry.own(family).get(name) is part for family, name, part in _read[place][1])
+    _, parts = _imported.get(file, ("", None))
+    return parts is not None and all(registry.own(family).get(name) is part for family, name, part in parts)
 
 
-def _line(error: Exception, place: Path) -> str:
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(place)]
+def _line(error: Exception, file: Path) -> str:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    return "" if line is None else f" ({place.name}, line {line})"
+    return "" if line is None else f" ({file.name}, line {line})"
 
 
-def _run(content: bytes, place: Path) -> None:
+def _run(content: bytes, file: Path) -> None:
     """Run exactly the bytes whose hash was taken."""
-    name = f"{place.stem}_{digest(str(place).encode())[:8]}"
+    name = f"{file.stem}_{digest(str(file).encode())[:8]}"
     module = ModuleType(name)
-    module.__file__ = str(place)
+    module.__file__ = str(file)
     sys.modules[name] = module  # where dataclasses look for the names in annotations
-    neighbors = str(place.parent)
+    neighbors = str(file.parent)
     sys.path.append(neighbors)
     try:
-        exec(compile(content, str(place), "exec"), module.__dict__)
+        exec(compile(content, str(file), "exec"), module.__dict__)
     finally:
         sys.path.remove(neighbors)
 
@@ -166,32 +167,28 @@ def task(
 
     A function that wants more returns a whole `Task` instead.
     """
-    given = {"architecture": architecture, "tokenizer": tokenizer, "settings": settings, "recipe": recipe}
+    options: Any = {"architecture": architecture, "tokenizer": tokenizer, "settings": settings, "recipe": recipe}
     if function is None:
-        return lambda later: _made(later, given)
-    return _made(function, given)
-
-
-def _made(function: Callable[..., Any], given: dict[str, Any]) -> Callable[..., Task]:
+        return functools.partial(task, **options)
     if not hasattr(function, "__name__"):
         raise ConfigError(f"{function!r:.80} is no function", hint="mark one that yields pairs of texts with @gf.task")
-    check_known("the architecture is", given["architecture"], ARCHITECTURES)
-    full_recipe(**(given["recipe"] or {}))  # refuses what a recipe does not have
+    check_known("the architecture is", architecture, ARCHITECTURES)
+    full_recipe(**(recipe or {}))  # refuses what a recipe does not have
     name, summary = function.__name__, (inspect.getdoc(function) or "").partition("\n")[0]
     signature = _signature(name, function)
-    place = Path(inspect.getsourcefile(function) or name)
+    file = Path(inspect.getsourcefile(function) or name)
     takes_seed = "seed" in inspect.signature(function).parameters
 
     @functools.wraps(function)
-    def build(**options: Any) -> Task:
+    def build(**chosen: Any) -> Task:
         if not takes_seed:
-            options.pop("seed", None)
-        with failing(f"the task {name!r} cannot be built", place):
-            made = function(**options)
+            chosen.pop("seed", None)
+        with failing(f"the task {name!r} cannot be built", file):
+            made = function(**chosen)
             if isinstance(made, Task):
                 return replace(made, name=name, summary=made.summary or summary)
             pairs = list(_checked(made))
-        return _from_pairs(name, summary, pairs, **given)
+        return _from_pairs(name, summary, pairs, **options)
 
     build.__signature__ = signature  # type: ignore[attr-defined]
     registry.register("task", name, build)

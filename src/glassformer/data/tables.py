@@ -58,8 +58,8 @@ class Row(NamedTuple):
     error: DataError | None = None
 
     @property
-    def place(self) -> str:
-        """Where it stands, as messages say it."""
+    def location(self) -> str:
+        """Its file and line, or its index, as messages say them."""
         return f"{self.file}, line {self.line:,}" if self.file else f"rows[{self.line}]"
 
 
@@ -96,21 +96,21 @@ class Table:
 
         in_order   whether several columns that are left are taken in the order of the roles
         """
-        found = {role: self.find(role) for role in self.asked}
-        missing = [role for role, column in found.items() if column is None]
-        rest = [column for column in self.columns if column not in found.values()]
+        columns = {role: self.find(role) for role in self.asked}
+        missing = [role for role, column in columns.items() if column is None]
+        rest = [column for column in self.columns if column not in columns.values()]
         if len(rest) == len(missing) and (in_order or len(missing) == 1):
-            found |= dict(zip(missing, rest, strict=True))
+            columns |= dict(zip(missing, rest, strict=True))
         elif missing:
             known = ", ".join(map(repr, self.columns))
             fact = f"{self.name} has the columns {known}, and none is known for a {missing[0]}"
             raise DataError(fact, hint=f"name it: --{missing[0]} NAME, or {missing[0]}=…")
-        return [str(column) for column in found.values()]
+        return [str(column) for column in columns.values()]
 
     def has(self, *roles: str) -> bool:
         """Return whether there is a column of its own for each role."""
-        found = [self.find(role) for role in roles]
-        return None not in found and len(set(found)) == len(found)
+        columns = [self.find(role) for role in roles]
+        return None not in columns and len(set(columns)) == len(columns)
 
     def texts(self, column: str) -> list[str]:
         """Return one field of every row as text, empty where there is none; refuse lists and objects."""
@@ -170,7 +170,7 @@ def text_of(value: Any, row: Row, column: str) -> str:
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     if isinstance(value, list | tuple | dict | set):
-        raise DataError(f"{row.place}: {column!r} holds {value!r:.60}, not text", hint="name another column")
+        raise DataError(f"{row.location}: {column!r} holds {value!r:.60}, not text", hint="name another column")
     return str(value).strip()
 
 
@@ -242,7 +242,7 @@ def _separated(rows: list[Row], file: str, delimiter: str, asked: Mapping[str, s
     header = _is_header(names, asked)
     if header:
         names = [name or str(number) for number, name in enumerate(names, start=1)]
-        _check_different(names, f"{first.place}: ")
+        _check_different(names, f"{first.location}: ")
     else:
         names = [str(number + 1) for number in range(len(names))]
     hint = f"put a “{delimiter}” between fields, and quotes around a text that holds one"
@@ -252,7 +252,7 @@ def _separated(rows: list[Row], file: str, delimiter: str, asked: Mapping[str, s
     for row in rows[1:] if header else rows:
         if row.error is None and len(row.fields) != len(names):
             fields = "1 field" if len(row.fields) == 1 else f"{len(row.fields)} fields"
-            fact = f"{row.place} has {fields}, but the {'header' if header else 'first line'} has {len(names)}"
+            fact = f"{row.location} has {fields}, but the {'header' if header else 'first line'} has {len(names)}"
             row = row._replace(error=DataError(fact, hint=hint))
         checked.append(row)
     return Table(file, tuple(names), checked, header)
@@ -273,8 +273,8 @@ def _is_header(names: list[str], asked: Mapping[str, str | None]) -> bool:
     named = [name for name in asked.values() if name is not None]
     if named:
         return any(name.casefold() in folded for name in named) or not all(name.isdecimal() for name in named)
-    found = [not folded.isdisjoint(KNOWN[role]) for role in asked]
-    return (all if "source" in asked else any)(found)
+    known = [not folded.isdisjoint(KNOWN[role]) for role in asked]
+    return (all if "source" in asked else any)(known)
 
 
 def _json_lines(text: str, file: str) -> Iterator[Row]:
@@ -291,17 +291,17 @@ def _json_lines(text: str, file: str) -> Iterator[Row]:
 
 def _json_list(text: str, file: str) -> Iterator[Row]:
     """Yield the items of a JSON list, each with the line it begins on."""
-    decoder, place, line, counted = json.JSONDecoder(), text.index("[") + 1, 1, 0
+    decoder, offset, line, counted = json.JSONDecoder(), text.index("[") + 1, 1, 0
     while True:
-        place = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]
-        line, counted = line + text.count("\n", counted, place), place
-        if text.startswith("]", place):
+        offset = _BETWEEN.match(text, offset).end()  # type: ignore[union-attr]
+        line, counted = line + text.count("\n", counted, offset), offset
+        if text.startswith("]", offset):
             return
         try:
-            value, place = decoder.raw_decode(text, place)
+            value, offset = decoder.raw_decode(text, offset)
             yield Row(file, line, (value,))
         except (ValueError, RecursionError):
-            fact = f"{file}, line {line:,}: this item of the list is no JSON: {text[place : place + 60]!r:.60}"
+            fact = f"{file}, line {line:,}: this item of the list is no JSON: {text[offset : offset + 60]!r:.60}"
             yield Row(file, line, (), DataError(fact, hint="restore the file"))
             return
 
@@ -312,7 +312,7 @@ def _of_dicts(name: str, rows: Iterable[Row]) -> Table:
     kept = []
     for row in rows:
         if row.error is None and not isinstance(row.fields[0], Mapping):
-            fact = f"{row.place} holds {row.fields[0]!r:.60} instead of an object"
+            fact = f"{row.location} holds {row.fields[0]!r:.60} instead of an object"
             row = row._replace(error=DataError(fact, hint='write objects such as {"text": "…", "label": "…"}'))
         if row.error is None:
             columns |= dict.fromkeys(map(str, row.fields[0]))
@@ -351,10 +351,10 @@ def _from_python(data: Any) -> Table:
     if hasattr(data, "columns"):
         _check_different(list(data.columns))
         # polars has to_dicts, pandas to_dict("records")
-        found = data.to_dicts() if hasattr(data, "to_dicts") else data.to_dict("records")
+        dicts = data.to_dicts() if hasattr(data, "to_dicts") else data.to_dict("records")
     else:
-        found = data
-    table = _of_dicts("the table", [Row("", number, (one,)) for number, one in enumerate(found)])
+        dicts = data
+    table = _of_dicts("the table", [Row("", number, (one,)) for number, one in enumerate(dicts)])
     for row in table.rows:
         if row.error is not None:
             raise row.error

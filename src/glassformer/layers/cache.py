@@ -77,15 +77,15 @@ class KeyValues:
         return self._wrap(k, v, total)
 
     def reserve(self, shape: tuple[int, ...], dtype: Any) -> int:
-        """Make room for one more token, whose keys have the shape (..., K, 1, C); return its place in the buffer.
+        """Make room for one more token, whose keys have the shape (..., K, 1, C); return its slot in the buffer.
 
         The caller counts it as `seen`.
         """
         self._check_fit(shape)
-        place = self.seen if self.window is None else self.seen % self.window
-        if self.k is None or place >= self.k.shape[-2]:
-            self._grow(place + 1, shape, dtype)
-        return place
+        slot = self.seen if self.window is None else self.seen % self.window
+        if self.k is None or slot >= self.k.shape[-2]:
+            self._grow(slot + 1, shape, dtype)
+        return slot
 
     def _wrap(self, k: Array, v: Array, total: int) -> tuple[Array, Array]:
         """Return the kept keys in order with the new ones behind them, and keep the last `window` in the ring.

@@ -114,8 +114,8 @@ class InputEmbedding(Layer):
         x, saved["tokens"] = self.tokens.forward(params["tokens"], ids)
         positions = ops.positions(ids, axis=-1) if positions is None else positions
         if self.positions == "learned":
-            place, saved["positions"] = self.parts["positions"].forward(params["positions"], positions)
-            x, _ = ops.add(x, place)  # (..., T, D) + (T, D): the same places in every sequence, unless given
+            positioned, saved["positions"] = self.parts["positions"].forward(params["positions"], positions)
+            x, _ = ops.add(x, positioned)  # (..., T, D) + (T, D): the same places in every sequence, unless given
         elif self.positions == "sinusoidal":
             x, _ = ops.add(x, ops.astype(self.sinusoids(positions), x, dtype=x.real.dtype))
         if self.segments:

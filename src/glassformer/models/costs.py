@@ -193,8 +193,8 @@ def flops_text(number: float) -> str:
 
 def _scaled(number: float, base: int, units: Sequence[str]) -> str:
     power = max(power for power in range(len(units)) if power == 0 or abs(number) >= base**power)
-    places = 1 if power else 0
-    return f"{number / base**power:,.{places}f} {units[power]}".rstrip()
+    decimals = 1 if power else 0
+    return f"{number / base**power:,.{decimals}f} {units[power]}".rstrip()
 
 
 # --- the record of a forward pass -------------------------------------------------------------------------------------

@@ -50,12 +50,12 @@ class Batch(NamedTuple):
         return tuple.__getitem__(self, index)
 
     def __repr__(self) -> str:
-        given = {name: part for name, part in self._asdict().items() if part is not None}
-        return f"Batch({', '.join(f'{name} {np.shape(part)}' for name, part in given.items())})"
+        parts = {name: part for name, part in self._asdict().items() if part is not None}
+        return f"Batch({', '.join(f'{name} {np.shape(part)}' for name, part in parts.items())})"
 
     def _repr_html_(self) -> str:
-        given = {name: part for name, part in self._asdict().items() if part is not None}
-        return html_of("a batch", given)
+        parts = {name: part for name, part in self._asdict().items() if part is not None}
+        return html_of("a batch", parts)
 
 
 @dataclass(frozen=True)

@@ -167,8 +167,8 @@ def _judged(
     error = relative_error(grad, numeric)
     if error <= limit or not grad.size:
         return Check.of(name, "op", error, limit, reason)
-    place = np.unravel_index(int(np.argmax(np.nan_to_num(np.abs(grad - numeric), nan=np.inf))), grad.shape)
-    index = tuple(int(i) for i in place)
+    worst_entry = np.unravel_index(int(np.argmax(np.nan_to_num(np.abs(grad - numeric), nan=np.inf))), grad.shape)
+    index = tuple(int(i) for i in worst_entry)
     where = f"d{name}{list(index) if index else ''} is {grad[index]:.6g}, the numeric derivative {numeric[index]:.6g}"
     return Check.of(name, "op", error, limit, _joined([reason, where, _pattern(grad, numeric)]))
 

@@ -93,14 +93,14 @@ def complex_step(function: Function, x: Array) -> Array:
     """Return the gradient by the complex step; NaN where the function refuses complex numbers."""
     moved = np.array(x, dtype=np.complex128)
     gradient = np.empty(moved.shape)
-    for place in np.ndindex(moved.shape):
-        start = moved[place]
-        moved[place] = start + 1j * STEP
+    for index in np.ndindex(moved.shape):
+        start = moved[index]
+        moved[index] = start + 1j * STEP
         try:
-            gradient[place] = np.imag(function(moved)) / STEP
+            gradient[index] = np.imag(function(moved)) / STEP
         except TypeError:
             return np.full(moved.shape, np.nan)
-        moved[place] = start
+        moved[index] = start
     return gradient
 
 
@@ -108,17 +108,17 @@ def real_difference(function: Function, x: Array, *, eps: float = EPS) -> Array:
     """Return the gradient by real difference quotients, entry by entry."""
     moved = np.array(x, dtype=np.float64)
     gradient = np.zeros(moved.shape)
-    for place in np.ndindex(moved.shape):
-        start = float(moved[place])
+    for index in np.ndindex(moved.shape):
+        start = float(moved[index])
         if not np.isfinite(start):
             continue
 
-        def shifted(t: float, place: tuple[int, ...] = place, start: float = start) -> Any:
-            moved[place] = start + t
+        def shifted(t: float, index: tuple[int, ...] = index, start: float = start) -> Any:
+            moved[index] = start + t
             return function(moved)
 
-        gradient[place] = real_slope(shifted, max(1.0, abs(start)), eps)
-        moved[place] = start
+        gradient[index] = real_slope(shifted, max(1.0, abs(start)), eps)
+        moved[index] = start
     return gradient
 
 

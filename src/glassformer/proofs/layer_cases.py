@@ -114,18 +114,18 @@ def block_layers(normal: Normal) -> Iterator[Recipe]:
     x, memory, bias = {"x": normal((2, 4, WIDTH))}, {"memory": normal((2, 3, WIDTH))}, {"bias": normal((HEADS, 4, 4))}
     key, rotation = {"key": ops.new_key(2)}, {"rotation": ops.rotary_angles(np.arange(4), 2)}
     source = {"memory_mask": np.array([[True, True, False], [True, True, True]])[:, None, :]}
-    for place in ("pre", "post"):
+    for position in ("pre", "post"):
         for norm in (LayerNorm(WIDTH), RMSNorm(WIDTH)):
             which = type(norm).__name__
-            yield f"Block, {place}, {which}", _block(norm, place), x, MASK
-            yield f"Block, {place}, {which}, cross", _block(norm, place, cross=True), x | memory, MASK | source
-        dropping = _block(LayerNorm(WIDTH), place, cross=True, dropout=0.3)
-        yield f"Block, {place}, dropout", dropping, x | memory, MASK | source | key
-        residual = layers.Residual("feed_forward", FeedForward(WIDTH, HIDDEN), LayerNorm(WIDTH), place, dropout=0.3)
-        yield f"Residual, {place}", residual, x, {}
-        yield f"Residual, {place}, dropout", residual, x, key
-        direct = layers.Direct("feed_forward", FeedForward(WIDTH, HIDDEN), LayerNorm(WIDTH), place, dropout=0.3)
-        yield f"Direct, {place}, dropout", direct, x, key
+            yield f"Block, {position}, {which}", _block(norm, position), x, MASK
+            yield f"Block, {position}, {which}, cross", _block(norm, position, cross=True), x | memory, MASK | source
+        dropping = _block(LayerNorm(WIDTH), position, cross=True, dropout=0.3)
+        yield f"Block, {position}, dropout", dropping, x | memory, MASK | source | key
+        residual = layers.Residual("feed_forward", FeedForward(WIDTH, HIDDEN), LayerNorm(WIDTH), position, dropout=0.3)
+        yield f"Residual, {position}", residual, x, {}
+        yield f"Residual, {position}, dropout", residual, x, key
+        direct = layers.Direct("feed_forward", FeedForward(WIDTH, HIDDEN), LayerNorm(WIDTH), position, dropout=0.3)
+        yield f"Direct, {position}, dropout", direct, x, key
     yield "Block, unbatched, one token", _block(LayerNorm(WIDTH), "post"), {"x": normal((1, WIDTH))}, {}
     for part in (layers.AttentionOnly, layers.FeedForwardOnly, layers.NoResidual):
         yield f"{part.__name__}, post", _block(LayerNorm(WIDTH), "post", part), x, {}
@@ -163,7 +163,7 @@ def stack_layers(normal: Normal) -> Iterator[Recipe]:
 
 def _block(
     norm: layers.Norm,
-    place: str = "pre",
+    norm_position: str = "pre",
     form: type[layers.Block] = layers.Block,
     *,
     cross: bool = False,
@@ -173,7 +173,7 @@ def _block(
     attention = Attention(WIDTH, HEADS, pattern=CAUSAL, dropout=dropout, **settings)
     memory = Attention(WIDTH, HEADS, dropout=dropout) if cross else None
     # The activation of the models that tasks train; `simple_layers` has all of them.
-    return form(attention, FeedForward(WIDTH, HIDDEN, "gelu_tanh"), norm, memory, place, dropout)
+    return form(attention, FeedForward(WIDTH, HIDDEN, "gelu_tanh"), norm, memory, norm_position, dropout)
 
 
 def embedding_layers(normal: Normal) -> Iterator[Recipe]:
@@ -211,8 +211,8 @@ def head_and_position_layers(normal: Normal) -> Iterator[Recipe]:
     yield "TokenHead, one vector", TokenHead(WIDTH, 5), {"x": normal(WIDTH)} | table, {}
     yield "TokenHead, no example", TokenHead(WIDTH, 5), {"x": normal((0, 3, WIDTH))} | table, {}
     for what, length, settings in (("both sides", 7, (8, 5, True)), ("past", 7, (8, 5, False)), ("one token", 1, (4,))):
-        places = {"rows": np.arange(length), "columns": np.arange(length)}
-        yield f"RelativePositions, {what}", layers.RelativePositions(HEADS, *settings), {}, places
+        positions = {"rows": np.arange(length), "columns": np.arange(length)}
+        yield f"RelativePositions, {what}", layers.RelativePositions(HEADS, *settings), {}, positions
 
 
 def own_layers(normal: Normal) -> Iterator[Recipe]:

@@ -40,14 +40,14 @@ def build_task(name: str, **options: Any) -> Task:
     """Build a task; options that are None are left at their defaults."""
     check_known("there is no task", name, TASKS)
     known = inspect.signature(TASKS[name]).parameters
-    given = {option: value for option, value in options.items() if value is not None}
-    for option, value in given.items():
+    chosen = {option: value for option, value in options.items() if value is not None}
+    for option, value in chosen.items():
         if option == "data" and option not in known:
             hint = "leave the data out, for this task draws its own; or train the task 'text' on it"
             raise ConfigError(f"the task {name!r} has no option 'data'", hint=hint)
         check_known(f"the task {name!r} has no option", option, known)
         check_limits(option, value, known[option].annotation)
-    return TASKS[name](**given)
+    return TASKS[name](**chosen)
 
 
 def check_registered(name: str, folder: Path) -> None:

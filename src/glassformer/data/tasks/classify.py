@@ -97,7 +97,7 @@ def labeled_examples(
         if all(one) and one.label not in classes:
             known = ", ".join(map(repr, classes[:MAX_LABELS]))
             raise DataError(
-                f"{row.place}: the model has no class {one.label!r}; it knows {known}",
+                f"{row.location}: the model has no class {one.label!r}; it knows {known}",
                 hint="leave the row out, or name the column of the labels",
             )
     full = [one for one in rows if all(one)]
@@ -136,7 +136,7 @@ def _columns(table: Table) -> list[str]:
         first = table.texts(label)[0]
         if labels[first] == 1 < len(table.rows) / 2 and len(labels) <= len(table.rows) / 2:
             raise DataError(
-                f"{table.rows[0].place}: {first!r} labels this row alone, which looks like a header",
+                f"{table.rows[0].location}: {first!r} labels this row alone, which looks like a header",
                 hint="name its columns: --text NAME --label NAME",
             )
         return [text, label]
@@ -168,24 +168,24 @@ def _classes(name: str, column: str, kept: Sequence[Labeled], known: Sequence[st
 
     A model that exists tells the classes apart that it knows: labels must be among them.
     """
-    found = sorted({one.label for one in kept})
-    unknown = [label for label in found if label not in known]
-    if known and found:
+    labels = sorted({one.label for one in kept})
+    unknown = [label for label in labels if label not in known]
+    if known and labels:
         if unknown:
             raise DataError(f"{name}: the model knows no label {unknown[0]!r}", hint=f"known: {', '.join(known)}")
         return list(known)
-    if len(found) < 2:
-        what = f"every label is {found[0]!r}" if found else "no row has both a text and a label"
+    if len(labels) < 2:
+        what = f"every label is {labels[0]!r}" if labels else "no row has both a text and a label"
         raise DataError(f"{name}: {what}", hint="there must be two labels to tell apart; is another column meant?")
-    if len(found) > max(2, len(kept) // 2):
+    if len(labels) > max(2, len(kept) // 2):
         raise DataError(
-            f"{name}: {column!r} has {len(found):,} different labels for {len(kept):,} texts",
+            f"{name}: {column!r} has {len(labels):,} different labels for {len(kept):,} texts",
             hint="a label needs several texts; name another column: --label NAME",
         )
     try:
-        return sorted(found, key=float)
+        return sorted(labels, key=float)
     except ValueError:
-        return found
+        return labels
 
 
 def _split(name: str, kept: Sequence[Labeled]) -> Splits:
