@@ -35,8 +35,8 @@ from ...config import EncoderDecoderConfig, TransformerConfig
 from ...core.errors import ConfigError
 from ...core.execution import Execution, MeshShape
 from ...core.setting import check_known
+from .device_memory import MASTER, PRECISIONS, SLOTS, DeviceMemory, has_token_head, leaves_of
 from .rules import RULES, Rules, check_mesh
-from .share import MASTER, PRECISIONS, SLOTS, Share, has_token_head, leaves_of
 
 __all__ = ["PRECISIONS", "SLOTS", "Message", "Plan", "better", "changes", "plan"]
 
@@ -98,11 +98,11 @@ class Plan:
             )
 
     @cached_property
-    def local(self) -> Share:
+    def local(self) -> DeviceMemory:
         """What one device holds, and sees at a time."""
         rows = self.batch // (self.mesh.replicas * self.accumulate)
         execution = Execution(precision=self.precision, tile=self.tile)
-        return Share(self.config, execution, self.mesh, rows, self.length, self.rules)
+        return DeviceMemory(self.config, execution, self.mesh, rows, self.length, self.rules)
 
     @cached_property
     def memory(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The share of one device of a mesh: what it holds of a model and records of its own sequences."""
+"""Numbers and bytes that one device of a mesh holds of a model, and records of its own sequences."""
 
 import math
 import re
@@ -59,8 +59,8 @@ def leaves_of(config: TransformerConfig) -> tuple[Leaf, ...]:
 
 
 @dataclass(frozen=True)
-class Share:
-    """The share of one device."""
+class DeviceMemory:
+    """What one device holds of a model, and records of its `rows` sequences."""
 
     config: TransformerConfig
     execution: Execution
