@@ -110,10 +110,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
             "strftime_now": _now,
         }
         del self.globals["lipsum"]
-        own: dict[str, Callable[..., Any]] = {"tojson": self._to_json, "string": self._as_text, "join": self._join}
-        own |= {"replace": self._replace, "format": self._format, "center": self._center, "trim": self._trim}
-        known = {name: function for name, function in self.filters.items() if name not in _WITHOUT | own.keys()}
-        self.filters = {name: self._paid(name, function) for name, function in known.items()} | own
+        bounded: dict[str, Callable[..., Any]] = {"tojson": self._to_json, "string": self._as_text, "join": self._join}
+        bounded |= {"replace": self._replace, "format": self._format, "center": self._center, "trim": self._trim}
+        known = {name: function for name, function in self.filters.items() if name not in _WITHOUT | bounded.keys()}
+        self.filters = {name: self._paid(name, function) for name, function in known.items()} | bounded
         self.filters |= {PAID: self.budget.pay, KEPT: self.budget.made}
         self.filters |= {JOINED: self._joined, COMPARED: self._compared, TURN: self._turn}
         tests: dict[str, Any] = dict(self.tests)
@@ -160,11 +160,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
         method = getattr(obj, "__wrapped__", obj)
         owner = getattr(method, "__self__", None)
         if isinstance(owner, str):
-            given = {name: value for name, value in kwargs.items() if name not in ("_loop_vars", "_block_vars")}
+            named = {name: value for name, value in kwargs.items() if name not in ("_loop_vars", "_block_vars")}
             if method.__name__ == "format":
-                self._check_format(owner, args, given)
+                self._check_format(owner, args, named)
                 return self.budget.made(super().call(context, obj, *args, **kwargs))
-            return self._call_text(method.__name__, owner, *args, **given)
+            return self._call_text(method.__name__, owner, *args, **named)
         if not isinstance(obj, Macro):
             self.budget.size((owner if isinstance(owner, list) else None, args, kwargs))
         return self.budget.made(super().call(context, obj, *args, **kwargs))
@@ -283,8 +283,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self.call_binop(None, "%", self._as_text(value), kwargs or args)
 
     def _join(self, value: Iterable[Any], between: Any = "", attribute: str | int | None = None) -> str:
-        found = value if attribute is None else map(make_attrgetter(self, attribute), value)
-        return self._call_text("join", self._as_text(between), [self._as_text(part) for part in self._counted(found)])
+        parts = value if attribute is None else map(make_attrgetter(self, attribute), value)
+        return self._call_text("join", self._as_text(between), [self._as_text(part) for part in self._counted(parts)])
 
     def _check_indent(self, text: Any, width: Any = 4, *args: Any, **kwargs: Any) -> None:
         space = len(width) if isinstance(width, str) else width

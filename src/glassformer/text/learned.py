@@ -135,10 +135,10 @@ def _learned(words: dict[str, int], letters: list[str], size: int) -> list[str]:
     trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=LEAST, show_progress=False)
     inner.train_from_iterator((word for word, count in spelled.items() for _ in range(count)), trainer)
     vocabulary = inner.get_vocab()
-    found = [
+    pieces = [
         [letters[ord(mark) - FIRST_MARK] for mark in piece] for piece in sorted(vocabulary, key=vocabulary.__getitem__)
     ]
-    return [first + "".join(letter.removeprefix(INSIDE) for letter in rest) for first, *rest in found]
+    return [first + "".join(letter.removeprefix(INSIDE) for letter in rest) for first, *rest in pieces]
 
 
 def _described(vocab: dict[str, int], names: Sequence[str]) -> str:

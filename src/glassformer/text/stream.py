@@ -101,10 +101,10 @@ class StopStrings:
         if self.stopped:
             return ""
         text = self._held + text
-        found = [(text.find(stop) + len(stop), text.find(stop)) for stop in self.stops if stop in text]
-        if found:
+        ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in self.stops if stop in text]
+        if ends:
             self.stopped, self._held = True, ""
-            return text[: min(found)[1]]
+            return text[: min(ends)[1]]
         keep = max((_overlap(text, stop) for stop in self.stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

@@ -19,8 +19,8 @@ class Comparable:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything needed to build this tokenizer again, ready for JSON."""
-        own = {} if self.stored is None else {self.stored: list(getattr(self, self.stored))}
-        return {"kind": self.kind, **own, "specials": list(self.specials)}
+        pieces = {} if self.stored is None else {self.stored: list(getattr(self, self.stored))}
+        return {"kind": self.kind, **pieces, "specials": list(self.specials)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -115,12 +115,12 @@ class CharTokenizer(Listed):
     def encode(self, text: str) -> Array:
         """Return the ids of the characters of `text`: int64 (T,)."""
         codes = _codes(text)
-        places: Array = np.searchsorted(self._codes, codes)
-        # A code that no character has stands for the place behind the last.
-        found = np.append(self._codes, np.uint32(0xFFFFFFFF))[places] == codes
-        if not found.all():
-            raise self._unknown(text, int(np.argmin(found)))
-        return places.astype(np.int64) + len(self.specials)
+        indices: Array = np.searchsorted(self._codes, codes)
+        # A code that no character has stands behind the last.
+        known = np.append(self._codes, np.uint32(0xFFFFFFFF))[indices] == codes
+        if not known.all():
+            raise self._unknown(text, int(np.argmin(known)))
+        return indices.astype(np.int64) + len(self.specials)
 
     def to_dict(self) -> dict[str, Any]:
         # Escaped, because JSON text in UTF-8 cannot carry a lone surrogate.

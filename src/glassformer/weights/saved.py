@@ -87,8 +87,8 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> LoadedModel:
     for name, sha256 in hashes.items() if isinstance(hashes, dict) else ():
         path = folder / Path(str(name)).name
         with explained(path, WeightsError, RESTORE, "read"):
-            found = sha256_of(path)
-        if found != sha256:
+            digest = sha256_of(path)
+        if digest != sha256:
             hint = f"{RESTORE}; to use an edited one, remove its line in {DESCRIPTION}, and sha256"
             raise damaged(path, f"its checksum is not the one in {DESCRIPTION}", hint, WeightsError)
     tensors = open_tensors(folder)
@@ -100,8 +100,8 @@ def open_saved(folder: Path, dtype: Any = np.float32) -> LoadedModel:
         lines = (folder / METRICS).read_text(encoding="utf-8").splitlines() if (folder / METRICS).is_file() else []
         settings: dict[str, Any] = {name: tuple(v) if isinstance(v := content[name], list) else v for name in _AS_IT_IS}
         wrong = [name for name, hint in _AS_IT_IS.items() if not fits(settings[name], hint, is_exact=True)]
-        ids = [one for one in (settings["start_id"], *(() if wrong else settings["end_ids"])) if one is not None]
-        if not wrong and not all(0 <= one < config.vocab for one in ids):
+        ids = [i for i in (settings["start_id"], *(() if wrong else settings["end_ids"])) if i is not None]
+        if not wrong and not all(0 <= i < config.vocab for i in ids):
             raise ConfigError(f"of its start and end tokens {ids!r:.60}, some are not in the vocabulary")
         if wrong or not (content["task"] is None or is_task(content["task"])):
             name = (wrong or ["task"])[0]
