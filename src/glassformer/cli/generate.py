@@ -17,9 +17,6 @@ from ..generation import Generation
 from ..generation.reader import kept
 from ..generation.texts import MAX_NEW_TOKENS, encode_prompts
 from ..generation.writer import LENGTH
-from ..interpret import lens as lens_of
-from ..interpret import watch
-from ..interpret.stream import points
 from ..models import Batch
 from ..progress.display import waiting
 from ..text import Tokenizer, printable
@@ -181,9 +178,13 @@ def print_lens(loaded: LoadedModel, read: Array, written: Sequence[int], source:
     """Print, for every generated token, what the layers would have predicted in its place, with probabilities."""
     if not written:
         return
+    from ..interpret import lens as lens_of  # a command that prints none starts without them
+    from ..interpret import watch
+    from ..interpret.stream import points
+
     tokens = np.concatenate([read, np.asarray(written[:-1], dtype=read.dtype)])
     batch = Batch(tokens[None], source=None if source is None else source[None])
-    run = watch(loaded.model, loaded.params, batch)
+    run = watch(loaded, batch)
     blocks = [point for point in points(run) if point.name.endswith(point.label.removeprefix("block "))]
     chosen = sorted({round(n) for n in np.linspace(0, len(blocks) - 1, min(LENS_COLUMNS, len(blocks)))})
     first = len(read) - 1
