@@ -63,12 +63,8 @@ class Exploration:
 
 
 def explored(model: LoadedModel, text: str | None, *, show: bool) -> Exploration:
-    """Return a model as it reads a text; see `TrainedModel.explore`."""
-    return shown_at_once(Exploration(model, example_text(model) if text is None else text), show=show)
-
-
-def shown_at_once(found: Exploration, *, show: bool) -> Exploration:
-    """Open an exploration in the browser if `show`; a notebook displays the returned object instead."""
+    """Return a model as it reads a text, open in the browser if `show`; a notebook displays the result instead."""
+    exploration = Exploration(model, example_text(model) if text is None else text)
     if show and not is_notebook():
-        found.serve()
-    return found
+        exploration.serve()
+    return exploration

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.errors import ConfigError
-from ..core.packed import unpacked
+from ..core.quantized import unpacked
 from ..core.show import Tabled, TableParts
 from ..core.tree import flatten
 from ..models import Encoder

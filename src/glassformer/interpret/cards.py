@@ -13,7 +13,7 @@ import numpy as np
 from .. import ops
 from ..core.arrays import Array
 from ..core.errors import ConfigError, GlassformerError, LengthError, did_you_mean
-from ..core.packed import unpacked
+from ..core.quantized import unpacked
 from ..core.tree import flatten, tree_map
 from .arithmetic import STEP
 from .card import Card, source_of

@@ -19,7 +19,7 @@ import numpy as np
 from ..core.arrays import Array, Tree
 from ..core.dispatch import Engine, current, use_engine
 from ..core.errors import ConfigError, did_you_mean
-from ..core.packed import unpacked
+from ..core.quantized import unpacked
 from ..core.tree import flatten, named, rebuilt
 from ..layers import Cache
 from ..models import Batch, EncoderDecoder, Model

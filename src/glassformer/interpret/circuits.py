@@ -21,7 +21,7 @@ import numpy as np
 from ..config import EncoderConfig
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, LengthError
-from ..core.packed import unpacked
+from ..core.quantized import unpacked
 from ..core.setting import check_known
 from ..weights.loaded_model import LoadedModel
 

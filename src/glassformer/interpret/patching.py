@@ -21,7 +21,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.errors import ConfigError, LengthError
-from ..core.packed import unpacked
+from ..core.quantized import unpacked
 from ..core.show import Map, Tabled, TableParts
 from ..core.tree import flatten
 from ..models import EncoderDecoder

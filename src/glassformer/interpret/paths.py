@@ -30,7 +30,7 @@ import numpy as np
 from .. import ops
 from ..core.arrays import Array
 from ..core.errors import ConfigError
-from ..core.packed import unpacked
+from ..core.quantized import unpacked
 from ..core.setting import check_known
 from ..core.show import Tabled, TableParts
 from ..core.tree import flatten

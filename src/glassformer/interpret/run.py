@@ -25,8 +25,7 @@ from ..core.arrays import Array, Tree
 from ..core.dispatch import use_engine
 from ..core.errors import ConfigError
 from ..core.execution import Execution
-from ..core.packed import as_stored, owned, unpacked
-from ..core.quantized import Quantized
+from ..core.quantized import Quantized, as_stored, owned, unpacked
 from ..core.show import NamedValues
 from ..core.tree import flatten, named, rebuilt
 from ..models import Batch, Model

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, LengthError
-from ..core.packed import unpacked
+from ..core.quantized import unpacked
 from ..core.setting import check_known
 from ..core.tree import flatten
 from ..layers import Stack

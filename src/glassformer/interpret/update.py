@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.arrays import Array, Tree
-from ..core.packed import unpacked
+from ..core.quantized import unpacked
 from ..core.show import table_html
 from ..core.tree import flatten, map_named
 from ..training.optimizer import Optimizer

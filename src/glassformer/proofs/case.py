@@ -199,14 +199,5 @@ class Check:
         return row | ({"reason": self.reason} if self.reason else {})
 
 
-class Checks(list[Check]):
+class Checks(Table):
     """Verdicts that show themselves as a table."""
-
-    def __repr__(self) -> str:
-        return repr(self._table())
-
-    def _repr_html_(self) -> str:
-        return str(self._table()._repr_html_())
-
-    def _table(self) -> Any:
-        return Table(self)

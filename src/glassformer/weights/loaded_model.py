@@ -20,7 +20,7 @@ from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..core.arrays import Array, Tree
 from ..core.errors import WeightsError
 from ..core.execution import PLAIN, Execution
-from ..core.packed import unpacked
+from ..core.quantized import unpacked
 from ..data import Lexicon, Task
 from ..data.tasks import build_task, check_registered
 from ..models import Batch, Model, build, check_params
