@@ -74,10 +74,16 @@ def check_params(model: "Model", params: Tree) -> None:
     """Refuse parameters of which some are missing."""
     if not isinstance(params, dict):
         raise ConfigError(f"params is {params!r:.80}", hint=REMEDIES["dict"])
-    have = flatten(params)
-    missing = [name for name in flatten(model.specs()) if name not in have]
-    if missing and not isinstance(params.get("blocks"), dict):  # the blocks may be stacked
+    if missing := _missing(model, params):
         raise ShapeError(f"the parameters lack {some(missing)}", hint=REMEDIES["dict"])
+
+
+def _missing(model: "Model", params: Tree) -> list[str]:
+    """Return the names of parameters that are missing; none where the blocks are stacked."""
+    if isinstance(params, dict) and isinstance(params.get("blocks"), dict):
+        return []
+    present = flatten(params)
+    return [name for name in flatten(model.specs()) if name not in present]
 
 
 def explain_missing_params(method: Method) -> Method:
@@ -88,10 +94,8 @@ def explain_missing_params(method: Method) -> Method:
         try:
             return method(self, *arguments, **settings)
         except KeyError:
-            params = arguments[0] if arguments else settings["params"]
-            have = flatten(params)
-            missing = [name for name in flatten(self.specs()) if name not in have]
-            if not missing or ("blocks" in params and isinstance(params["blocks"], dict)):
+            missing = _missing(self, arguments[0] if arguments else settings["params"])
+            if not missing:
                 raise
             hint = "init() makes all parameters of a model, and specs() lists their names and shapes"
             raise ShapeError(f"the parameters lack {some(missing)}", hint=hint) from None
