@@ -1,12 +1,15 @@
 """The newest state of a run, however it was written: on the disk, and in the one file that all other commands read."""
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from glassformer.engines.jax.sharded_checkpoint import files_of, gather, save_sharded
+from glassformer.engines.jax.sharded_checkpoint import files_of, gather, load_sharded_arrays, save_sharded
 from glassformer.training.checkpoint import load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("jax")
@@ -58,3 +61,25 @@ def test_all_of_a_checkpoint_is_on_the_disk_before_it_counts(tmp_path, monkeypat
     commit = next(place for place, found in enumerate(flushed) if found.name.startswith("whole.json"))
     folders = [found for found in path.rglob("*") if found.is_dir()]
     assert {*folders, path, path.parent, *(path / name for name in files_of(path))} <= set(flushed[:commit])
+
+
+ENDLESS = """
+import itertools, sys
+import numpy as np
+from glassformer.engines.jax.sharded_checkpoint import save_sharded
+for step in itertools.count(1):
+    save_sharded(sys.argv[1], {"x": np.full(300_000, step, np.float32)}, {"step": step})
+    print(step, flush=True)
+"""
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.05, 0.1])
+def test_a_process_killed_at_any_moment_loses_nothing_that_was_written(tmp_path, delay):
+    command = [sys.executable, "-c", ENDLESS, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        written = [int(process.stdout.readline()) for _ in range(3)][-1]
+        time.sleep(delay)
+        process.kill()
+    loaded = load_sharded_arrays(tmp_path)
+    assert loaded.meta["step"] >= written
+    assert set(loaded.state["x"]) == {loaded.meta["step"]}

@@ -192,7 +192,7 @@ def test_a_missing_file_is_found(folder):
 def test_a_changed_number_in_the_description_is_found(folder):
     path = sharded_path(folder, 3) / "whole.json"
     path.write_text(path.read_text().replace('"best": 1.5', '"best": 1.6'))
-    with pytest.raises(CheckpointError, match=r"the checksum of whole\.json does not match"):
+    with pytest.raises(CheckpointError, match=r"whole\.json is damaged, or was edited"):
         load_sharded(folder, state(0))
 
 
@@ -219,14 +219,14 @@ NOT_DICTS = '{"format": "glassformer-sharded-checkpoint", "version": 1, "meta": 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": "other", "version": 1}', NOT_DICTS])
 def test_an_unreadable_description_is_damage(folder, content):
     (sharded_path(folder, 3) / "whole.json").write_text(content)
-    with pytest.raises(CheckpointError, match=r"is damaged: its whole\.json") as caught:
+    with pytest.raises(CheckpointError, match=r"whole\.json is damaged") as caught:
         load_sharded(folder, state(0))
     assert "go on from step 2" in caught.value.hint
 
 
 def test_another_version_is_refused(folder):
     path = sharded_path(folder, 3) / "whole.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2, "checksum": None}))
     with pytest.raises(CheckpointError, match="has version 2, this program reads version 1"):
         load_sharded(folder, state(0))
 

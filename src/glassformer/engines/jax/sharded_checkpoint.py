@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core import documents
 from ...core.arrays import Tree
 from ...core.errors import CheckpointError, ConfigError, first_line
 from ...core.files import disk_hint, flush, flush_folder, refusal, write_text
@@ -95,11 +96,10 @@ def _known_step(folder: str | Path, step: int | None) -> int:
     raise CheckpointError(f"{folder} has no complete sharded checkpoint{which}", hint=hint)
 
 
-def _damaged(path: Path, reason: str) -> CheckpointError:
-    """Return an error that names the checkpoint to go on from instead."""
+def _remedy(path: Path) -> str:
+    """Return the hint for a damaged checkpoint: the one to go on from instead."""
     others = [step for step in list_sharded(path.parent.parent) if f"{step:08d}" != path.name]
-    remedy = f"to go on from step {others[-1]:,}, remove {path}" if others else "restore it from a copy"
-    return CheckpointError(f"the checkpoint {path} is damaged: {reason}", hint=remedy)
+    return f"to go on from step {others[-1]:,}, remove {path}" if others else documents.RESTORE
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def _commit(path: Path, content: dict[str, Any]) -> None:
     for folder in [*(inside for inside in path.rglob("*") if inside.is_dir()), path, path.parent]:
         flush_folder(folder)  # the names of all files are on the disk before the checkpoint counts
     manifest = {"format": FORMAT, "version": VERSION, **content, "files": known}
-    write_text(path / MANIFEST, json.dumps({**manifest, "checksum": _json_checksum(manifest)}))
+    documents.write_document(path / MANIFEST, manifest, field="checksum", checksum=documents.crc32(manifest))
 
 
 def _share(names: list[str]) -> list[str]:
@@ -186,10 +186,6 @@ def _explained(path: Path, size: int) -> Iterator[None]:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _json_checksum(manifest: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
-
-
 def files_of(path: Path) -> list[str]:
     """Return the files of a checkpoint, in an order that all processes agree on."""
     found = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
@@ -206,22 +202,18 @@ def checksum(path: Path) -> list[int]:
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        known, version = manifest["format"] == FORMAT, manifest["version"]
-        complete = all(isinstance(manifest[part], dict) for part in ("meta", "arrays", "files"))
-        stated = manifest.pop("checksum", None)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, f"its {MANIFEST} cannot be read") from error
-    if not known or not complete:
-        raise _damaged(path, f"its {MANIFEST} is not one")
-    if version != VERSION:
+    """Return what a checkpoint says about itself."""
+    file, remedy = path / MANIFEST, _remedy(path)
+    manifest = documents.read_json(file, remedy=remedy)
+    documents.check_document(file, manifest, field="checksum", checksum=documents.crc32, remedy=remedy)
+    parts = [manifest.get(part) for part in ("meta", "arrays", "files")]
+    if manifest.get("format") != FORMAT or not all(isinstance(part, dict) for part in parts):
+        raise documents.damaged(file, "it describes no checkpoint", remedy)
+    if manifest.get("version") != VERSION:
         raise CheckpointError(
-            f"{path} has version {version}, this program reads version {VERSION}",
+            f"{path} has version {manifest.get('version')}, this program reads version {VERSION}",
             hint="use the version of Glassformer that wrote it",
         )
-    if stated not in (None, _json_checksum(manifest)):
-        raise _damaged(path, f"the checksum of {MANIFEST} does not match its content")
     return manifest
 
 
@@ -230,14 +222,15 @@ def check_files(path: Path, share: Callable[[list[str]], list[str]]) -> dict[str
     manifest = _describe(path)
     missing = sorted(manifest["files"].keys() - set(files_of(path)))
     if missing:
-        raise _damaged(path, f"{missing[0]} is missing")
+        raise documents.damaged(path, f"{missing[0]} is missing", _remedy(path))
     for name in share(sorted(manifest["files"])):
         try:
             found = checksum(path / name)
         except OSError as error:
-            raise _damaged(path, f"{name} cannot be read ({error.strerror or error})") from error
+            why = f"{name} cannot be read ({error.strerror or error})"
+            raise documents.damaged(path, why, _remedy(path)) from error
         if found != manifest["files"][name]:
-            raise _damaged(path, f"the checksum of {name} does not match its content")
+            raise documents.damaged(path, f"the checksum of {name} does not match its content", _remedy(path))
     return manifest
 
 
@@ -285,7 +278,7 @@ def _read_arrays(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
             args = orbax.args.PyTreeRestore(item=targets, restore_args=how)
             return empty | dict(checkpointer.restore(path.resolve(), args=args))
     except Exception as error:  # of whichever library below found it
-        raise _damaged(path, f"it cannot be read ({first_line(error)})") from error
+        raise documents.damaged(path, f"it cannot be read ({first_line(error)})", _remedy(path)) from error
 
 
 def _check_fits(path: Path, saved: Mapping[str, list[Any]], wanted: Mapping[str, Any]) -> None:
@@ -306,7 +299,7 @@ def save_sharded_state(folder: str | Path, state: TrainingState) -> Path:
     path, content, is_there = sharded_path(folder, state.step), _content(_arrays(fields), meta), False
     with contextlib.suppress(CheckpointError):
         manifest = _describe(path)
-        is_there = all(manifest[name] == json.loads(json.dumps(part)) for name, part in content.items())
+        is_there = all(manifest[name] == documents.as_read(part) for name, part in content.items())
     return path if agreed(is_there) else save_sharded(folder, fields, meta)
 
 
