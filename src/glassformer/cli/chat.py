@@ -110,8 +110,9 @@ def answer(conversation: Conversation, message: str, *, lens: bool = False) -> N
 
 def _limit(conversation: Conversation) -> str:
     """Return which limit ended the last answer."""
-    if len(conversation.written) >= conversation.max_new_tokens:
-        return f"{conversation.max_new_tokens:,} tokens are written, as --max-new-tokens allows"
+    most = conversation.request.max_new_tokens
+    if len(conversation.written) >= most:
+        return f"{most:,} tokens are written, as --max-new-tokens allows"
     context = conversation.model.config.context
     return f"the context of {context:,} tokens is full; /reset starts over"
 

@@ -72,10 +72,15 @@ class Conversation:
         if not isinstance(model.config, DecoderConfig):
             raise ConfigError("only decoders chat", hint=f"ask one question {instead}")
         self.model, self.tokenizer, self.template = model, tokenizer, template
-        self.max_new_tokens, self.seed = max_new_tokens, seed
-        self.sampling = Sampling.of({"temperature": TEMPERATURE, **sampling})
         end = tokenizer.role_id("eos")
-        self.end_ids = {*model.end_ids, *(() if end is None else (end,))}
+        self.request = Request(  # of every answer, but for its prompt
+            prompts=(),
+            max_new_tokens=max_new_tokens,
+            sampling=Sampling.of({"temperature": TEMPERATURE, **sampling}),
+            seed=seed,
+            stop_ids={*model.end_ids, *(() if end is None else (end,))},
+            known=tokenizer.size,
+        )
         self.start: list[Message] = [] if system is None else [{"role": "system", "content": system}]
         self.messages = list(self.start)
         self.turns = 0
@@ -113,15 +118,7 @@ class Conversation:
     def answer(self, messages: list[Message], *, burst: int | None = None) -> Stream:
         """Return the pieces of the answer to the last of some messages."""
         self.read, self.last = self.encoded(messages), None
-        request = Request(
-            prompts=[self.read],
-            max_new_tokens=self.max_new_tokens,
-            sampling=self.sampling,
-            seed=self.seed + self.turns,
-            stop_ids=self.end_ids,
-            known=self.tokenizer.size,
-            burst=burst,
-        )
+        request = replace(self.request, prompts=[self.read], seed=self.request.seed + self.turns, burst=burst)
         self.last = Stream(self.model, request, text_after(self.model, self.read))
         return self.last
 

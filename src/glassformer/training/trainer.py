@@ -91,8 +91,7 @@ class Trainer:
     def gradients(self, state: TrainingState, batch: Batch) -> tuple[float, dict[str, Array], float]:
         """Return the loss of a batch, its gradients by dotted name, clipped, and their norm before that."""
         recipe = self.recipe
-        key = ops.fold_key(ops.new_key(recipe.seed), state.step) if drops(self.model) else None
-        trained = state.params
+        key, trained = self.key(state), state.params
         params = self.parametrization.effective(trained)
         params = self.parametrization.marked(self.model, params, trained)
         if recipe.accumulate == 1:
@@ -105,6 +104,10 @@ class Trainer:
             )
         named, norm = self.clipped(flatten(grads))
         return float(loss), named, float(norm)
+
+    def key(self, state: TrainingState) -> Array | None:
+        """Return the key of a step's dropout; None for a model without dropout."""
+        return ops.fold_key(ops.new_key(self.recipe.seed), state.step) if drops(self.model) else None
 
     def trained_gradients(
         self, params: Tree, trained: Tree, batch: Batch, key: Array | None, **settings: Any
@@ -143,7 +146,7 @@ class Trainer:
         return state._replace(ema=EMA(self.recipe.ema or 0.0).update(state.ema, state.params))
 
     def is_excused(self, state: TrainingState) -> bool:
-        """Tell whether the refused step before this state says nothing about the run."""
+        """Return whether the refused step before this state says nothing about the run."""
         return False
 
     def effective(self, trained: Tree) -> Tree:
@@ -157,7 +160,7 @@ class Trainer:
 
 
 def drops(model: Model) -> bool:
-    """Tell whether a model uses dropout anywhere, and so needs a key."""
+    """Return whether a model uses dropout anywhere, and so needs a key."""
     config = model.config
     return bool(config.dropout or config.weight_dropout or config.input_dropout)
 

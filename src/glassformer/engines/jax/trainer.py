@@ -27,10 +27,10 @@ from ...training.evaluate import Evaluation, score
 from ...training.gradients import all_finite, target_shares
 from ...training.lora import EVERYTHING
 from ...training.optimizer import Optimizer
-from ...training.optimizers import EMA, Adam
+from ...training.optimizers import Adam
 from ...training.recipe import Recipe
 from ...training.state import TREES, TrainingState
-from ...training.trainer import Trainer, drops
+from ...training.trainer import Trainer
 from ..cluster.collective import any_of
 from ..mesh.rules import check_execution, parse_rules
 from ..mesh.sharding import fetch, unstack_blocks
@@ -125,9 +125,10 @@ class JaxTrainer(Trainer):
         self, state: TrainingState, batch: Batch, lr: float, *, keep: Any = None
     ) -> tuple[TrainingState, PendingFigures]:
         """Dispatch one step, which uses up the state; return the one after it and, still on their way, its figures."""
-        key = ops.fold_key(ops.new_key(self.recipe.seed), state.step) if drops(self.model) else None
         # The rate is a float32, unless JAX is told otherwise.
-        trees, figures = self._compiled_step(state.trees, self.parametrization.base, batch, key, np.float64(lr))
+        trees, figures = self._compiled_step(
+            state.trees, self.parametrization.base, batch, self.key(state), np.float64(lr)
+        )
         return state._replace(**trees), PendingFigures(figures, partial(self._prepare, state.step + 1))
 
     def batch(self, data: Dataset, step: int) -> Batch:
@@ -167,7 +168,7 @@ class JaxTrainer(Trainer):
             grads = self.scaling.undo(grads, trees["scaling"])
         grads, norm = self.clipped(grads)
         params, optimizer = self.updated(trees["params"], grads, trees["optimizer"], lr)
-        ema = None if trees["ema"] is None else EMA(self.recipe.ema or 0.0).update(trees["ema"], params)
+        ema = self.averaged(TrainingState(0, params, optimizer, trees["ema"])).ema
         moved = xp.isfinite(loss) & xp.isfinite(norm)
         if not (self.optimizer.is_bounded(self.recipe.lr) and _OPTIMIZERS.is_current()):
             moved = moved & all_finite(params)

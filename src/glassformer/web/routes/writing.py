@@ -163,7 +163,7 @@ def _conversation(opened: Opened, chat: Chat) -> tuple[Ids, frozenset[int]]:
     """Return the ids of a conversation up to the beginning of the next answer, and the tokens that end one."""
     conversation = Conversation(opened.model)
     ids = conversation.encoded([asdict(one) for one in chat or ()])
-    return _plain(ids), frozenset(conversation.end_ids)
+    return _plain(ids), frozenset(conversation.request.stop_ids)
 
 
 def _plain(ids: Array) -> Ids:
