@@ -139,3 +139,12 @@ def test_what_a_store_reads_apart_is_what_it_reads_with_the_model(tmp_path):
         loaded = store.model(kinds[kind], ())
         assert store.config(kinds[kind]) == loaded.config == load_config(kinds[kind]), kind
         assert store.tokenizer(kinds[kind]) == loaded.tokenizer == load_tokenizer(kinds[kind]), kind
+
+
+def test_parts_of_a_model_with_an_adapter_are_those_of_its_base(tmp_path):
+    finish(tiny_session("lines", tmp_path / "base", steps=1))
+    folder = adapter(tmp_path / "adapter", tmp_path / "base")
+    for name in (folder, f"{tmp_path / 'base'}+{folder}"):
+        assert load_config(name) == load_config(tmp_path / "base")
+        assert load_tokenizer(name) == load_tokenizer(tmp_path / "base")
+        assert gf.params(name).parameters == gf.params(tmp_path / "base").parameters

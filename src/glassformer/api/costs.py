@@ -37,23 +37,27 @@ def read_config(model: Any) -> TransformerConfig:
     path, model = Path(model), str(model)
     if model in PRESETS and not path.exists():
         return preset(model)
+    if path.is_file() and path.suffix in (".json", ""):
+        return config_from_dict(_settings(path))
+    # Presets and config files do without these.
     from ..weights.catalog import CATALOG
-    from ..weights.stores import HUB
+    from ..weights.stores import HUB, split_adapter
+    from .loading import load_config
 
-    known = model in CATALOG or model.startswith(HUB)
-    if known or path.is_dir() or (path.is_file() and path.suffix not in (".json", "")):
-        from .loading import load_config  # presets do without it
-
+    if path.exists() or model in CATALOG or model.startswith(HUB) or split_adapter(model) is not None:
         return load_config(model)
-    if not path.is_file():
-        raise ConfigError(
-            f"{model!r} is neither a preset nor a file or folder",
-            hint=did_you_mean(model, PRESETS) + ' (a file holds {"architecture": "decoder", "vocab": …})',
-        )
+    raise ConfigError(
+        f"{model!r} is neither a preset nor a file or folder",
+        hint=did_you_mean(model, PRESETS) + ' (a file holds {"architecture": "decoder", "vocab": …})',
+    )
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Return the settings in a JSON file."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise ConfigError(f"{model} cannot be read as JSON: {error}", hint="check the file") from None
+        raise ConfigError(f"{path} cannot be read as JSON: {error}", hint="check the file") from None
     if not isinstance(settings, dict):
-        raise ConfigError(f"{model} holds no JSON object", hint='it needs {"architecture": "decoder", "vocab": …}')
-    return config_from_dict(settings)
+        raise ConfigError(f"{path} holds no JSON object", hint='it needs {"architecture": "decoder", "vocab": …}')
+    return settings
