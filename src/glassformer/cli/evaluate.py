@@ -19,7 +19,7 @@ from ..runs.run import model_of_run, open_run
 from ..text import printable
 from ..training import Evaluation, Recipe
 from ..training.checkpoint import BEST
-from ..training.evaluate import class_figures, macro_average, together
+from ..training.evaluate import class_figures, combined, macro_average
 from ..weights.loaded_model import LoadedModel
 from ..weights.saved import is_saved
 from .options import PATH, engine_option, json_option
@@ -123,7 +123,7 @@ def measure(
     metric, parts, notes = file_parts(trained, str(data))
     for note in notes:
         log(note)
-    return together([trainer.evaluate(trained.params, part, metric=metric) for part in parts])
+    return combined([trainer.evaluate(trained.params, part, metric=metric) for part in parts])
 
 
 def _trained(folder: Path, checkpoint: str, data: Path | None) -> tuple[LoadedModel, Recipe | None, Execution | None]:

@@ -69,7 +69,7 @@ def load_custom_file(file: CustomFile, folder: Path) -> None:
 
 
 def takes_lexicon(task_name: str) -> bool:
-    """Tell whether a task can be learned with the vocabulary of a model that exists already."""
+    """Return whether a task can be learned with the vocabulary of a model that exists already."""
     return task_name in TASKS and "lexicon" in inspect.signature(TASKS[task_name]).parameters
 
 

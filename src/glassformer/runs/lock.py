@@ -87,7 +87,7 @@ class FolderLock:
         raise CheckpointError(fact, hint=hint)
 
     def is_held(self) -> bool:
-        """Tell whether this session holds the folder, and the folder exists; a fork holds nothing."""
+        """Return whether this session holds the folder, and the folder exists; a fork holds nothing."""
         return self._holder is not None and self._holder.pid == os.getpid() and _read(self.folder) == self._holder
 
     def release(self) -> None:

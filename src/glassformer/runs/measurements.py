@@ -1,4 +1,4 @@
-"""What a run looked like over the course of its training: a few measures of every frame, as arrays.
+"""Measures of a run over the course of its training: a few numbers of every frame, as arrays.
 
     course = measure(replay, replay.spaced(), {"attention": attention_on(batch), "weights": weight_norms})
     course["loss"]                     (N,), always there: the training loss of the step that led to each frame
@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 
 class Measurements(dict[str, Any]):
-    """What was measured of each frame, by name: arrays whose first axis are the steps; lists where it is texts."""
+    """Measures of each frame, by name: arrays whose first axis are the steps; lists where it is texts."""
 
     def __init__(self, steps: Array, rows: Mapping[str, Any]) -> None:
         super().__init__(rows)

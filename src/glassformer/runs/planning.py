@@ -34,16 +34,16 @@ RECIPE = {
     "steps": 200, "batch": 4, "lr": 5e-5, "warmup": 10, "weight_decay": 0.01, "beta2": None, "eval_every": 50,
     "eval_tokens": 1 << 14,
 }  # fmt: skip
-"""How fine-tuning differs from training anew: a trained model needs few and careful steps."""
+"""Settings of fine-tuning that differ from training anew: a trained model needs few and careful steps."""
 LORA_LR = 5e-4
 """Adapters start at nothing and take larger steps than the weights beside them could."""
 CLASSES_RECIPE = {"batch": 16, "steps": 300}
-"""How an encoder that gets a new head differs from that: of each text it learns one class, not every next token."""
+"""Settings for an encoder with a new head, which learns one class of each text, not every next token."""
 HEAD_RECIPE = {"steps": 1000, "batch": 128, "lr": 2e-3, "weight_decay": 5.0, "eval_every": 50, "shards": 1}
-"""How a new head alone is trained: its loss has one minimum, and a step costs next to nothing."""
+"""Settings for a new head alone: its loss has one minimum, and a step costs next to nothing."""
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": None, "embedding_dropout": None}
 CONTEXT = 64
-"""How many tokens of a text are read at a time unless more are asked for."""
+"""Tokens of a text that are read at a time unless more are asked for."""
 OF_TOKENIZER = ("tokenizer", "tokenizer_size")
 """Settings of a task that a model with a tokenizer has decided already."""
 MAY_CHANGE = ("dropout", "attention_dropout", "embedding_dropout", "attention_tile")
@@ -51,7 +51,7 @@ MAY_CHANGE = ("dropout", "attention_dropout", "embedding_dropout", "attention_ti
 
 
 class Chosen(NamedTuple):
-    """What a run is asked to differ in from what its task and its model begin with.
+    """Settings in which a run differs from what its task and its model begin with.
 
     options     that its task was built with
     of_model    settings of the model, and of how it runs
@@ -220,7 +220,7 @@ def tuning_defaults(config: TransformerConfig, *, adapters: bool, head: bool, fr
 
 
 def needs_head(config: TransformerConfig) -> bool:
-    """Tell whether a model is an encoder that tells no classes apart yet."""
+    """Return whether a model is an encoder that tells no classes apart yet."""
     return isinstance(config, EncoderConfig) and config.head != "classes"
 
 

@@ -40,7 +40,7 @@ _ONLY_OF = {"numba": "cpu", "jax": "jax"}
 
 @dataclass(frozen=True)
 class DataProvenance:
-    """What a run read.
+    """The data that a run read.
 
     source   a path, or the name of a text that Python carries
     sha256   of the file, as `sha256sum` prints it; of a folder, of its files' names and hashes; of a carried text, of

@@ -40,7 +40,7 @@ from .provenance import Base, Provenance, data_provenance, fingerprint
 
 
 class Ready(NamedTuple):
-    """What of a run is in memory already, and is not built or read again; nothing, of a run that was just opened.
+    """Parts of a run that are in memory already, and are not built or read again; none of a run just opened.
 
     params   what is trained, before the first step
     model    of the user's own class, which is trained in the place of the config's

@@ -67,7 +67,7 @@ class Recording:
         return self.sink.run.folder / FOLDER
 
     def is_due(self, step: int) -> bool:
-        """Tell whether to keep the state after a step; the last one is in the run folder."""
+        """Return whether to keep the state after a step; the last one is in the run folder."""
         return step % self.every == 0 and step < self.sink.run.recipe.steps
 
     def keep(self, state: TrainingState, kind: str = "step") -> None:

@@ -90,7 +90,7 @@ class RunFolder:
 
 
 class Memory:
-    """What a session without a folder keeps: the records of all steps, and the best parameters.
+    """The records of all steps and the best parameters of a session without a folder.
 
     Its state is that of the session alone. Batches and first parameters follow from the seed, so a run that is written
     later can be replayed.

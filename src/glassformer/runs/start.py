@@ -38,7 +38,7 @@ MAY_CHANGE = {"steps", "decay_steps"}
 ANYWAY = "or continue with --anyway (anyway=True), which the run will remember"
 
 Changes = dict[str, tuple[Any, Any]]
-"""What changed, by name: before and now."""
+"""Values that changed, by name: before and now."""
 
 
 def new_session(
@@ -353,5 +353,5 @@ def refusal(run: TrainingRun, found: Changes, verb: str, otherwise: str = "") ->
 
 
 def describe(found: Mapping[str, tuple[Any, Any]]) -> str:
-    """Say what was what, and is now."""
+    """Return what changed, as one phrase."""
     return ", ".join(f"{name} was {before} and is {now}" for name, (before, now) in found.items())

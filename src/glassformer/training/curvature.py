@@ -34,7 +34,7 @@ class ExampleGradients(NamedTuple):
 
 
 class NoiseScale(NamedTuple):
-    """How much the gradients of single examples differ (McCandlish et al. 2018, "An Empirical Model of Large-Batch
+    """Spread of the gradients of single examples (McCandlish et al. 2018, "An Empirical Model of Large-Batch
     Training").
 
     scale      trace / squared_norm, the batch size at which noise and signal are equal

@@ -1,4 +1,4 @@
-"""How good a model is on held-out data: on all of it, or on a sample of a long text."""
+"""Measure a model on held-out data: on all of it, or on a sample of a long text."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +60,7 @@ PARTS = 16
 
 
 class ClassFigures(NamedTuple):
-    """How well one class is told from the others.
+    """Precision and recall of one class.
 
     precision   share of the examples taken for this class that belong to it
     recall      share of its examples that are taken for it
@@ -151,7 +151,7 @@ def sample_size(data: Dataset, most: int | None) -> int | None:
     return count if count < data.count // data.context else None
 
 
-def together(parts: Sequence[Evaluation]) -> Evaluation:
+def combined(parts: Sequence[Evaluation]) -> Evaluation:
     """Return what is found on several parts of the data as if they were one; groups and classes only of one."""
     if len(parts) == 1:
         return parts[0]

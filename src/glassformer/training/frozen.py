@@ -14,8 +14,8 @@ from ..core.reporting import report
 from ..data.examples import Dataset, stack
 from ..models import Encoder
 
-TOGETHER = 32
-"""Texts that are read together, of about the same length."""
+ROWS = 32
+"""Texts of about the same length that are read in one batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +35,9 @@ class FrozenEncoder(Encoder):
         for rows in (rows for part in data if part is not None for rows in part.batches(1024)):
             texts |= {ids.tobytes(): ids for ids in _texts(rows.tokens, rows.mask)}
         missing = sorted((ids for key, ids in texts.items() if key not in self.vectors), key=len)
-        for start in range(0, len(missing), TOGETHER):
+        for start in range(0, len(missing), ROWS):
             report(start, len(missing), "texts")
-            some = missing[start : start + TOGETHER]
+            some = missing[start : start + ROWS]
             tokens, mask = stack(some)
             _, saved = super().forward(self.base, tokens, mask=None if mask.all() else mask)
             self.vectors.update(zip([ids.tobytes() for ids in some], saved["classifier"].x, strict=True))

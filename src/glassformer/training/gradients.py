@@ -1,4 +1,4 @@
-"""What happens to gradients between the backward pass and the optimizer: norms, clipping, accumulation."""
+"""Gradients between the backward pass and the optimizer: norms, clipping, accumulation."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -75,7 +75,7 @@ def target_shares(counts: Array) -> Array:
 
 
 def all_finite(tree: Tree) -> Array:
-    """Tell whether no array holds an infinity or something that is not a number."""
+    """Return whether no array holds an infinity or something that is not a number."""
     checks = [_is_finite(x) for _, x in named_leaves(tree) if not is_integer(x)]
     if not checks:
         return np.asarray(True)

@@ -19,7 +19,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def heeding_termination() -> Iterator[None]:
-    """Let SIGTERM raise `Terminated` inside a `with` block, once; then it has been heard, and what is saved is saved.
+    """Make SIGTERM raise `Terminated` inside a `with` block, once; from then on it is ignored.
 
     Where someone else has a handler for it, or another thread than the main one asks, nothing changes.
     """
@@ -39,7 +39,7 @@ def _terminate(*_: object) -> None:
 
 
 class uninterrupted:  # noqa: N801 - used like a function, and twice as fast as one made of a generator
-    """Let Ctrl-C and SIGTERM wait until a `with` block is done. Only the main thread is ever interrupted."""
+    """Hold Ctrl-C and SIGTERM back until a `with` block is done. Only the main thread is ever interrupted."""
 
     __slots__ = ("_before", "_came")
 

@@ -33,7 +33,7 @@ REFUSALS = 10
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What one step did; evaluation figures only where one took place."""
+    """The figures of one step; evaluation figures only where one took place."""
 
     step: int  # steps taken so far, this one included
     loss: float
@@ -118,7 +118,7 @@ class History(list[StepRecord]):
 
     @property
     def seconds(self) -> Array:
-        """How long each step took, (N,), evaluations left out."""
+        """Seconds of each step, (N,), evaluations left out."""
         return np.array([record.seconds for record in self])
 
     @property
@@ -182,12 +182,12 @@ def suitable_threads(config: TransformerConfig, batch: int) -> contextlib.Abstra
 
 
 def is_due(step: int, recipe: Recipe) -> bool:
-    """Tell whether an evaluation follows this step."""
+    """Return whether an evaluation follows this step."""
     return step % recipe.eval_every == 0 or step == recipe.steps
 
 
 def out_of_patience(state: TrainingState, recipe: Recipe) -> bool:
-    """Tell whether the validation loss has not improved for as long as the recipe's patience."""
+    """Return whether the validation loss has not improved for as long as the recipe's patience."""
     return recipe.patience is not None and state.stale >= recipe.patience
 
 

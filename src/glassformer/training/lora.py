@@ -42,7 +42,7 @@ QUERY_AND_VALUE = ("*attention.query.w", "*attention.value.w")
 
 @dataclass(frozen=True, kw_only=True)
 class LoRA:
-    """Which matrices get an adapter, and of what size.
+    """The matrices that get an adapter, and its size.
 
     rank      columns of a and rows of b
     alpha     how strongly adapters act: their product is multiplied by alpha / rank
@@ -143,7 +143,7 @@ class LoRA:
 
 @dataclass(frozen=True, eq=False)
 class Parametrization:
-    """What is trained, and how the parameters of the model and the gradients follow from it.
+    """The parameters of the model as a function of what is trained, and its gradient.
 
         params = effective(trained)          d trained = pull_back(trained, d params)
 
@@ -253,7 +253,7 @@ def _marked(part: Tree, trained: Mapping[str, Array], lora: LoRA | None, path: s
 
 
 def leaves_only(freeze: tuple[str, ...], part: str, model: Model) -> bool:
-    """Tell whether patterns freeze all parameters but those of one part."""
+    """Return whether patterns freeze all parameters but those of one part."""
     return all(_is_frozen(name, freeze) != name.startswith(f"{part}.") for name in flatten(model.specs()))
 
 
@@ -275,7 +275,7 @@ def check_freeze(freeze: tuple[str, ...], model: Model, *, scan: bool) -> None:
 
 
 def _is_frozen(name: str, freeze: tuple[str, ...]) -> bool:
-    """Tell whether a pattern matches a parameter or a part around it; stacked blocks are all like the first."""
+    """Return whether a pattern matches a parameter or a part around it; stacked blocks are all like the first."""
     name, _ = single(name, None)
     return any(fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*") for pattern in freeze)
 

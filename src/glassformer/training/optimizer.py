@@ -1,4 +1,4 @@
-"""What every optimizer has in common: settings in, one pure step over all parameters out.
+"""The base of every optimizer: settings in, one pure step over all parameters out.
 
     state = optimizer.init(params)
     params, state = optimizer.update(params, grads, state, lr=1e-3)
@@ -23,11 +23,11 @@ Predicate: TypeAlias = Callable[[str, Array], bool]
 """A question about one parameter, by its dotted name and its array."""
 
 Memory: TypeAlias = dict[str, Array]
-"""What an optimizer remembers about one parameter."""
+"""State of an optimizer for one parameter, by slot."""
 
 
 def is_matrix(name: str, array: Array) -> bool:
-    """Tell whether weight decay applies: to arrays with two axes or more, not to norms and biases."""
+    """Return whether weight decay applies: to arrays with two axes or more, not to norms and biases."""
     return array.ndim >= 2
 
 
@@ -88,7 +88,7 @@ class Optimizer(ABC):
         return vmap(lambda p, g, memory: self.move(one, p, g, memory, *scalars))(p, g, memory)
 
     def is_bounded(self, lr: float) -> bool:
-        """Tell whether finite gradients can never make a parameter infinite, however large they are."""
+        """Return whether finite gradients can never make a parameter infinite, however large they are."""
         return False
 
     def check_state(self, memories: dict[str, Memory], params: dict[str, Array]) -> None:
@@ -108,7 +108,7 @@ class Optimizer(ABC):
 
 
 def _is_stacked(name: str) -> bool:
-    """Tell whether a parameter is that of all blocks at once, with the layers as its first axis."""
+    """Return whether a parameter is that of all blocks at once, with the layers as its first axis."""
     path = name.split(".")
     place = path.index("blocks") + 1 if "blocks" in path else len(path)
     return place < len(path) and not path[place].isdigit()

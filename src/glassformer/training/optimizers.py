@@ -96,7 +96,7 @@ class Adam(Optimizer):
         return p, {"mean": mean, "square": square}
 
     def is_decayed(self, name: str, p: Array) -> bool:
-        """Tell whether weight decay applies to a parameter."""
+        """Return whether weight decay applies to a parameter."""
         return bool(self.weight_decay) and self.decays(name, p)
 
     def decay(self, lr: Any) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Lion(Optimizer):
 
 
 def is_hidden_matrix(name: str, array: Array) -> bool:
-    """Tell whether Muon orthogonalizes a parameter: the weight `w` of a linear layer inside a numbered block.
+    """Return whether Muon orthogonalizes a parameter: the weight `w` of a linear layer inside a numbered block.
 
     "blocks.0.attention.query.w" is one. Embeddings are called `table`, heads stand outside the blocks, norms and biases
     are no matrices.
@@ -257,12 +257,12 @@ def _shrink(settings: Any, name: str, p: Array, lr: Array) -> Any:
 
 
 METHODS = ("slots", "move", "init", "update", "is_bounded", "check_state")
-"""What a training calls of an optimizer."""
+"""Methods of an optimizer that a training calls."""
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW, "lion": Lion, "muon": Muon}
 
 
 def register_optimizer(name: str, cls: Any) -> None:
-    """Let recipes choose your own class of optimizers by a name: optimizer="name"."""
+    """Register your own class of optimizers under a name that recipes can choose: optimizer="name"."""
     if not isinstance(cls, type) or not issubclass(cls, Optimizer):
         hint = "pass a class derived from gf.training.Optimizer, which writes slots and move"
         if isinstance(cls, Optimizer):

@@ -1,4 +1,4 @@
-"""How to train: every choice besides the model and the data, and the learning rate of each step."""
+"""The recipe of a training: every choice besides the model and the data, and the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class Recipe:
         return replace(self, steps=steps, decay_steps=None if steps == self.decayed else self.decayed)
 
     def continuation(self) -> str:
-        """Say what the learning rate does from the step on at which the schedule was planned to end, or without it."""
+        """Return what the learning rate does from the planned end of the schedule on, as one phrase."""
         end, rate = self.decayed, f"{self.lr * self.after:.4g}"
         if self.schedule == "constant":
             return f"its learning rate is constant and stays at {self.lr:.4g}"
@@ -216,12 +216,12 @@ def weighted_cross_entropy(weights: tuple[float, ...], smoothing: float) -> tupl
 
 
 def register_schedule(name: str, function: Callable[[int], float]) -> None:
-    """Let recipes choose your own schedule by a name: from a step, counted from 0, to a share of the learning rate."""
+    """Register a schedule under a name that recipes can choose: from a step, counted from 0, to a share of the rate."""
     _register("schedule", name, function)
 
 
 def register_loss(name: str, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
-    """Let recipes choose your own loss by a name, as a pair of functions.
+    """Register a loss under a name that recipes can choose, as a pair of functions.
 
         loss, saved = forward(logits, targets)      the mean over all targets that are not -100
         dlogits = backward(dloss, saved)

@@ -31,12 +31,12 @@ class TrainingState(NamedTuple):
 
     @property
     def trees(self) -> dict[str, Tree]:
-        """What of it is trees of arrays."""
+        """The trees of arrays, by name."""
         return {name: getattr(self, name) for name in TREES}
 
 
 COUNTERS = ("step", "best", "stale", "refused")
-"""What of a state is numbers."""
+"""Fields of a state that are numbers."""
 
 TREES = ("params", "optimizer", "ema", "scaling")
 

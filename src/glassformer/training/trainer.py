@@ -1,4 +1,4 @@
-"""What takes the steps of a training run: the mathematics as written, which engines replace.
+"""The trainer, which takes the steps of a run: the mathematics as written, which engines replace.
 
     trainer = Trainer(model, recipe)
     state = trainer.first()
@@ -30,7 +30,7 @@ from .state import TrainingState, start
 
 
 class Figures(NamedTuple):
-    """What one step found: the loss, the norm of its gradients, and whether it moved the parameters."""
+    """The figures of one step: the loss, the norm of its gradients, and whether it moved the parameters."""
 
     loss: float
     norm: float
@@ -118,7 +118,7 @@ class Trainer:
 
     @property
     def loss_and_grads(self) -> Callable[..., tuple[Array, Tree]]:
-        """What returns the loss and the gradients of the model's parameters, given these, a batch and a key."""
+        """The loss and the gradients of the parameters, as a function of these, a batch and a key."""
         return partial(self.model.loss_and_grads, **self.recipe.loss_settings())
 
     def clipped(self, grads: Tree) -> tuple[Tree, Any]:
