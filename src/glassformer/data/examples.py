@@ -211,6 +211,13 @@ def decoder_examples(sequences: Sequence[Array], prompts: Sequence[int], *, pad:
     return Examples(Batch(tokens, targets, mask))
 
 
+def class_examples(sequences: Sequence[Array], labels: Sequence[str], classes: Sequence[str]) -> Examples:
+    """Stack texts for an encoder, each with the number of its class."""
+    tokens, mask = stack(sequences)
+    number = {name: index for index, name in enumerate(classes)}
+    return Examples(Batch(tokens, np.array([number[label] for label in labels]), None if mask.all() else mask))
+
+
 def translation_examples(sources: Sequence[Array], answers: Sequence[Array], *, bos: int, eos: int) -> Examples:
     """Stack pairs for an encoder-decoder: it reads the source, starts from <bos> and ends with <eos>."""
     source, source_mask = stack(sources)

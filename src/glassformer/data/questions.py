@@ -12,7 +12,7 @@ from ..core.setting import Within
 from ..models.model import Batch
 from ..ops.loss import IGNORE
 from ..text import CharTokenizer, PublishedTokenizer, Tokenizer
-from .examples import Examples, decoder_examples, stack, translation_examples
+from .examples import Examples, class_examples, decoder_examples, translation_examples
 from .splits import Splits
 from .task import Architecture, Task, until
 
@@ -135,9 +135,7 @@ def _examples(
 ) -> Examples:
     questions, answers = zip(*pairs, strict=True)
     if architecture == "encoder":
-        tokens, mask = stack(lexicon.encode_sources(questions))
-        number = {word: i for i, word in enumerate(classes)}
-        return Examples(Batch(tokens, np.array([number[answer] for answer in answers]), None if mask.all() else mask))
+        return class_examples(lexicon.encode_sources(questions), answers, classes)
     written = encode_each(lexicon.writer, answers)
     if architecture == "encoder-decoder":
         bos, eos = lexicon.borders

@@ -8,9 +8,8 @@ import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import DataError
-from ...models.model import Batch
 from ...text.tokenizer import Family, Tokenizer, fit_tokenizer
-from ..examples import Examples, stack
+from ..examples import Examples, class_examples
 from ..questions import Count, Lexicon, Seed, require_text
 from ..splits import Splits, hash_fraction, normalized
 from ..tables import Table, read_table
@@ -209,16 +208,14 @@ def _encoded(
     splits: Splits, lexicon: Lexicon, classes: Sequence[str], longest: int
 ) -> tuple[dict[str, Any], list[int]]:
     """Return the examples of each part, and how many tokens each text has before it is cut."""
-    number = {name: i for i, name in enumerate(classes)}
     parts: dict[str, Any] = {}
     lengths: list[int] = []
     for part, pairs in splits._asdict().items():
         ids = lexicon.encode_sources([one.text for one in pairs])
         lengths += [len(each) for each in ids]
         if pairs:
-            tokens, mask = stack([cut_ids(each, longest, lexicon.tokenizer) for each in ids])
-            targets = np.array([number[one.label] for one in pairs])
-            parts[part] = Examples(Batch(tokens, targets, None if mask.all() else mask))
+            ids = [cut_ids(each, longest, lexicon.tokenizer) for each in ids]
+            parts[part] = class_examples(ids, [one.label for one in pairs], classes)
     return parts, lengths
 
 
