@@ -77,7 +77,8 @@ def joined(given: dict[str, Any], folder: Path) -> Iterator[Any]:
     if found is not None and PARENT not in os.environ and os.name == "posix":
         from ..engines.cluster.supervise import supervise
 
-        raise click.exceptions.Exit(supervise(sys.orig_argv, found, folder.with_name(f"{folder.name}.workers")))
+        command = [sys.executable, *sys.orig_argv[1:]]
+        raise click.exceptions.Exit(supervise(command, found, folder.with_name(f"{folder.name}.workers")))
     with start(found) as workers:
         yield workers
 

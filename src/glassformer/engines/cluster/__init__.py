@@ -1,1 +1,1 @@
-"""How the processes of a run find and watch each other; no mathematics."""
+"""Several processes of one run: how they start, agree and end; no mathematics."""

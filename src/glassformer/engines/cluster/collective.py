@@ -1,4 +1,4 @@
-"""What all processes of a run do together: wait for each other, agree, and see what one wrote.
+"""Collectives of all processes of a run: wait for each other, agree, and see what one wrote.
 
 Every process must call these functions in the same order, once JAX's processes are connected; one alone need not wait.
 """
@@ -31,7 +31,7 @@ def processes() -> int:
 
 
 def _are_connected() -> bool:
-    """Tell whether there are several processes, without waking up the devices of one that is alone."""
+    """Return whether there are several processes, without waking up the devices of one that is alone."""
     return "jax" in sys.modules and bool(sys.modules["jax"].distributed.is_initialized())
 
 
@@ -57,7 +57,7 @@ def agreed(value: Any) -> Any:
 
 
 def any_of(value: bool) -> bool:
-    """Tell whether something holds in any of the processes."""
+    """Return whether something holds in any of the processes."""
     if processes() == 1:
         return value
     from jax.experimental.multihost_utils import process_allgather
@@ -67,9 +67,9 @@ def any_of(value: bool) -> bool:
 
 @contextlib.contextmanager
 def first_before_others(what: str) -> Iterator[bool]:
-    """Let the first process do something alone, such as making a folder; the others follow when it is done.
+    """Have the first process do something alone, such as making a folder; the others follow when it is done.
 
-    Gives whether this is the first one. If it fails, the others never get their turn: the watch ends them.
+    Gives whether this is the first one. If it fails, the others never get their turn: they end as after any loss.
     """
     if process():
         meet(what)

@@ -57,7 +57,7 @@ def find_cluster(
     processes: int | None = None,
     process: int | None = None,
 ) -> Cluster | None:
-    """Return this process's place among several; None where there is one alone. What is passed comes first."""
+    """Return which process of how many this is; None where it is alone. What is passed comes first."""
     options = {"process": process, "processes": processes, "coordinator": coordinator}
     found = {"--coordinator, --processes, --process": options}
     found["GLASSFORMER_COORDINATOR, _PROCESSES, _PROCESS"] = {
@@ -162,7 +162,7 @@ class Workers:
         self.cluster = cluster
         self.interrupted = False  # whether Ctrl-C asked this worker to stop
         self._interrupt: Any = None  # what Ctrl-C did before it asked all workers to stop
-        self._parent = int(os.environ.get(PARENT, "-1")) if cluster is not None else -1
+        self._parent = int(os.environ.pop(PARENT, "-1")) if cluster is not None else -1
         if self._parent >= 0:
             os.set_inheritable(self._parent, False)
             threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
@@ -173,7 +173,7 @@ class Workers:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def tell(self, message: str) -> None:
-        """Tell the parent, if there is one, how far this worker is."""
+        """Send a message to the parent, if there is one."""
         if self._parent >= 0:
             with contextlib.suppress(OSError):  # the parent has gone, and this process ends
                 os.write(self._parent, f"{message}\n".encode())
@@ -191,7 +191,7 @@ class Workers:
         return bool(reached_preemption_sync_point(step))
 
     def heed_interrupts(self) -> None:
-        """Let Ctrl-C ask all workers to stop from now on, as `asked_to_stop` finds; if it is ignored, it stays so."""
+        """Turn Ctrl-C into a wish that all workers stop, as `asked_to_stop` finds; if it is ignored, it stays so."""
         before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
         if self.cluster is None or self._interrupt is not None or before is signal.SIG_IGN:
             return

@@ -32,7 +32,7 @@ TICK, BEAT = 0.1, 1.0
 GRACE = 3.0
 """Seconds in which the rest of what a child wrote is read, and beyond the limit on silence for one that is stopped."""
 FOLLOWED = "ended after another"
-"""What the file of a worker says that ended because another one was lost."""
+"""The note of a worker that ended because another one was lost."""
 ALIKE = "start all workers with the same command and the same versions, numbered 0, 1, …"
 AGAIN = "start all workers again"
 _FATAL = re.compile(rb"F\d{4} .*distributed")

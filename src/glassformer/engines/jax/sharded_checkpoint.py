@@ -169,7 +169,7 @@ def _share(names: list[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _explained(path: Path, size: int) -> Iterator[None]:
-    """Say why a checkpoint could not be written, and what is left."""
+    """Turn whatever keeps a checkpoint from being written into an error that says what is left."""
     try:
         yield
     except (CheckpointError, ConfigError):

@@ -60,7 +60,7 @@ def leaves_of(config: TransformerConfig) -> tuple[Leaf, ...]:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """What one device holds of a model, and records of its `rows` sequences."""
+    """The memory of one device: its part of a model, and its record of `rows` sequences."""
 
     config: TransformerConfig
     execution: Execution

@@ -1,4 +1,4 @@
-"""What training takes on every device of a mesh, before anything is allocated: memory and messages.
+"""Memory and messages of training on every device of a mesh, before anything is allocated.
 
 Exact, to the byte: parameters, what the optimizer remembers and the moving average, all in float32, split by the rules.
 
@@ -47,7 +47,7 @@ MORE_DEVICES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Message(NamedTuple):
-    """What devices along one axis of the mesh send each other in one step."""
+    """A kind of message that devices along one axis of the mesh send each other in one step."""
 
     axis: str
     operation: str  # all-gather, reduce-scatter or all-reduce
@@ -59,7 +59,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a step of training on `batch` sequences takes on each device of a mesh.
+    """Memory and messages of a step on `batch` sequences, on each device of a mesh.
 
     length       tokens per sequence
     accumulate   in how many microbatches a step is computed
@@ -99,7 +99,7 @@ class Plan:
 
     @cached_property
     def local(self) -> DeviceMemory:
-        """What one device holds, and sees at a time."""
+        """The memory of one device."""
         rows = self.batch // (self.mesh.replicas * self.accumulate)
         execution = Execution(precision=self.precision, tile=self.tile)
         return DeviceMemory(self.config, execution, self.mesh, rows, self.length, self.rules)
@@ -123,7 +123,7 @@ class Plan:
 
     @cached_property
     def messages(self) -> tuple[Message, ...]:
-        """What is sent in a step, axis by axis."""
+        """The messages of a step, axis by axis."""
         local, mesh, parts = self.local, self.mesh, self.accumulate
         numbers = {leaf: leaf.alike * local.held(leaf, ("tensor",)) for leaf in leaves_of(self.config)}
         inside = sum(n for leaf, n in numbers.items() if local.is_gathered(leaf) and leaf.in_blocks)
@@ -230,7 +230,7 @@ def better(refused: Plan) -> Plan | None:
 
 
 def changes(refused: Plan, other: Plan) -> list[str]:
-    """Say in words what `other` does differently."""
+    """Return in words what `other` does differently."""
     before, after = refused.mesh, other.mesh
     words = {
         f"{after.size:,} devices instead of {before.size:,}": after.size != before.size,

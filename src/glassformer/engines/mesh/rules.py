@@ -1,4 +1,4 @@
-"""Which axis of which parameter is split over which axis of the mesh: one table over dotted names.
+"""The table that says which axis of which parameter is split over which axis of the mesh, by dotted names.
 
 A matrix is split twice. Along `tensor` the split stays while computing: query, key, value, up and gate are split by
 their outputs, into whole heads or hidden features, and output and down by their inputs, so that each pair needs one sum
@@ -25,7 +25,7 @@ Axes: TypeAlias = tuple[str | None, ...]
 
 
 class Rule(NamedTuple):
-    """How parameters are split whose dotted name fits a pattern.
+    """The split of all parameters whose dotted name fits a pattern.
 
     pattern   * stands for any letters, dots included, and {up,gate} for either word
     axes      for each of the last axes of the array: the axis of the mesh, or None; () keeps the parameter whole
