@@ -10,7 +10,14 @@ import glassformer as gf
 from glassformer.core.errors import ConfigError
 from glassformer.core.execution import Execution, separated
 from glassformer.layers.stack import Stack
-from glassformer.models.costs import activation_bytes, costs, flops_per_token, kv_cache_bytes, parameters_by_part
+from glassformer.models.costs import (
+    activation_bytes,
+    costs,
+    flops_per_token,
+    kv_cache_bytes,
+    parameters_by_part,
+    record_bytes,
+)
 
 PUBLISHED = {
     "gpt2": 124_439_808,
@@ -201,3 +208,19 @@ def test_costs_are_shown_as_tables():
         assert "KV cache" in shown
     with pytest.raises(ConfigError, match="is no model"):
         gf.params(5)
+
+
+class CountedNorm(gf.layers.NoNorm):
+    """A norm of one's own that says what it keeps."""
+
+    def record_shapes(self, shape):
+        return {"r": gf.layers.RecordShape((*shape[:-1], 1), "params")}
+
+
+def test_a_layer_of_ones_own_counts_what_it_says():
+    sizes = {}
+    for norm in (gf.layers.NoNorm(8), CountedNorm(8)):
+        block = gf.layers.Block(gf.layers.Attention(8, 2), gf.layers.FeedForward(8, 12), norm)
+        stack = gf.layers.Stack(block, 3, final_norm=norm)
+        sizes[type(norm)] = record_bytes(stack.record_shapes((2, 5, 8)), 4, Execution(precision="bfloat16"))
+    assert sizes[CountedNorm] - sizes[gf.layers.NoNorm] == (2 * 3 + 1) * 2 * 5 * 4
