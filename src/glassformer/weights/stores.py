@@ -20,7 +20,7 @@ from ..text import Tokenizer
 from .loaded_model import LoadedModel
 
 HUB = "hf:"
-"""How the names of models of the Hugging Face hub begin."""
+"""The beginning of names of models of the Hugging Face hub."""
 ADAPTER = "adapter_config.json"
 _followed: ContextVar[tuple[Path, ...]] = ContextVar("followed", default=())
 """The folders whose base models are being read."""
