@@ -13,6 +13,7 @@ from ..core.dispatch import VARIABLE, engine, set_engine
 from ..core.errors import ConfigError
 from ..core.execution import Execution, MeshShape
 from .options import bundle
+from .output import log
 
 rules_option = click.option(
     "--rules",
@@ -77,6 +78,8 @@ def joined(given: dict[str, Any], folder: Path) -> Iterator[Any]:
     if found is not None and PARENT not in os.environ and os.name == "posix":
         from ..engines.cluster.supervise import supervise
 
+        if os.environ.get("GLASSFORMER_SECRET") or os.environ.get("GLASSFORMER_SECRET_FILE"):
+            log("GLASSFORMER_SECRET protects nothing any more: JAX's ports ask for no password; see SECURITY.md")
         command = [sys.executable, *sys.orig_argv[1:]]
         raise click.exceptions.Exit(supervise(command, found, folder.with_name(f"{folder.name}.workers")))
     with start(found) as workers:

@@ -159,6 +159,15 @@ def test_a_file_of_an_earlier_start_is_no_worker(tmp_path):
     assert roll.lost(joined=False) == "worker 0 of 2 did not start within 300 s"
 
 
+def test_a_worker_that_failed_since_is_known_before_all_have_joined(tmp_path):
+    early, late = rolls(tmp_path, 0, 1)
+    early.note("failed: the port is in use")
+    age(tmp_path, 0, 5)
+    assert late.failed_to_start() == ""  # in an earlier start, for all that is known
+    age(tmp_path, 0, -5)
+    assert re.fullmatch(r"worker 0 of 3 \(.*\) failed: the port is in use", late.failed_to_start())
+
+
 def test_a_worker_that_is_no_longer_heard_of_is_lost(tmp_path):
     roll, *_ = rolls(tmp_path, 0, 1, 2)
     age(tmp_path, 2, 60)

@@ -83,6 +83,12 @@ class Roll:
                 fact = f"worker {number} runs {there['runs']}; worker {self.number} {self.own['runs']}"
                 raise ClusterError(fact, hint=ALIKE)
 
+    def failed_to_start(self) -> str:
+        """Return a sentence on the workers that have ended since this one began."""
+        found = [(number, *self._read(number)) for number in range(self.total) if number != self.number]
+        ended = [(number, there.get("ended")) for number, touched, there in found if touched >= self.began]
+        return "; ".join(f"{self.name(number)} {why}" for number, why in ended if why and why != FOLLOWED)
+
     def lost(self, *, joined: bool) -> str:
         """Return a sentence on the workers that are gone, empty where all are there; not all have once `joined`."""
         absent, ended, silent, now = [], [], [], self.touch()
@@ -207,6 +213,8 @@ class _Parent:
             if stopped is None and now > beat + BEAT:
                 beat = now
                 self.roll.touch()
+                if "joined" not in self.told and (lost := self.roll.failed_to_start()):
+                    return lost
             if "joined" in self._hear():
                 self.roll.check_alike()
             if "broken" in self.told and (lost := self.roll.lost(joined="joined" in self.told)):
