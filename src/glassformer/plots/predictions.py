@@ -107,7 +107,8 @@ def prediction_table(
     width = max(0.52 * T + 1.6, 4.6)
     figure, ax = one_panel(width, 0.36 * ranks + 1.7)
     most = max(float(values.max()), 0.05)
-    _token_map(ax, order.T, values.T, inputs, label, most=most, cell=CELL, size=8.5, room=width - 1.4)
+    _token_map(ax, order.T, values.T, label, most=most, cell=CELL, size=8.5)
+    token_ticks(ax.xaxis, visible_all(inputs[-T:], 7), room=width - 1.4)
     if targets is not None:
         for t, rank in np.argwhere(order == np.asarray(targets)[-T:, None]):
             corner = (t - 0.47, rank - 0.46)
@@ -151,7 +152,8 @@ def lens_map(
     width = max(0.52 * columns + 2.4, 4.6)
     figure, ax = one_panel(width, 0.27 * rows + 1.5)
     cell = 0.8 * 72 * (width - 2.0) / columns
-    image = _token_map(ax, ids, odds, inputs, label, most=1.0, cell=cell, size=7.5, room=width - 2.2)
+    image = _token_map(ax, ids, odds, label, most=1.0, cell=cell, size=7.5)
+    token_ticks(ax.xaxis, visible_all(inputs[-columns:], 7), room=width - 2.2)
     ax.set_yticks(range(rows), [seen.points[n].label for n in reversed(chosen)])
     some = f" (the last {columns} of {len(inputs)})" if len(inputs) > columns else ""
     bare(ax, f"{'step of the training' if is_course else 'what was read'}{some}")
@@ -160,23 +162,10 @@ def lens_map(
     return titled(figure, title, f"the likeliest token at {rows} points of the stream. At the last: {said}.")
 
 
-def _token_map(
-    ax: Axes,
-    ids: Array,
-    odds: Array,
-    inputs: Sequence[str],
-    label: Label,
-    *,
-    most: float,
-    cell: float,
-    size: float,
-    room: float,
-) -> Any:
-    """Write tokens (rows, positions) into cells of some points, above the last of the input tokens."""
+def _token_map(ax: Axes, ids: Array, odds: Array, label: Label, *, most: float, cell: float, size: float) -> Any:
+    """Write tokens (rows, positions) into cells, colored by how likely they are."""
     texts = [[visible(label(int(i)), max(7, int(cell / 5))) for i in row] for row in ids]
-    image = heat_map(ax, odds, weight_colors(), Normalize(0, most), texts=texts, size=size, width=cell)
-    token_ticks(ax.xaxis, visible_all(inputs[-ids.shape[1] :], 7), room=room)
-    return image
+    return heat_map(ax, odds, weight_colors(), Normalize(0, most), texts=texts, size=size, width=cell)
 
 
 def _percent(value: float) -> str:
