@@ -12,7 +12,6 @@ import math
 import re
 import time
 import weakref
-import zlib
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Tree
+from ..core.documents import digest
 from ..core.errors import CheckpointError, ConfigError, DataError, typed
 from ..core.files import explained
 from ..core.tree import flatten, tree_map
@@ -258,8 +258,8 @@ def make_trainer(run: TrainingRun) -> Trainer:
     """Return what takes the steps of a run, on its engine; refuse workers that read different data."""
     task, parametrization = run.task(), run.parametrization()
     if processes() > 1:
-        tokens = np.ascontiguousarray(task.train.batch(0, run.recipe.batch, run.recipe.seed).tokens)
-        own = [len(task.train), zlib.crc32(tokens.tobytes())]
+        tokens = np.asarray(task.train.batch(0, run.recipe.batch, run.recipe.seed).tokens)
+        own = [len(task.train), digest(tokens)]
         if agreed(own) != own:
             raise DataError("this worker reads other data than worker 0", hint="give all workers the same data")
     model = run.build(run.execution)
