@@ -12,6 +12,7 @@ import pytest
 from glassformer.core.dispatch import use_engine
 from glassformer.core.errors import ConfigError, DataError
 from glassformer.data import TASKS
+from glassformer.generation.answer import samples
 from glassformer.runs.session import TrainingSession
 from glassformer.runs.start import new_session, resume_session
 from glassformer.training.state import final_params
@@ -118,8 +119,8 @@ def test_every_task_is_learned_and_answers_its_prompts_by_its_best_parameters(ta
         assert [line["step"] for line in session.run.metrics()] == [1, 2]
         best = session.best
         assert_same_bits(best.params, session.load_params())
-        samples = best.samples(1, length=4)
-    assert [question for question, _ in samples] == list(session.task.prompts[:1])
+        answers = samples(best, 1, 4)
+    assert [question for question, _ in answers] == list(session.task.prompts[:1])
 
 
 def test_saved_at_any_step_is_uninterrupted(tmp_path):
