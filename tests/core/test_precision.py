@@ -72,6 +72,11 @@ def test_a_field_named_like_an_argument_holds_it_and_one_named_y_the_result():
                 assert getattr(saved, name) is given[name], f"{case.name}: {name}"
 
 
+def test_a_record_that_is_an_argument_is_the_one_that_was_given(x):
+    assert ops.gelu(x)[1] is x
+    assert ops.relu(x)[1] is x
+
+
 def test_full_precision_is_left_alone(rng):
     x = rng.standard_normal((2, 4))
     _, saved = ops.layer_norm(x, np.ones(4))
