@@ -6,8 +6,6 @@ def detect_heads(model: Model, params: Tree, *, length: int | None = None) -> â€
 detect_heads(gf.load("smollm2"))       detect_heads(model, params)
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import inspect
