@@ -207,7 +207,7 @@ class JaxTrainer(Trainer):
 
     @property
     def loss_and_grads(self) -> Callable[..., tuple[Array, Tree]]:
-        """What returns the loss and the gradients, these shared out to the devices as the parameters are."""
+        """A function to the loss and the gradients, these sharded as the parameters are."""
         run = super().loss_and_grads
 
         def resting(*arguments: Any, **settings: Any) -> tuple[Array, Tree]:
