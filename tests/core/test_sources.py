@@ -221,7 +221,7 @@ def test_a_step_checks_everything_once(monkeypatch):
     @sources.check_once
     def step():
         with monkeypatch.context() as patch:
-            patch.setattr(sources.Source, "is_unchanged", lambda self: pytest.fail("checked again"))
+            patch.setattr(sources.Sources, "is_unchanged", lambda self: pytest.fail("checked again"))
             return guard.is_current()
 
     assert step()

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import cache, lru_cache, wraps
-from operator import itemgetter
 from pathlib import Path
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any, ParamSpec, TypeVar
@@ -37,106 +36,92 @@ MATHEMATICS = (
 _sources: dict[str, "Source"] = {}  # by file, and by file:name for the names of packages
 _guards: dict["SourceGuard", None] = {}  # those in use
 _reported: set[str] = set()
-_version: tuple[int, "Source | None", Any] = 0, None, None
+_version: tuple[int, "Sources | None"] = 0, None
 checked: ContextVar[frozenset["SourceGuard"]] = ContextVar("checked", default=frozenset())
 
 
 class Source:
-    """What some names stood for when a file was imported, and the code of the functions behind them."""
+    """What some names stood for when a file was imported, and the code of the functions behind them.
 
-    def __init__(self, file: str, held: list[tuple[Any, dict[Any, Any]]], codes: dict[FunctionType, Any]) -> None:
-        self.file, self._held, self._codes = file, held, codes
-        # Tuples are compared many times faster than values one by one.
-        self._getters = [(itemgetter(*values, next(iter(values))), holder) for holder, values in held]
-        self._functions = list(codes)
-        self._with_defaults = [function for function, (_, *defaults) in codes.items() if any(defaults)]
-        values = [(*values.values(), next(iter(values.values()))) for _, values in held]
-        defaults = [codes[function][1:] for function in self._with_defaults]
-        self._before = values, ([code for code, *_ in codes.values()], defaults)
-        # A class or a file that gains a name may hide what it inherits, or a function of Python's; a table may grow.
-        self._known = [(holder, frozenset(holder)) for holder, _ in held if _is_closed(holder)]
-        self._holders = [holder for holder, _ in held]
-        self._copies: list[dict[Any, Any]] = []  # of all that these hold, when that was last found to be unchanged
+    Those in its classes, and the entries of its tables, count as well. `held` are the dicts of all these names.
+    """
 
-    @classmethod
-    def of(cls, file: str, module: ModuleType, names: Iterable[str]) -> "Source":
-        """Return the source of names of a module: with those in its classes, and the entries of its tables."""
-        named = {name: vars(module)[name] for name in names}
-        held: list[tuple[Any, dict[Any, Any]]] = [(vars(module), {n: v for n, v in named.items() if _decides(v)})]
-        for value in [*held[0][1].values()]:
+    def __init__(self, file: str, module: ModuleType, names: Iterable[str]) -> None:
+        self.file = file
+        values = {name: value for name in names if _decides(value := vars(module)[name])}
+        self.held: list[tuple[Any, list[Any]]] = [(vars(module), [*values])]
+        for value in values.values():
             if isinstance(value, dict | MappingProxyType):
-                held.append((value, dict(value)))
+                self.held.append((value, [*value]))
             elif isinstance(value, type) and value.__module__ == module.__name__:
                 own = value.__dict__
                 # What Python and dataclasses add is left out.
-                held.append((own, {n: own[n] for n in own if n[:2] != "__" or any(_functions(own[n], module))}))
-        functions = (f for _, values in held for value in values.values() for f in _functions(value, module))
-        codes = {f: (f.__code__, f.__defaults__, f.__kwdefaults__ and {**f.__kwdefaults__}) for f in functions}
-        return cls(file, [(holder, values) for holder, values in held if values], codes)
+                self.held.append((own, [n for n in own if n[:2] != "__" or any(_functions(own[n], module))]))
+        self.functions = [f for holder, names in self.held for name in names for f in _functions(holder[name], module)]
+        # A class or a file that gains a name may hide what it inherits, or a function of Python's; a table may grow.
+        self._closed = [(holder, frozenset(holder)) for holder, _ in self.held if _is_closed(holder)]
+        self.before = self.now()
 
-    @classmethod
-    def union(cls, sources: Iterable["Source"]) -> "Source":
-        """Return several as one, which is compared faster."""
-        held: dict[int, tuple[Any, dict[Any, Any]]] = {}
-        codes: dict[FunctionType, Any] = {}
-        known: list[tuple[Any, frozenset[Any]]] = []
-        for source in sources:
-            codes |= source._codes
-            known += source._known
-            for holder, values in source._held:
-                held.setdefault(id(holder), (holder, {}))[1].update(values)
-        both = cls("", [*held.values()], codes)
-        both._known = known
-        return both
-
-    def now(self) -> Any:
-        """Return what all names stand for now, and the code of the functions that they stood for."""
-        try:
-            values = [getter(holder) for getter, holder in self._getters]
-        except KeyError:
-            values = []  # a name was deleted
-        return [*values, *self._gained()], self._codes_now()
-
-    def _gained(self) -> list[str]:
-        grown = [(holder, known) for holder, known in self._known if len(holder) != len(known)]
-        return [str(name) for holder, known in grown for name in holder if name not in known and name[:2] != "__"]
-
-    def _codes_now(self) -> tuple[list[Any], list[Any]]:
-        defaults = [(function.__defaults__, function.__kwdefaults__) for function in self._with_defaults]
-        return [function.__code__ for function in self._functions], defaults
-
-    def is_unchanged(self) -> bool:
-        # Dicts are compared several times faster than values by name, but they may hold more by now.
-        if _are_same((self._holders, self._codes_now()), (self._copies, self._before[1])):
-            return True
-        if not _are_same(self.now(), self._before):
-            return False
-        self._copies = [dict(holder) for holder in self._holders]
-        return True
+    def now(self) -> dict[Any, Any]:
+        """Return what all names stand for now, names that came since, and the code of the functions, in any order."""
+        values: dict[Any, Any] = {
+            (i, name): held.get(name) for i, (held, names) in enumerate(self.held) for name in names
+        }
+        gained = [(holder, known) for holder, known in self._closed if len(holder) != len(known)]
+        values |= {(-1, n): holder[n] for holder, known in gained for n in holder if n not in known and n[:2] != "__"}
+        # Defaults may be written into.
+        codes = {f: (f.__code__, f.__defaults__, f.__kwdefaults__ and {**f.__kwdefaults__}) for f in self.functions}
+        return values | codes
 
     def change(self) -> str | None:
         """Return what was edited or replaced, in words; None: nothing."""
         if self.file in edited_files():
             return f"{self.file} was edited"
-        return None if self.is_unchanged() else f"{self._first_replaced()} was replaced"
+        for key, value in self.now().items():
+            if key not in self.before or not _are_same(value, self.before[key]):
+                return f"{key[1] if isinstance(key, tuple) else key.__qualname__} was replaced"
+        return None
 
-    def _first_replaced(self) -> str:
-        for holder, values in self._held:
-            for name, value in values.items():
-                if not _are_same(holder.get(name), value):
-                    return str(name)
-        codes = ((f, (f.__code__, f.__defaults__, f.__kwdefaults__), before) for f, before in self._codes.items())
-        changed = (f.__qualname__ for f, now, before in codes if not _are_same(now, before))
-        return next(iter([*self._gained(), *changed]))
+
+class Sources:
+    """Several sources, and whether any of them has changed, which is asked far more often than it happens."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self.sources = tuple(sources)
+        self._holders = [*{id(holder): holder for source in self.sources for holder, _ in source.held}.values()]
+        codes = {function: source.before[function] for source in self.sources for function in source.functions}
+        self._functions, self._with_defaults = [*codes], [f for f, (_, *defaults) in codes.items() if any(defaults)]
+        self._copies: Any = None
+        self._state: Any = None
+        self._is_unchanged = True
+
+    def has_moved(self) -> bool:
+        """Return whether anything is another object, or has other code, than when this was last asked."""
+        # Dicts are compared several times faster than values by name, but they may hold more by now.
+        codes = [function.__code__ for function in self._functions]
+        defaults = [(function.__defaults__, function.__kwdefaults__) for function in self._with_defaults]
+        if _are_same((self._holders, codes, defaults), self._copies):
+            return False
+        holders = [dict(holder) for holder in self._holders]
+        before, self._state = self._state, [source.now() for source in self.sources]
+        self._is_unchanged = _are_same(self._state, [source.before for source in self.sources])
+        # Last: no other thread may take this for looked at before it is known whether anything changed.
+        self._copies = holders, codes, [(values, named and {**named}) for values, named in defaults]
+        return not _are_same(self._state, before)
+
+    def is_unchanged(self) -> bool:
+        """Return whether everything is as it was when it was imported."""
+        self.has_moved()
+        return self._is_unchanged
 
 
 def _is_closed(holder: Any) -> bool:
-    """Tell the names of a file and of a class from those of a package, which imports its files, and from a table."""
+    """Return whether names are those of a file or of a class: a package imports its files, and a table may grow."""
     return "__module__" in holder or ("__name__" in holder and "__path__" not in holder)
 
 
 def _decides(value: Any) -> bool:
-    """Tell whether a value is a constant or from this package; NumPy, types and the like are taken as they are."""
+    """Return whether a value is a constant or from this package; NumPy, types and the like are taken as they are."""
     home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "glassformer")
     return f"{home}.".startswith("glassformer.")
 
@@ -163,9 +148,9 @@ def snapshot(*prefixes: str) -> None:
         file = file_of(module.__name__)
         if file not in _sources:
             names = [name for name in vars(module) if not name.startswith("__")]
-            _sources[file] = Source.of(file, module, names)
+            _sources[file] = Source(file, module, names)
             if file.endswith("__init__.py"):
-                _sources.update({f"{file}:{name}": Source.of(file, module, [name]) for name in names})
+                _sources.update({f"{file}:{name}": Source(file, module, [name]) for name in names})
 
 
 def file_of(module: str) -> str:
@@ -174,23 +159,23 @@ def file_of(module: str) -> str:
 
 
 class SourceGuard:
-    """Tells whether the sources of some functions and classes are as they were when kernels were written for them."""
+    """Knows whether the sources of some functions and classes are as they were when kernels were written for them."""
 
     def __init__(self, name: str, *originals: Any) -> None:
         self.name, self._originals = name, originals
         self.sources: tuple[Source, ...] = ()
-        self._union: Source | None = None
+        self._checked: Sources | None = None
 
     def is_current(self) -> bool:
-        """Tell whether nothing was edited or replaced; if something was, report it once."""
+        """Return whether nothing was edited or replaced; if something was, report it once."""
         if self in checked.get():
             return True
-        if self._union is None:
+        if self._checked is None:
             needed = set[str]().union(*(needed_by(file_of(original.__module__)) for original in self._originals))
             self.sources = tuple(_sources[name] for name in sorted(needed))
-            self._union = Source.union(self.sources)
+            self._checked = Sources(self.sources)
             _guards[self] = None
-        if self._union.is_unchanged() and not edited_files():
+        if self._checked.is_unchanged() and not edited_files():
             return True
         change = next(filter(None, (source.change() for source in self.sources)), None)
         if change:
@@ -228,35 +213,29 @@ def check_once(function: Callable[P, R]) -> Callable[P, R]:
 
 def _current_guards() -> frozenset[SourceGuard]:
     """Return the guards in use that find no change; the others check for themselves, and report."""
-    guards, union = _in_use(len(_guards))
-    if union.is_unchanged() and not edited_files():
+    guards, used = _in_use(len(_guards))
+    if used.is_unchanged() and not edited_files():
         return guards
     changed = {source for guard in guards for source in guard.sources if source.change()}
     return frozenset(guard for guard in guards if changed.isdisjoint(guard.sources))
 
 
 @lru_cache(maxsize=1)
-def _in_use(count: int) -> tuple[frozenset[SourceGuard], Source]:
-    return frozenset(_guards), Source.union({source for guard in _guards for source in guard.sources})
+def _in_use(count: int) -> tuple[frozenset[SourceGuard], Sources]:
+    return frozenset(_guards), Sources({source for guard in _guards for source in guard.sources})
 
 
 def version() -> tuple[int, int]:
     """Return what changes whenever a source or a registered part does, for programs that keep what they traced."""
     global _version
-    number, union, before = _version
-    every = _everything(len(_sources))
-    now = every.now()
-    # There are more of them when more was imported, which is no change.
-    if union is not None and not _are_same(now if every is union else union.now(), before):
-        number += 1
-    values, (codes, defaults) = now
-    _version = number, every, (values, (codes, [(own, named and {**named}) for own, named in defaults]))
+    number, known = _version
+    number += known is not None and known.has_moved()
+    files = [source for name, source in _sources.items() if ":" not in name]
+    if known is None or len(known.sources) < len(files):  # more was imported, which is no change
+        known = Sources(files)
+        known.has_moved()
+    _version = number, known
     return number, registry.version()
-
-
-@lru_cache(maxsize=1)
-def _everything(count: int) -> Source:
-    return Source.union(source for name, source in _sources.items() if ":" not in name)
 
 
 # --- the files -------------------------------------------------------------------------------------------------------
@@ -349,7 +328,7 @@ def _shape(node: Any) -> Any:
 
 
 def _is_text(node: Any) -> bool:
-    """Tell whether a statement is a text alone: a docstring."""
+    """Return whether a statement is a text alone: a docstring."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
