@@ -129,7 +129,7 @@ def test_ended_sequences_take_no_more_reading():
 
 def test_tokens_come_as_they_are_made():
     model, params = model_of()
-    steps = generate_steps(model, params, prompts_of(3), max_new_tokens=20)
+    steps = generate_steps(model, params, prompts_of(3), max_new_tokens=20, sampling=None)
     first = next(steps)
     assert first.finish == (None,)
     assert first.log_probabilities is None

@@ -88,7 +88,8 @@ class Request:
 
     @classmethod
     def of(cls, settings: dict[str, Any]) -> Self:
-        """Build it from settings by name; refuse unknown ones."""
+        """Build it from settings by name; refuse unknown ones. Sampling that is None is the model's own."""
+        settings = {**settings, "sampling": settings.get("sampling") or PLAIN}
         return from_settings("generation has no setting", settings, cls)
 
     def checked(self, config: TransformerConfig) -> Self:
