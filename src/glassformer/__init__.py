@@ -18,7 +18,6 @@
 import ast
 import os
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 __version__ = "0.2.0"
@@ -30,7 +29,8 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 def _homes() -> dict[str, str]:
     """Return the module of each public name, as the stub beside this file imports it for type checkers."""
-    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    with open(os.path.splitext(__file__)[0] + ".pyi", encoding="utf-8") as file:  # pathlib takes a while to import
+        stub = ast.parse(file.read())
     imports = (node for node in stub.body if isinstance(node, ast.ImportFrom) and node.level)
     return {one.name: "." + (node.module or "") for node in imports for one in node.names}
 
