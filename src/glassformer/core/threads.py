@@ -1,4 +1,4 @@
-"""How many threads compute: those of BLAS, and the cores that the kernels of the engine cpu share their work among.
+"""The number of threads that compute: those of BLAS, and the cores that the kernels of the engine cpu take.
 
     threads              sets both for the whole process
     cores                how many cores kernels may use here; `at_most` limits them in one thread or task

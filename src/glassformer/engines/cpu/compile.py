@@ -1,4 +1,4 @@
-"""How kernels are compiled, which arrays they take, and the functions of numbers and matrices that they share.
+"""The compilation of kernels, the arrays that they take, and the functions of numbers that they share.
 
 Every kernel releases the GIL, so that several cores can run Python's threads, and is kept on disk (`KernelCache`).
 Sums may be reordered, which lets them use vector registers; infinities and NaN keep their meaning, because masks are

@@ -29,7 +29,6 @@ from .parts import MIX, PADDED, SIZE, MixJob
 from .rowwise import mean_and_rstd
 from .simd import bits_of_float, floats_pointer
 
-PAIRINGS = ("halves", "interleaved")
 _PARTS = ("query", "key", "value", "output")
 _VECTORS = (*_PARTS, "up", "gate", "down")
 _FLOAT = np.dtype(np.float32)
@@ -76,7 +75,7 @@ class Sizes(NamedTuple):
     channels: int
     hidden: int
     activation: int  # the address of its code
-    pairing: int
+    interleaved: int  # the channels that rotate together are neighbors
     rms: int
     capacity: int = 0  # keys that the memory of a block has room for ...
     slot: int = 0  # ... where the new one goes ...
@@ -107,8 +106,9 @@ class Plan:
         self.contents = list(self.listed())  # stay alive, because the addresses of arrays are in the tables
         self.scale = attention.channels**-0.5 if attention.scale is None else attention.scale
         sizes = attention.width, attention.heads, attention.key_heads, attention.channels, feed_forward.hidden
-        activation, pairing = activation_address(feed_forward.activation, _FLOAT), PAIRINGS.index(attention.pairing)
-        self.sizes = Sizes(*sizes, activation, pairing, rms=int(type(block.norm) is RMSNorm))
+        activation = activation_address(feed_forward.activation, _FLOAT)
+        interleaved = int(attention.pairing == "interleaved")
+        self.sizes = Sizes(*sizes, activation, interleaved, rms=int(type(block.norm) is RMSNorm))
         # The loops read where the shapes say they should: shapes are never taken on trust.
         wanted = _shapes(block.specs())
         known = len(blocks) == stack.layers and all(_shapes(params) == wanted for params in blocks)
@@ -292,8 +292,8 @@ def _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work, queue)
         _add_vector(biases[2], v)
         if cos.size:
             position = min(n, len(cos) - 1)
-            _rotate(q, cos[position], sin[position], sizes.pairing)
-            _rotate(k, cos[position], sin[position], sizes.pairing)
+            _rotate(q, cos[position], sin[position], sizes.interleaved)
+            _rotate(k, cos[position], sin[position], sizes.interleaved)
         for head in range(K):
             for c in range(C):
                 keys[n, head, sizes.slot, c] = k[head * C + c]
@@ -309,10 +309,10 @@ def _attend_to_all(h, tables, layer, sizes, rotation, scale, mixed, work, queue)
 
 
 @compiled
-def _rotate(x, cos, sin, pairing):
+def _rotate(x, cos, sin, interleaved):
     """Rotate the pairs of channels of heads that stand side by side, as `ops.rotary` does."""
     half = cos.size
-    apart, step = (half, 1) if pairing == 0 else (1, 2)
+    apart, step = (1, 2) if interleaved else (half, 1)
     for first in range(0, x.size, 2 * half):
         for i in range(half):
             at = first + step * i

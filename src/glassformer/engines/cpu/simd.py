@@ -40,7 +40,7 @@ def _mixed_products() -> int:
 
 
 UNSIGNED = 128 if _mixed_products() else 0
-"""What is added to each of the bytes that digits are multiplied by; `starts_at` makes up for that."""
+"""Added to each of the bytes that digits are multiplied by; `starts_at` makes up for that."""
 RUNS = 4 if UNSIGNED else 1
 _EACH_ROW = [row for row in range(4) for _ in range(RUNS)]
 """The rows of the lanes: where all runs are multiplied at once, those of one row lie side by side."""

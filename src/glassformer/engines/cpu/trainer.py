@@ -79,7 +79,7 @@ class InPlaceTrainer(Trainer):
 
     @property
     def loss_and_grads(self) -> Callable[..., tuple[Array, Tree]]:
-        """What returns the loss and the gradients of a batch, computed in shards where there are several."""
+        """The function that computes the loss and the gradients of a batch, in shards where there are several."""
         if self.recipe.shards is None or self.recipe.shards == 1:
             return super().loss_and_grads
         return partial(loss_and_grads, self.model, shards=self.recipe.shards, **self.recipe.loss_settings())
