@@ -267,6 +267,12 @@ def rms_norm_backward(dy: Array, saved: RMSNormSaved) -> Any:
 
 
 @inlined
+def inverse_root(x, real):
+    """Return 1 / √x, which is 0 for infinity: the estimate that a processor may begin with would make it NaN."""
+    return real(0) if x == real(np.inf) else real(1) / np.sqrt(x)
+
+
+@inlined
 def mean_and_rstd(row, centered, eps, real):
     """Return the mean of a row, 0 unless it is centered, and 1 / √(the mean square of what is left + eps)."""
     D, mean, square = row.size, real(0), real(0)
@@ -276,9 +282,7 @@ def mean_and_rstd(row, centered, eps, real):
         mean /= real(D)
     for i in range(D):
         square += (row[i] - mean) * (row[i] - mean)
-    variance = square / real(D) + eps
-    # 0 for infinity: the estimate of a root that a processor may begin with would make it NaN.
-    return mean, real(0) if variance == real(np.inf) else real(1) / np.sqrt(variance)
+    return mean, inverse_root(square / real(D) + eps, real)
 
 
 @compiled
@@ -288,9 +292,19 @@ def normalize(x, gamma, beta, eps, y, means, rstds):
     real = x.dtype.type
     for n in range(N):
         row, out = x[n], y[n]
-        mean, rstd = mean_and_rstd(row, means is not None, real(eps), real)
+        # The loops of `mean_and_rstd`, which the compiler would make other instructions of here, with other bits.
+        mean = real(0)
         if means is not None:
+            total = real(0)
+            for i in range(D):
+                total += row[i]
+            mean = total / real(D)
             means[n] = mean
+        square = real(0)
+        for i in range(D):
+            centered = row[i] - mean
+            square += centered * centered
+        rstd = inverse_root(square / real(D) + real(eps), real)
         rstds[n] = rstd
         for i in range(D):
             out[i] = (row[i] - mean) * rstd * gamma[i] + (real(0) if beta is None else beta[i])
