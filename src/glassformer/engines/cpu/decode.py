@@ -26,7 +26,7 @@ from .cores import on_all_cores, pointer_to, share_out
 from .elementwise import LOOPS, activation_address
 from .linear import MOST_ROWS_OF, described, multiply, workspace
 from .parts import MIX, PADDED, SIZE, MixJob
-from .rowwise import mean_and_rstd
+from .rowwise import inverse_root
 from .simd import bits_of_float, floats_pointer
 
 _PARTS = ("query", "key", "value", "output")
@@ -230,7 +230,14 @@ def _normalize(x, gamma, beta, eps, rms, y):
     f, D = np.float32, x.shape[1]
     scales = carray(floats_pointer(gamma), (D,))
     for n in range(len(x)):
-        mean, rstd = mean_and_rstd(x[n], rms == 0, f(eps), f)
+        mean, square = f(0), f(0)
+        if rms == 0:
+            for i in range(D):
+                mean += x[n, i]
+            mean /= f(D)
+        for i in range(D):
+            square += (x[n, i] - mean) * (x[n, i] - mean)
+        rstd = inverse_root(square / f(D) + f(eps), f)
         for i in range(D):
             y[n, i] = (x[n, i] - mean) * rstd * scales[i]
         _add_vector(beta, y[n])

@@ -272,19 +272,6 @@ def inverse_root(x, real):
     return real(0) if x == real(np.inf) else real(1) / np.sqrt(x)
 
 
-@inlined
-def mean_and_rstd(row, centered, eps, real):
-    """Return the mean of a row, 0 unless it is centered, and 1 / √(the mean square of what is left + eps)."""
-    D, mean, square = row.size, real(0), real(0)
-    if centered:
-        for i in range(D):
-            mean += row[i]
-        mean /= real(D)
-    for i in range(D):
-        square += (row[i] - mean) * (row[i] - mean)
-    return mean, inverse_root(square / real(D) + eps, real)
-
-
 @compiled
 def normalize(x, gamma, beta, eps, y, means, rstds):
     """Fill in y = gamma · (x − mean) · rstd + beta and the statistics of each row; RMS norm has no mean and no beta."""
@@ -292,7 +279,6 @@ def normalize(x, gamma, beta, eps, y, means, rstds):
     real = x.dtype.type
     for n in range(N):
         row, out = x[n], y[n]
-        # The loops of `mean_and_rstd`, which the compiler would make other instructions of here, with other bits.
         mean = real(0)
         if means is not None:
             total = real(0)
