@@ -22,7 +22,7 @@ POSITION_NAMES = registry.BUILT_IN["positions"]
 
 @dataclass(frozen=True)
 class RotaryScaling:
-    """How Llama 3 stretches its rotations to read further than it was trained on.
+    """The scaling by which Llama 3 stretches its rotations to read further than it was trained on.
 
     Wavelengths above original_context / low_factor turn `factor` times slower, those below
     original_context / high_factor are left alone, and those between are blended.
@@ -53,7 +53,7 @@ def _check_names(cls: type, settings: Mapping[str, Any]) -> None:
 
 
 def _refuse_unknown(cls: type) -> type:
-    """Let a dataclass answer an unknown setting with the names it may have meant, and document all its settings."""
+    """Make a dataclass answer an unknown setting with the names it may have meant, and document all its settings."""
     cls.__doc__ = f"{cls.__doc__}\n\n    {(TransformerConfig.__doc__ or '').partition('. ')[2]}"
     init = cls.__init__  # type: ignore[misc]
 
@@ -72,7 +72,7 @@ def _refuse_unknown(cls: type) -> type:
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
-    """What the three architectures share. Settings that are None follow from others; see the properties below.
+    """The settings of all architectures. Those that are None follow from others; see the properties below.
 
     vocab                token ids that the model knows
     width                features per token

@@ -1,4 +1,4 @@
-"""What public functions do with arguments that they cannot use: one sentence, and a traceback of the caller's line.
+"""Refusals of arguments that public functions cannot use: one sentence, and a traceback of the caller's line.
 
     @short_traces
     def lens(run: Run, *, at: Sequence[str] | None = None) -> Lens: …
@@ -159,7 +159,7 @@ def misuse(
 
 
 def _is_of_user(error: BaseException) -> bool:
-    """Tell whether an error passed through a function that the library was given."""
+    """Return whether an error passed through a function that the library was given."""
     trace, known = error.__traceback__, (HERE, sys.prefix, sys.base_prefix, "<string>", "<frozen")
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(known):
         trace = trace.tb_next

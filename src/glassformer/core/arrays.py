@@ -29,13 +29,13 @@ def namespace(x: Array) -> Any:
 
 
 def is_traced(x: Array) -> bool:
-    """Tell whether the values of `x` are not known yet, as under `jax.jit`."""
+    """Return whether the values of `x` are not known yet, as under `jax.jit`."""
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(x, jax.core.Tracer)
 
 
 def is_half(x: Array) -> bool:
-    """Tell whether `x` holds floating-point numbers of 16 bits."""
+    """Return whether `x` holds floating-point numbers of 16 bits."""
     return x.dtype.itemsize == 2 and not is_integer(x)
 
 
@@ -69,7 +69,7 @@ def cast(x: Array, dtype: Any) -> Array:
 
 
 def is_integer(x: Array) -> bool:
-    """Tell whether `x` holds integers."""
+    """Return whether `x` holds integers."""
     return np.issubdtype(x.dtype, np.integer)
 
 

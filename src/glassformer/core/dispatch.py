@@ -109,7 +109,7 @@ class Engine:
 
     @functools.cached_property
     def executor(self) -> Any:
-        """What trains, reads and stores with these kernels: an `Executor`."""
+        """The `Executor` that trains, reads and stores with these kernels."""
         return engines().Executor()
 
     @functools.cached_property
@@ -136,7 +136,7 @@ def dispatched(function: Function) -> Function: ...
 @overload
 def dispatched(*, by: str = "", wide: tuple[str, ...] = ()) -> Callable[[Function], Function]: ...
 def dispatched(function: Any = None, *, by: str = "", wide: tuple[str, ...] = ()) -> Any:
-    """Let the engine in use compute a function of arrays, or a method of a layer, by its kernel where it has one.
+    """Make the engine in use compute a function of arrays, or a method of a layer, by its kernel where it has one.
 
     by     the argument whose array decides who computes: the first one unless said otherwise; where it holds no array,
            as a number does not, the first array among the arguments decides
@@ -243,7 +243,7 @@ def recorded(function: Function, name: str = "") -> Function:
 
 
 def located(method: Function) -> Function:
-    """Tell an observing engine that a layer computes, and with which parameters: they come first, and know their path.
+    """Report to an observing engine that a layer computes, with parameters that come first and know their path.
 
     So every op that it calls has a name when it happens.
     """
@@ -311,7 +311,7 @@ def set_engine(name: str | Engine) -> None:
 
 
 def use_engine(name: str | Engine) -> AbstractContextManager[None]:
-    """Let an engine, by its name or one of your own, compute inside a `with` block, in this thread or task alone.
+    """Compute by an engine, by its name or one of your own, inside a `with` block, in this thread or task alone.
 
     Arrays stay where they are: under the engine jax, ops and models given NumPy arrays still compute with NumPy, and a
     model says so once; `gf.tree.tree_map(jax.numpy.asarray, params)` moves parameters. Training and generation move

@@ -1,4 +1,4 @@
-"""How a model runs, as against what it is: precision, memory, devices. No setting here changes what is computed.
+"""The execution of a model: precision, memory, devices. No setting here changes what is computed.
 
 A mesh has three axes:
 
@@ -22,7 +22,7 @@ AXES = ("data", "fsdp", "tensor")
 
 @dataclass(frozen=True)
 class MeshShape:
-    """How many devices stand along each axis; `str` and `parse` write and read "data=2,fsdp=2,tensor=2"."""
+    """The number of devices along each axis; `str` and `parse` write and read "data=2,fsdp=2,tensor=2"."""
 
     data: int = 1
     fsdp: int = 1
@@ -59,7 +59,7 @@ class MeshShape:
 
     @property
     def size(self) -> int:
-        """How many devices there are."""
+        """The number of devices."""
         return self.data * self.fsdp * self.tensor
 
     @property
@@ -70,7 +70,7 @@ class MeshShape:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How a model runs.
+    """The settings of how a model runs.
 
     precision   float32: in the type of the parameters; bfloat16 or float16: activations and products in that type,
                 beside float32 parameters, gradients, sums and optimizer

@@ -38,7 +38,7 @@ COPIED = 1 << 28
 
 
 class Form(NamedTuple):
-    """How many numbers make a block of how many bytes, how many of these bytes are scales, and what it is called."""
+    """The form of a block: its numbers, its bytes, how many of these are scales, and its name."""
 
     numbers: int
     size: int

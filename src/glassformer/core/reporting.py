@@ -1,4 +1,4 @@
-"""What a program and its user tell each other meanwhile: how far long work is, what kernels lack, and questions.
+"""Messages between a program and its user: the progress of long work, missing parts of libraries, and questions.
 
 Those who do the work count and ask; what talks to people, such as the command line, sets who shows and who answers.
 """
@@ -36,14 +36,14 @@ _show: ContextVar[ShowCount | None] = ContextVar("show", default=None)
 
 
 def report(done: int, total: int, what: str) -> None:
-    """Tell how many are done, of how many, and what they are, if anything shows it."""
+    """Report how many are done, of how many, and what they are, if anything shows it."""
     show = _show.get()
     if show is not None:
         show(done, total, what)
 
 
 def reported_to(show: ShowCount) -> AbstractContextManager[None]:
-    """Let `report` call this function inside a `with` block."""
+    """Make `report` call this function inside a `with` block."""
     return during(_show, show)
 
 
@@ -66,5 +66,5 @@ def granted(wanted: bool | None) -> Iterator[None]:
 
 
 def is_granted() -> bool:
-    """Tell whether the Python files of runs are trusted here."""
+    """Return whether the Python files of runs are trusted here."""
     return _grants[-1]

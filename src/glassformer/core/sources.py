@@ -41,7 +41,7 @@ checked: ContextVar[frozenset["SourceGuard"]] = ContextVar("checked", default=fr
 
 
 class Source:
-    """What some names stood for when a file was imported, and the code of the functions behind them.
+    """The values of some names when a file was imported, and the code of the functions behind them.
 
     Those in its classes, and the entries of its tables, count as well. `held` are the dicts of all these names.
     """

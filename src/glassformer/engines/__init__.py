@@ -33,7 +33,7 @@ _NEEDS = {
 
 
 class Executor:
-    """What trains, reads and keeps weights with the kernels of an engine; this one for NumPy arrays."""
+    """Trains, reads and keeps weights with the kernels of an engine; this one for NumPy arrays."""
 
     keeps_blocks = False
     """Whether weights that a file stores in blocks are best used as they are."""

@@ -115,7 +115,7 @@ class GatedSaved(NamedTuple):
 
 @dispatched
 def gated(gate: Array, up: Array, *, activation: str = "silu") -> tuple[Array, GatedSaved]:
-    """Let one half of a feed-forward layer open and close the other: y = act(gate) · up, all of shape (..., F).
+    """Open and close one half of a feed-forward layer by the other: y = act(gate) · up, all of shape (..., F).
 
     A feature is so multiplied by something that was itself computed from x, which sums of bent features can only
     imitate. With "silu" this is SwiGLU, with "gelu" or "gelu_tanh" GEGLU, with "relu" ReGLU (Shazeer 2020).
@@ -158,7 +158,7 @@ def activation_pair(name: str) -> tuple[Callable, Callable]:
 
 
 def register_activation(name: str, forward: Callable, backward: Callable) -> None:
-    """Let configs choose your own activation by a name.
+    """Register your own activation under a name that configs may choose.
 
         y, saved = forward(x)      dx = backward(dy, saved)
 
@@ -170,7 +170,7 @@ def register_activation(name: str, forward: Callable, backward: Callable) -> Non
 
 
 def register_op(name: str, forward: Callable, backward: Callable, *arrays: Array, **settings: Any) -> None:
-    """Let `glassformer check` prove your own pair.
+    """Register your own pair, which `glassformer check` then proves.
 
         y, saved = forward(*arrays, **settings)      grads = backward(dy, saved, **settings)
 

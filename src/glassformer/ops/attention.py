@@ -44,7 +44,7 @@ def attention(
     rate: float = 0.0,
     scale: float | None = None,
 ) -> tuple[Array, AttentionSaved]:
-    """Let every query gather the values whose keys it matches.
+    """Gather for every query the values whose keys it matches.
 
         weights = softmax(q kᵀ · scale + bias)      y = dropout(weights) v      scale = 1/√C unless given
 

@@ -41,7 +41,7 @@ class Others(Pattern):
 
 
 def can_split(q: Array, k: Array, bias: Array | None, mask: Array | None, pattern: Pattern) -> bool:
-    """Tell whether attention is strided and falls into parts: among equals, with no mask but of whole keys.
+    """Return whether attention is strided and falls into parts: among equals, with no mask but of whole keys.
 
     A bias or a mask of every pair of positions is itself quadratic, so nothing would be won. A prefix is seen by all,
     which is neither near nor a matter of remainders.

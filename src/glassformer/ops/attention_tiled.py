@@ -125,7 +125,7 @@ def attention_tiled_backward(
 
 
 def _by_position(y: Array) -> Array:
-    """Let y (..., H, T, C) lie in memory as (..., T, H, C), so that putting the heads side by side moves nothing."""
+    """Return y (..., H, T, C) as it lies in memory as (..., T, H, C): putting the heads side by side moves nothing."""
     if y.ndim < 3:
         return y
     xp = namespace(y)
@@ -301,7 +301,7 @@ def _positions(saved: TiledSaved, rows: range) -> range:
 
 
 def _reaches(part: _Part, rows: range, columns: range) -> bool:
-    """Tell whether a tile may have any weight. A causal pattern empties nearly half of the tiles, a window most."""
+    """Return whether a tile may have any weight. A causal pattern empties nearly half of the tiles, a window most."""
     return part.pattern.is_full or part.pattern.reaches(_positions(part.saved, rows), columns)
 
 

@@ -98,7 +98,7 @@ def _word(xp: Any, value: int) -> Array:
 
 
 def _mix(xp: Any, x: Array) -> Array:
-    """Let every bit of 32 influence every other (the multipliers are those of Chris Wellons's lowbias32)."""
+    """Mix 32 bits so that each influences every other (the multipliers are those of Chris Wellons's lowbias32)."""
     x = (x ^ (x >> _word(xp, 16))) * _word(xp, 0x7FEB352D)
     x = (x ^ (x >> _word(xp, 15))) * _word(xp, 0x846CA68B)
     return x ^ (x >> _word(xp, 16))

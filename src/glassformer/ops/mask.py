@@ -67,7 +67,7 @@ class Pattern:
         return allowed
 
     def reaches(self, rows: range, columns: range) -> bool:
-        """Tell whether some query of a run of positions may see some key of another; False lets a tile be skipped.
+        """Return whether some query of a run of positions may see some key of another; False lets a tile be skipped.
 
         True may be wrong, False never: a stride is not looked at, for it has keys in nearly every tile.
         """
@@ -142,7 +142,7 @@ def mask_of_keys(mask: Array, columns: Array) -> Array:
 
 
 def causal_mask(queries: int, keys: int | None = None) -> Array:
-    """Let every query see itself and what came before it: the look-ahead mask, (T, S)."""
+    """Return the look-ahead mask (T, S): every query sees itself and what came before it."""
     return CAUSAL.dense(queries, keys)
 
 

@@ -1,4 +1,4 @@
-"""How a model learns where a token stands: sinusoids, rotations and biases that depend on distance.
+"""Positions of tokens: sinusoids, rotations and biases that depend on distance.
 
 Attention by itself sees a set: it gives the same result for any order of the keys. Order must be told, either with the
 token (sinusoids; learned positions are an `embedding` of the position numbers), by turning queries and keys (rotary),

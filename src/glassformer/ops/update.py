@@ -1,4 +1,4 @@
-"""What an optimizer does to one array, as pure functions; `training.optimizers` says when and with which settings.
+"""The updates of optimizers for one array, as pure functions; `training.optimizers` says when and with which settings.
 
 Both methods here divide out the size of the gradient, which differs by orders of magnitude between a table of which a
 step touches few rows and a gain that every token uses: one learning rate then suits all arrays. Both follow a running

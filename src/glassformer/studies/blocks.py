@@ -1,4 +1,4 @@
-"""What a classifier needs: one block or two, the mean or a CLS vector, one head or four; and what its heads look at."""
+"""The needs of a classifier: one block or two, the mean or a CLS vector, one head or four; and its heads."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which studies there are: one file of this folder each, and the reader's own files."""
+"""The catalog of studies: one file of this folder each, and the reader's own files."""
 
 import functools
 import hashlib

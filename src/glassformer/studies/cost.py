@@ -1,4 +1,4 @@
-"""What length, width, depth and heads cost: predicted from the formulas, and measured."""
+"""The cost of length, width, depth and heads: predicted from the formulas, and measured."""
 
 import itertools
 import time

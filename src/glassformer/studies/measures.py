@@ -1,4 +1,4 @@
-"""What studies measure: a training of a task with settings, as `gf.train` does it, without a folder."""
+"""The measure of studies: a training of a task with settings, as `gf.train` does it, without a folder."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""What each part of a Transformer is worth: the same training with one part removed at a time."""
+"""The worth of each part of a Transformer: the same training with one part removed at a time."""
 
 from dataclasses import dataclass, replace
 from typing import Any

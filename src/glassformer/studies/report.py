@@ -1,4 +1,4 @@
-"""What a study leaves: its rows and findings in `study.json`, a table over seeds, and figures."""
+"""The report of a study: its rows and findings in `study.json`, a table over seeds, and figures."""
 
 import contextlib
 import itertools
@@ -28,7 +28,7 @@ FORMS = ("", "-narrow")
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What a study found.
+    """The result of a study.
 
     rows       one for each run
     findings   sentences, the first of which answers the question

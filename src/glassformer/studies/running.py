@@ -202,7 +202,7 @@ def _filled(rows: list[dict[str, Any]], points: list[Point]) -> Rows:
 
 @contextlib.contextmanager
 def _compiled_once() -> Iterator[None]:
-    """Let runs of one shape share what JAX compiled for the first: on a GPU, a program takes up to a minute."""
+    """Make runs of one shape share what JAX compiled for the first: on a GPU, a program takes up to a minute."""
     if dispatch.current().library != "jax":
         yield
         return

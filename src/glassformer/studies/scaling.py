@@ -1,4 +1,4 @@
-"""How to split a budget of arithmetic between parameters and tokens: a sweep on text, or the reader's own measurements.
+"""Splitting a budget of arithmetic between parameters and tokens: a sweep on text, or the reader's own measurements.
 
 At each budget C = 6 · N · D a parabola in log N is fitted to the losses; its lowest point is the best size N. The
 exponents of N ∝ C^a and D ∝ C^b are slopes over the budgets, their intervals those of a bootstrap over runs.
