@@ -139,7 +139,7 @@ def test_a_run_folder_that_is_not_shared_is_told(join, tmp_path):
 
 def test_a_worker_with_other_data_is_refused(join, monkeypatch):
     monkeypatch.setattr(session, "processes", lambda: 2)
-    monkeypatch.setattr(session, "agreed", lambda own: [own[0], own[1] + 1])
+    monkeypatch.setattr(session, "agreed", lambda own: [own[0], "another"])
     with pytest.raises(DataError, match="this worker reads other data than worker 0"):
         join()
 
