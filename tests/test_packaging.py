@@ -66,3 +66,11 @@ def test_the_wheel_carries_the_derivations(tmp_path):
 def test_what_completes_is_what_is_public(module):
     assert {name for name in dir(module) if not name.startswith("__")} == set(module.__all__)
     assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_the_public_names_are_those_of_the_stub():
+    stub = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.level]
+    homes = {one.name: "." + (node.module or "") for node in imports for one in node.names}
+    assert homes == gf._HOMES
+    assert gf.__all__ == sorted(homes)

@@ -15,7 +15,6 @@
 `gf.ops` holds the mathematics, `gf.layers` what is built from it, `gf.tree` functions over all parameters at once.
 """
 
-import ast
 import os
 from importlib import import_module
 from typing import Any
@@ -29,10 +28,10 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 def _homes() -> dict[str, str]:
     """Return the module of each public name, as the stub beside this file imports it for type checkers."""
-    with open(os.path.splitext(__file__)[0] + ".pyi", encoding="utf-8") as file:  # pathlib takes a while to import
-        stub = ast.parse(file.read())
-    imports = (node for node in stub.body if isinstance(node, ast.ImportFrom) and node.level)
-    return {one.name: "." + (node.module or "") for node in imports for one in node.names}
+    # Each stands on a line: `from .api.loading import load as load`; importing pathlib or ast would take a while.
+    with open(os.path.splitext(__file__)[0] + ".pyi", encoding="utf-8") as file:
+        lines = [line.split() for line in file if line.startswith("from .")]
+    return {name: home for _, home, _, name, *_ in lines}
 
 
 # Modules are loaded when first used: importing the package takes next to nothing, and a part that needs a library asks
