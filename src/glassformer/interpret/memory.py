@@ -43,8 +43,9 @@ def check_fits(config: Any, batch: Batch, itemsize: int, *, times: float = 1) ->
         middle = (fitting + too_long) // 2
         fits = times * run_bytes(config, examples, middle, itemsize) <= SHARE * free
         fitting, too_long = (middle, too_long) if fits else (fitting, middle)
+    read = f"{length:,} tokens" if examples == 1 else f"{examples:,} texts of {length:,} tokens"
     raise LengthError(
-        f"all values of a run on {length:,} tokens take about {needed / 2**30:.1f} GiB, and {_said(free)}",
+        f"all values of a run on {read} take about {needed / 2**30:.1f} GiB, and {_said(free)}",
         hint=f"{fitting:,} tokens would fit; names=[…] keeps only some values, and `activations` reads long texts",
     )
 
