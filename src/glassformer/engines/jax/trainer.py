@@ -181,12 +181,12 @@ class JaxTrainer(Trainer):
     def _gradients(self, trees: dict[str, Tree], base: Tree, batch: Batch, key: Array | None) -> tuple[Array, Tree]:
         """Return the loss and the gradients of a batch: of its microbatches, one after the other in a loop."""
         trained, parts = trees["params"], self.recipe.accumulate
-        scale = 1.0 if self.scaling is None else trees["scaling"]["scale"]
+        scaled = {} if self.scaling is None else {"dloss": trees["scaling"]["scale"]}
         params = self.placement.outside_blocks(self.placement.working, self._effective(trained, base))
         params = self.parametrization.marked(self.model, params, trained)
 
         def gradients(part: Batch, key: Array | None) -> tuple[Array, Tree]:
-            return self.trained_gradients(params, trained, part, key, dloss=scale)
+            return self.trained_gradients(params, trained, part, key, **scaled)
 
         first = tree_map(lambda x: x[0], batch)
         if parts == 1:
