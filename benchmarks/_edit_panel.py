@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 SIZES = {"vocab": 11, "width": 16, "heads": 2, "layers": 1, "context": 12, "feed_forward": 24}
@@ -229,3 +230,20 @@ def distance(have: Any, want: Any) -> float:
         return float("inf")
     finite = np.isfinite(want)
     return float(np.abs(have[finite] - want[finite]).max(initial=0))
+
+
+@contextlib.contextmanager
+def token_by_token() -> Iterator[None]:
+    """Make NumPy read prompts token by token inside a `with` block, as other engines may."""
+    from glassformer.generation.reader import CachedReader
+
+    begin: Any = CachedReader.__init__
+
+    def begin_by_tokens(self: Any, *arguments: Any, **settings: Any) -> None:
+        begin(self, *arguments, **{**settings, "chunk": 1})
+
+    CachedReader.__init__ = begin_by_tokens  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        CachedReader.__init__ = begin  # type: ignore[method-assign]

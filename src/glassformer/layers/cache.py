@@ -99,7 +99,8 @@ class KeyValues:
             k, v = (ops.join_ring(*pair, seen=self.seen, window=self.window) for pair in ((self.k, k), (self.v, v)))
         # Of the last `window` keys, which one belongs into slot 0, slot 1, …
         slots = np.argsort(np.arange(total - self.window, total) % self.window)
-        self.k, self.v = k[..., -self.window :, :][..., slots, :], v[..., -self.window :, :][..., slots, :]
+        # Copies of NumPy's own, whichever library computed them: later keys are written into them.
+        self.k, self.v = (np.array(x[..., -self.window :, :][..., slots, :]) for x in (k, v))
         self.seen = total
         return k, v
 
