@@ -14,9 +14,10 @@ from glassformer.training import Recipe
 from glassformer.training.optimizers import Adam
 
 
-def test_jax_writes_with_an_edited_cache(monkeypatch, jax):
-    model = build("tiny-decoder")
-    params, prompt = model.init(0), [np.array([5, 3, 8])]
+@pytest.mark.parametrize("window", [None, 3])
+def test_jax_writes_with_an_edited_cache(monkeypatch, jax, window):
+    model = build("tiny-decoder", window=window)
+    params, prompt = model.init(0), [np.array([5, 3, 8, 2])]
 
     def logits(engine):
         with use_engine(engine):
