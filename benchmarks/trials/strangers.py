@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glassformer.core.dispatch import use_engine
+from glassformer.core.documents import digest as of_saved
 from glassformer.core.files import sha256_of
 from glassformer.runs.folder import checksum
-from glassformer.weights.saved import _checksum as of_saved
+
 
 from . import forks
 from .mutate import ODD, replaced
