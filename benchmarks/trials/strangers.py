@@ -26,7 +26,6 @@ from glassformer.core.documents import digest as of_saved
 from glassformer.core.files import sha256_of
 from glassformer.runs.folder import checksum
 
-
 from . import forks
 from .mutate import ODD, replaced
 from .trial import LostError, Trial, demand, described
