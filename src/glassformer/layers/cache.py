@@ -99,8 +99,7 @@ class KeyValues:
             k, v = (ops.join_ring(*pair, seen=self.seen, window=self.window) for pair in ((self.k, k), (self.v, v)))
         # Of the last `window` keys, which one belongs into slot 0, slot 1, …
         slots = np.argsort(np.arange(total - self.window, total) % self.window)
-        # Copies of NumPy's own, whichever library computed them: later keys are written into them.
-        self.k, self.v = (np.array(x[..., -self.window :, :][..., slots, :]) for x in (k, v))
+        self.k, self.v = k[..., -self.window :, :][..., slots, :], v[..., -self.window :, :][..., slots, :]
         self.seen = total
         return k, v
 
@@ -111,6 +110,8 @@ class KeyValues:
         self._check_fit(k.shape)
         if self.k is None or stop > self.k.shape[-2]:
             self._grow(stop, k.shape, k.dtype)
+        elif not isinstance(self.k, np.ndarray):  # a ring of arrays of another library, which cannot be written into
+            self.k, self.v = np.array(self.k), np.array(self.v)
         self.k[..., start:stop, :] = k
         self.v[..., start:stop, :] = v
 
