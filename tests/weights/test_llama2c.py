@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glassformer.api.loading import load
 from glassformer.core.errors import WeightsError
 from glassformer.core.tree import check_same, flatten
 from glassformer.text import StreamDecoder
@@ -128,7 +129,7 @@ def story_model():
 
 @pytest.mark.data("stories260K.bin", "tok512.bin")
 def test_stories260k_tells_the_story_that_llama2c_prints():
-    model = story_model()
+    model = load(data_file("stories260K.bin"))
     ids, text = told(data_file("stories260K.bin"), data_file("tok512.bin"), BY_HAND)
     answer = model.generate("", max_new_tokens=STEPS, temperature=0)
     assert answer.ids[:BY_HAND] == tuple(ids)
