@@ -51,7 +51,7 @@ NEWEST_TESTS := $(addprefix tests/,api benchmarks bugs cli/test_app.py cli/test_
 HAS_BROWSER := for name in chromium-headless-shell chromium chromium-browser google-chrome; do \
 	command -v $$name >/dev/null && break; done
 
-BENCHMARKS := $(filter-out benchmarks/_% benchmarks/campaign.py benchmarks/edits.py,$(wildcard benchmarks/*.py))
+BENCHMARKS := $(filter-out benchmarks/_% benchmarks/edits.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -105,14 +105,14 @@ docs: $(DOCS) ## Build the documentation as a site, and look at it; pages that h
 	@echo "Open build/docs/index.html"
 
 campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--quick: two), and count what is lost
-	$(BIN)/python benchmarks/campaign.py $(ARGS)
+	$(BIN)/python tests/soak/campaign.py $(ARGS)
 
 edits: $(DEV) ## Edit the mathematics, one line at a time, for hours (ARGS=--quick: minutes): all engines must follow
 	$(BIN)/python benchmarks/edits.py $(ARGS)
 
 # Beside the suite: mostly while a test waits for something.
 campaign-beside: $(DEV)
-	$$(command -v nice >/dev/null && echo nice -n 8) $(BIN)/python benchmarks/campaign.py --quick --processes 1
+	$$(command -v nice >/dev/null && echo nice -n 8) $(BIN)/python tests/soak/campaign.py --quick --processes 1
 
 changes-beside: campaign-beside
 	$$(command -v nice >/dev/null && echo nice -n 8) $(BIN)/python benchmarks/changes.py --quick --processes 1

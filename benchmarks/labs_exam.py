@@ -1,11 +1,11 @@
-"""Examine the checker of the labs with solutions and files that were not used to build it (`tests/labs/exam*.toml`).
+"""Examine the checker of the labs with solutions and files that were not used to build it: `labs_exam*.toml`.
 
     python benchmarks/labs_exam.py                    # 100 wrong solutions: which are named rightly
     python benchmarks/labs_exam.py right              # five right ways for each lab: which are called wrong
     python benchmarks/labs_exam.py right --shapes 500 # and each on 500 random shapes, in float64 and float32
     python benchmarks/labs_exam.py hostile            # files that crash, hang or reach outside: which give no message
 
-`--lab NAME` runs those of one lab only. `--exam tests/labs/exam_2.toml` takes another exam; its right ways are its
+`--lab NAME` runs those of one lab only. `--exam benchmarks/labs_exam_2.toml` takes another exam; its right ways are its
 wrong solutions, mended.
 """
 
@@ -30,7 +30,7 @@ from glassformer.labs import Verdict, check_file, get_lab
 from glassformer.labs.answers import Finding
 
 checker = importlib.import_module("glassformer.labs.check")  # its function has the same name
-EXAM = Path(__file__).resolve().parents[1] / "tests/labs/exam.toml"
+EXAM = Path(__file__).with_suffix(".toml")
 SECONDS = 5.0
 LONGEST = 60
 PLACES = "/tmp", "/var/tmp", "/dev/shm", str(Path.home())
@@ -182,7 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", default="wrong", choices=("wrong", "right", "hostile"))
     parser.add_argument("--lab", help="those of one lab")
-    parser.add_argument("--exam", type=Path, default=EXAM, help="another exam than tests/labs/exam.toml")
+    parser.add_argument("--exam", type=Path, default=EXAM, help="another exam than benchmarks/labs_exam.toml")
     parser.add_argument("--shapes", type=int, default=0, help="how many random shapes, where not 16")
     args = parser.parse_args()
     if args.part == "wrong":

@@ -1,6 +1,6 @@
 """Interruptions of the real command: signals, a limit on files, and what comes out after resuming.
 
-`benchmarks/trials/` has kills, signals and limits at random moments.
+`tests/soak/trials/` has kills, signals and limits at random moments.
 """
 
 import json

@@ -1,6 +1,6 @@
 """`glassformer train` on two processes: the losses of one; one that is killed is named, and the run resumes.
 
-What is trained is of one's own, in a file that reaches every process. `benchmarks/trials/workers.py` kills and stops
+What is trained is of one's own, in a file that reaches every process. `tests/soak/trials/workers.py` kills and stops
 workers of such runs again and again, and resumes them.
 """
 

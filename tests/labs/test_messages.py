@@ -15,7 +15,7 @@ from glassformer.labs.mutants import mutants
 from lab_mistakes import MISTAKES
 from labs_exam import EXAM, cases, checked
 
-EXAMS = EXAM, EXAM.with_name("exam_2.toml")
+EXAMS = EXAM, EXAM.with_name("labs_exam_2.toml")
 UNNAMED = {"causal_mask": 2, "top_p": 2, "softmax": 1, "attention": 1, "layer_norm": 1, "block": 1}
 """How many mistakes of the two exams get another name than theirs."""
 HEAD = "import numpy as np\n\n\n"

@@ -1,6 +1,6 @@
 """Training on several processes, of one CPU device or more: the same as on one, and a common end.
 
-`benchmarks/trials/workers.py` kills and stops workers.
+`tests/soak/trials/workers.py` kills and stops workers.
 """
 
 import json

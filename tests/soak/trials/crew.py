@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import ROOT
 from .clock import PATIENCE, AwakeClock
 from .trial import Loss, Tally, Trial
 
@@ -24,7 +23,7 @@ GRACE = 10.0
 """Seconds beyond the patience with a case after which its process is ended from outside."""
 START = 1800.0
 """Seconds in which a trial must be prepared; the kernels of the engine cpu may have to be compiled first."""
-COMMAND = [sys.executable, str(ROOT / "benchmarks" / "campaign.py"), "--work"]
+COMMAND = [sys.executable, str(Path(__file__).parent.with_name("campaign.py")), "--work"]
 """Starts a process that tries cases, given the name of the trial and its folder."""
 
 

@@ -1,11 +1,11 @@
 """The campaign: kill it, damage its files, feed it nonsense, fill its disk, and see that nothing is lost.
 
-    python benchmarks/campaign.py                     # every trial in full: about 70 minutes on two cores
-    python benchmarks/campaign.py --quick             # a few cases of each: about a minute and a half
-    python benchmarks/campaign.py --only kills flips  # some trials
-    python benchmarks/campaign.py --hours 8           # let the soak last so long: overnight
-    python benchmarks/campaign.py --seed 1000000      # other cases than those tried by default
-    python benchmarks/campaign.py --repeat flips:417  # one case again, with its trace
+    python tests/soak/campaign.py                     # every trial in full: about 70 minutes on two cores
+    python tests/soak/campaign.py --quick             # a few cases of each: about a minute and a half
+    python tests/soak/campaign.py --only kills flips  # some trials
+    python tests/soak/campaign.py --hours 8           # let the soak last so long: overnight
+    python tests/soak/campaign.py --seed 1000000      # other cases than those tried by default
+    python tests/soak/campaign.py --repeat flips:417  # one case again, with its trace
 
 Everything in a case follows from its seed. The last thing printed is one table: how many cases were tried, how many
 survived, how many were lost. The exit code is 1 if any was lost; each of these is named with the line that repeats it.
@@ -106,7 +106,7 @@ def lost_cases(tallies: list[Tally]) -> str:
     if lines:
         first = next(tally for tally in tallies if tally.losses)
         again = f"{first.trial.name}:{first.losses[0].seed}"
-        lines.append(f"\nhint: python benchmarks/campaign.py --repeat {again} tries the first one again")
+        lines.append(f"\nhint: python tests/soak/campaign.py --repeat {again} tries the first one again")
     return "\n".join(lines)
 
 

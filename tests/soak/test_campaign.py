@@ -13,12 +13,9 @@ import pytest
 if not sys.platform.startswith("linux"):
     pytest.skip("the campaign needs Linux", allow_module_level=True)
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from trials import crew  # noqa: E402
-from trials.trial import LateError, Trial, demand  # noqa: E402
-from trials.worker import prepared, tried  # noqa: E402
+from trials import crew
+from trials.trial import LateError, Trial, demand
+from trials.worker import prepared, tried
 
 
 def case(shared, own, seed):
@@ -65,7 +62,7 @@ def test_a_case_survives_or_is_lost_for_a_reason(tmp_path):
 SCRIPT = """
 import sys
 from pathlib import Path
-sys.path[:0] = [{benchmarks!r}, {tests!r}]
+sys.path.insert(0, {folder!r})
 import trials.worker
 from test_campaign import SMALL, Trial
 trials.worker.load = lambda name: Trial(name, **SMALL)
@@ -77,7 +74,7 @@ trials.worker.work(sys.argv[1], Path(sys.argv[2]))
 def _small_trial(tmp_path, monkeypatch):
     """Let a crew try the cases above."""
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(benchmarks=str(ROOT / "benchmarks"), tests=str(ROOT / "tests")))
+    script.write_text(SCRIPT.format(folder=str(Path(__file__).parent)))
     monkeypatch.setattr(crew, "COMMAND", [sys.executable, str(script)])
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 NAMES = ("mutations", "strangers", "flips", "hardships", "workers", "kills", "poison", "soak")
 """Those that need most kernels come last: beside the suite, it has compiled them by then."""
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def load(name: str) -> Trial:
