@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 project = "Glassformer"
 author = "The Glassformer developers"
 version = release = importlib.metadata.version("glassformer")
-extensions = ["myst_nb", "sphinx.ext.autodoc", "live_figures", "notebooks", "reference"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "contents", "live_figures", "notebooks", "reference"]
 root_doc = "docs/index"
-# The README files are for readers of the repository; tests compare their lists with the site's.
+# The sidebar has the pages that docs/README.md lists (docs/_extensions/contents.py).
 include_patterns = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**", "examples/*.ipynb"]
 exclude_patterns = ["**/.ipynb_checkpoints", "docs/README.md", "docs/_extensions"]
 suppress_warnings = ["toc.not_included"]

@@ -126,5 +126,4 @@ def test_every_backward_has_a_page_and_every_page_is_listed():
     shown = {name for text in PAGES.values() for name, _ in included(text)}
     assert {name for name in ops.__all__ if name.endswith("_backward")} <= shown
     index = (FOLDER / "README.md").read_text(encoding="utf-8")
-    site = (FOLDER.parent / "index.md").read_text(encoding="utf-8")
-    assert [name for name in PAGES if f"({name}.md)" not in index or f"derivations/{name}\n" not in site] == []
+    assert [name for name in PAGES if f"({name}.md)" not in index] == []
