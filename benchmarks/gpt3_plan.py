@@ -19,8 +19,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from glassformer.core.execution import MeshShape
 from glassformer.engines.mesh.plan import Plan, plan
-from glassformer.engines.mesh.shape import MeshShape
 from glassformer.models import preset
 from glassformer.plots import save
 from glassformer.plots.style import colors, new_figure, styled, titled

@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 
 from glassformer.core.errors import GlassformerError
+from glassformer.core.execution import MeshShape
 from glassformer.data import build_task
 from glassformer.data.tasks.dates import writings
 from glassformer.engines.mesh.plan import plan
-from glassformer.engines.mesh.shape import MeshShape
 from glassformer.models import preset
 from glassformer.models.costs import costs
 from glassformer.text.chat import render_chat

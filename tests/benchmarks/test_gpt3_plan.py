@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from glassformer.core.execution import MeshShape
 from glassformer.engines.mesh.plan import plan
-from glassformer.engines.mesh.shape import MeshShape
 from glassformer.models import preset
 from glassformer.plots import save
 from gpt3_plan import PARTS, memory_bars

@@ -6,8 +6,8 @@ import pytest
 
 from glassformer.cli.plan import parse_bytes
 from glassformer.core.errors import ConfigError
+from glassformer.core.execution import MeshShape
 from glassformer.engines.mesh.plan import plan
-from glassformer.engines.mesh.shape import MeshShape
 from glassformer.models import preset
 from runs import command, tiny_session
 

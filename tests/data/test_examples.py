@@ -15,7 +15,7 @@ from glassformer.data.examples import (
     translation_examples,
     trim,
 )
-from glassformer.data.questions import encode_each
+from glassformer.data.task import encode_each
 from glassformer.models.model import Batch
 from glassformer.ops.loss import IGNORE
 from glassformer.text import CharTokenizer

@@ -13,7 +13,7 @@ import pytest
 import glassformer as gf
 from glassformer import ops
 from glassformer.interpret import detect_heads, head_scores, repeated_tokens, watch, zero
-from glassformer.runs.measurements import detected_heads, measure
+from glassformer.runs.replay import detected_heads, measure
 from runs import command
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")

@@ -12,12 +12,12 @@ import pytest
 
 from glassformer.core.errors import CheckpointError
 from glassformer.core.files import new_folder
-from glassformer.runs.lock import HOLDER, LOCK, FolderLock, Holder
+from glassformer.runs.folder import HOLDER, LOCK, FolderLock, Holder
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="the system has no forks and pipes")
 HOLD = """import sys, time
 from pathlib import Path
-from glassformer.runs.lock import FolderLock
+from glassformer.runs.folder import FolderLock
 
 lock = FolderLock(Path(sys.argv[1]))
 lock.acquire()

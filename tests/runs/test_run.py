@@ -10,7 +10,7 @@ import pytest
 
 from glassformer.core import files
 from glassformer.core.errors import CheckpointError, ConfigError, ShapeError
-from glassformer.runs.lock import HOLDER, LOCK, FolderLock
+from glassformer.runs.folder import HOLDER, LOCK, FolderLock
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session, resume_session
 from glassformer.training import BEST, LATEST, checkpoint, load_checkpoint

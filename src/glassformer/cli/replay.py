@@ -10,7 +10,9 @@ import numpy as np
 from ..core.errors import ConfigError, some
 from ..core.files import new_folder, write_new
 from ..progress.display import waiting
-from ..runs.measurements import (
+from ..runs.replay import (
+    Frame,
+    Replay,
     attention_on,
     detected_heads,
     fixed_example,
@@ -19,7 +21,6 @@ from ..runs.measurements import (
     samples,
     weight_norms,
 )
-from ..runs.replay import Frame, Replay
 from ..runs.replay import replay as open_replay
 from ..runs.run import open_run
 from ..web.page_export import training_page

@@ -4,8 +4,7 @@ from ..core.arguments import public
 from .corpus import TokenFile, open_tokens, pydoc_topics, read_text, stdlib_source, write_tokens
 from .examples import Dataset, Examples, Windows, count_targets, trim
 from .python_files import CustomFile, files_of, import_file
-from .questions import Lexicon
-from .task import Task
+from .task import Lexicon, Task
 from .tasks import TASKS, build_task
 
 __all__ = [

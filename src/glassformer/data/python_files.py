@@ -20,9 +20,8 @@ from ..core.documents import digest
 from ..core.errors import ConfigError, DataError, GlassformerError
 from ..core.setting import check_known
 from ..text import CharTokenizer, Tokenizer
-from .questions import Lexicon, question_task, require_text
 from .splits import split
-from .task import Architecture, Task
+from .task import Architecture, Lexicon, Task, question_task, require_text
 from .task import recipe as full_recipe
 from .tasks import TASKS
 

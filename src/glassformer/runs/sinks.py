@@ -13,8 +13,7 @@ from ..core.tree import flatten, tree_map
 from ..training.checkpoint import BEST, LATEST, save_checkpoint
 from ..training.loop import StepRecord
 from ..training.state import COUNTERS, TrainingState, not_finite, refuse_to_save
-from .folder import METRICS, read_metrics, write, write_config
-from .lock import FolderLock
+from .folder import METRICS, FolderLock, read_metrics, write, write_config
 from .run import TrainingRun
 
 

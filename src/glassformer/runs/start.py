@@ -25,8 +25,7 @@ from ..training.lora import check_freeze
 from ..training.state import TrainingState, not_finite, refuse_to_go_on
 from ..training.trainer import Trainer
 from .custom_files import custom_files_of, remember
-from .folder import CONFIG, METRICS
-from .lock import HOLDER, LOCK, FolderLock
+from .folder import CONFIG, HOLDER, LOCK, METRICS, FolderLock
 from .planning import plan_new, plan_tuning
 from .provenance import Provenance, data_provenance
 from .run import Ready, TrainingRun, open_run, tokenizers_of

@@ -21,8 +21,17 @@ from ..data import Task
 from ..generation.answer import samples
 from ..interpret import Trace, detect_heads, trace
 from ..models import Batch
-from ..runs.measurements import LONGEST, fixed_example, gradient_norms_on, scored, weight_norms
-from ..runs.replay import Frame, Replay, frame_now, replay
+from ..runs.replay import (
+    LONGEST,
+    Frame,
+    Replay,
+    fixed_example,
+    frame_now,
+    gradient_norms_on,
+    replay,
+    scored,
+    weight_norms,
+)
 from ..runs.run import open_run
 from ..runs.session import FOLDER, TrainingSession
 from ..weights.loaded_model import LoadedModel

@@ -174,11 +174,11 @@ class Family:
     """
 
     name: str
-    architecture: str
     classes: dict[str, str]
     prefix: str
     table: Names
     fields: Table
+    architecture: str = "decoder"
     ungated: Names = field(default_factory=dict)
     transposed: bool = True
     by_head: bool = False

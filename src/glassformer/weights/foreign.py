@@ -2,13 +2,25 @@
 
 A * stands for the number of a block on both sides. Nothing is left to chance: what is missing, what is left over and
 what does not fit is named.
+
+State dicts of PyTorch are read without running a pickle. A .pt file is a zip archive: data.pkl says which tensor lies
+where, and data/0, data/1, … are the numbers. A pickle is a program for a stack machine that may call any function. The
+machine here has the instructions and the three functions that a dict of tensors needs: an ordered dict, a tensor over
+some numbers, a parameter. At anything else it stops. Time and memory are bounded by the size of the file: nothing is
+compressed, tensors have at most four numbers for each byte in all, keys are texts or numbers, and dicts that stand in
+each other are gone through at most once per byte.
 """
 
+import io
+import math
+import pickle
+import pickletools
 import re
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +30,7 @@ from ..core.errors import WeightsError, did_you_mean, first_line, some
 from ..core.tree import flatten, rebuilt
 from ..models import build
 from .family import Foreign, Names, general_name, numbered_name
-from .state_dict import read_state_dict
-from .tensors import FLOATS, PICKLES, Tensors, read_header
+from .tensors import FLOATS, MOST_AXES, PICKLES, Tensors, read_header
 
 
 def params_from(
@@ -59,7 +70,7 @@ def params_from(
 def read_arrays(path: str | Path) -> dict[str, Array]:
     """Return all arrays of floating-point numbers of a safetensors or .npz file, or of a state dict of PyTorch.
 
-    No pickle is run: see `state_dict`.
+    No pickle is run.
     """
     path = Path(path)
     if not path.is_file():
@@ -115,3 +126,159 @@ def _check_names(
     if left:
         hint = "add them to the table, or name them in ignored if nothing needs them"
         raise WeightsError(f"{some(left)} would be left over", hint=hint)
+
+
+# --- state dicts of PyTorch ------------------------------------------------------------------------------------------
+
+LARGEST_PICKLE = 1 << 25
+NUMBERS_PER_BYTE = 4
+DEEPEST = 64
+_STORAGES = {
+    "DoubleStorage": "<f8", "FloatStorage": "<f4", "HalfStorage": "<f2", "BFloat16Storage": "<u2", "LongStorage": "<i8",
+    "IntStorage": "<i4", "ShortStorage": "<i2", "CharStorage": "<i1", "ByteStorage": "<u1", "BoolStorage": "|b1",
+}  # fmt: skip
+_INSTRUCTIONS = """
+    PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BINUNICODE SHORT_BINUNICODE BININT BININT1 BININT2 LONG1 BINFLOAT
+    SHORT_BINBYTES BINBYTES EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 BINPUT LONG_BINPUT MEMOIZE BINGET
+    LONG_BINGET GLOBAL STACK_GLOBAL SETITEM SETITEMS APPEND APPENDS BINPERSID REDUCE
+"""
+_CODES = [getattr(pickle, name)[0] for name in _INSTRUCTIONS.split()]
+_Machine: Any = pickle._Unpickler  # the one written in Python can be restricted
+
+
+class _RefusalError(Exception):
+    """A file holds more than a dict of tensors needs."""
+
+
+class _Storage(NamedTuple):
+    """The numbers of a tensor, before they are read."""
+
+    type: str
+    key: str = ""
+
+
+class _Dict(dict[Any, Any]):
+    """A dict whose keys are texts or numbers: to compare keys that hold others could take any time."""
+
+    def __init__(self, pairs: Iterable[tuple[Any, Any]] = ()) -> None:
+        for key, value in pairs:
+            self[key] = value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(key, str | int | float):
+            raise _RefusalError("a key of its dict is neither a text nor a number")
+        super().__setitem__(key, value)
+
+
+class _Dispatch(dict[int, Any]):
+    def __missing__(self, code: int) -> Any:
+        name = next(op.name for op in pickletools.opcodes if ord(op.code) == code)
+        raise _RefusalError(f"it has the instruction {name}, which no dict of tensors needs")
+
+
+def read_state_dict(path: str | Path) -> dict[str, Array]:
+    """Return the tensors of floating-point numbers in a .pt file by their dotted names; others are left out."""
+    path = Path(path)
+    try:
+        if not zipfile.is_zipfile(path):
+            raise _RefusalError("it is no zip archive: it is damaged, or was written before PyTorch 1.6")
+        with zipfile.ZipFile(path) as archive:
+            return _StateDictReader(archive, path.stat().st_size).read()
+    except _RefusalError as error:
+        raise WeightsError(
+            f"{path} is not opened: {error}",
+            hint="if you trust it, convert it with PyTorch: "
+            f'safetensors.torch.save_file(torch.load("{path.name}", weights_only=True), "{path.stem}.safetensors")',
+        ) from None
+    except Exception as error:  # a damaged archive or pickle ends in nearly any of Python's errors
+        raise WeightsError(f"{path} cannot be read: {first_line(error)}", hint="get the file again") from error
+
+
+class _StateDictReader(_Machine):
+    """The stack machine for one file."""
+
+    dispatch = _Dispatch({code: _Machine.dispatch[code] for code in _CODES})
+    # What PyTorch notes about versions of modules is dropped.
+    dispatch[pickle.BUILD[0]] = _Machine.load_pop
+    dispatch[pickle.EMPTY_DICT[0]] = lambda self: self.append(_Dict())
+
+    def __init__(self, archive: zipfile.ZipFile, size: int) -> None:
+        self.archive = archive
+        self.bytes_left, self.numbers_left = size, NUMBERS_PER_BYTE * size
+        self.stored: dict[str, Array] = {}
+        programs = [name for name in archive.namelist() if name.rpartition("/")[2] == "data.pkl"]
+        if len(programs) != 1:
+            raise _RefusalError("it holds no data.pkl, or several")
+        self.home = programs[0].removesuffix("data.pkl")
+        if self.home + "byteorder" in archive.namelist() and self._member("byteorder").strip() != b"little":
+            raise _RefusalError("its numbers are stored in another byte order")
+        self.program = self._member("data.pkl")
+        if len(self.program) > LARGEST_PICKLE:
+            raise _RefusalError(f"its data.pkl is larger than {LARGEST_PICKLE:,} bytes")
+        super().__init__(io.BytesIO(self.program))
+
+    def read(self) -> dict[str, Array]:
+        """Run the program, and return the floating-point tensors of its dicts and lists by their dotted names."""
+        content = self.load()
+        if not isinstance(content, dict):
+            raise _RefusalError(f"it holds a {type(content).__name__}, not a dict of tensors")
+        tensors: dict[str, Array] = {}
+        waiting: list[tuple[tuple[str, ...], Any]] = [((), content)]
+        steps_left = len(self.program)
+        while waiting:
+            path, part = waiting.pop()
+            if isinstance(part, np.ndarray) and part.dtype.kind == "f":
+                tensors[".".join(path)] = part
+            elif isinstance(part, dict | list | tuple):
+                inner = part.items() if isinstance(part, dict) else enumerate(part)
+                waiting += [((*path, str(key)), value) for key, value in inner][::-1]
+                steps_left -= len(part)
+            if steps_left < 0 or len(path) > DEEPEST:
+                raise _RefusalError("its dicts hold each other, over and over")
+        return tensors
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what stands for a name of the program; nothing is looked up."""
+        if module == "torch" and name in _STORAGES:
+            return _Storage(name)
+        known = {
+            "collections.OrderedDict": _Dict,
+            "torch._utils._rebuild_tensor_v2": self._tensor,
+            "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
+        }
+        if f"{module}.{name}" not in known:
+            raise _RefusalError(f"it asks to call {module}.{name}, which no dict of tensors needs")
+        return known[f"{module}.{name}"]
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        """Return which numbers a tensor is about."""
+        _, storage, key, *_ = pid
+        if not isinstance(storage, _Storage) or not isinstance(key, str | int):
+            raise _RefusalError(f"its numbers are of the type {storage!r:.80}")
+        return _Storage(storage.type, str(key))
+
+    def _member(self, name: str) -> bytes:
+        """Return one of the files in the archive."""
+        entry = self.archive.getinfo(self.home + name)
+        self.bytes_left -= entry.file_size
+        if entry.compress_type != zipfile.ZIP_STORED or self.bytes_left < 0:
+            raise _RefusalError(f"{entry.filename[:80]} is compressed, or overlaps with others")
+        return self.archive.read(entry)
+
+    def _tensor(self, numbers: _Storage, offset: int, shape: Any, strides: Any, *_: Any) -> Array:
+        """Return a tensor over some numbers; refuse one that reaches beyond them."""
+        if numbers.key not in self.stored:
+            self.stored[numbers.key] = np.frombuffer(self._member(f"data/{numbers.key}"), _STORAGES[numbers.type])
+        data, sizes = self.stored[numbers.key], (offset, *shape, *strides)
+        if len(shape) > MOST_AXES or any(type(size) is not int or not 0 <= size < 1 << 48 for size in sizes):
+            raise _RefusalError("a tensor has no sensible shape")
+        last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        self.numbers_left -= math.prod(shape)
+        if (0 not in shape and last >= len(data)) or self.numbers_left < 0:
+            raise _RefusalError(f"a tensor of shape {shape} reaches beyond its {len(data):,} numbers, or repeats them")
+        if 0 in shape:
+            return np.zeros(shape, np.float32)
+        inner = [stride * data.itemsize for stride in strides]
+        array = np.lib.stride_tricks.as_strided(data[offset:], shape, inner, writeable=False).copy()
+        # bfloat16 is the upper half of a float32.
+        return (array.astype(np.uint32) << 16).view(np.float32) if numbers.type == "BFloat16Storage" else array

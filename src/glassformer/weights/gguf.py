@@ -139,7 +139,6 @@ def _architecture(name: str, fixed: dict[str, Any], *, fused: bool = False) -> F
         fields |= {bias: (bias, Fields.flag, False) for bias in biases if bias not in fixed}
     return Family(
         name=name,
-        architecture="decoder",
         classes={name: "tokens"},
         prefix="",
         table={

@@ -16,11 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from glassformer.config import config_from_dict
-from glassformer.core.execution import Execution
+from glassformer.core.execution import Execution, MeshShape
 from glassformer.data.examples import Windows
 from glassformer.engines.cluster.collective import agreed, first_before_others
 from glassformer.engines.cluster.launch import find_cluster, start
-from glassformer.engines.mesh.shape import MeshShape
 from glassformer.models import build
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe

@@ -36,10 +36,9 @@ def parts(tree):
 
 
 def main(folder: Path) -> None:
-    from glassformer.core.execution import Execution
+    from glassformer.core.execution import Execution, MeshShape
     from glassformer.engines.jax.sharded_checkpoint import load_sharded_state, save_sharded_state
     from glassformer.engines.jax.trainer import JaxTrainer
-    from glassformer.engines.mesh.shape import MeshShape
 
     model, recipe = build(config_from_dict(DECODER)), Recipe(**RECIPE)
     base = model.init(1)

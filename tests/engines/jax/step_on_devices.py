@@ -12,13 +12,12 @@ import jax
 import numpy as np
 
 from glassformer.config import DecoderConfig, EncoderDecoderConfig
-from glassformer.core.execution import Execution
+from glassformer.core.execution import Execution, MeshShape
 from glassformer.core.sources import checked
 from glassformer.core.tree import flatten
 from glassformer.data.examples import Windows
 from glassformer.engines.jax.placement import DRAWING
 from glassformer.engines.jax.trainer import JaxTrainer
-from glassformer.engines.mesh.shape import MeshShape
 from glassformer.layers.layer import Spec
 from glassformer.models import build
 from glassformer.training import optimizer

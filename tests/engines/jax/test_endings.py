@@ -8,10 +8,9 @@ import pytest
 
 from glassformer.cli import train as command_line
 from glassformer.core.errors import CheckpointError, ConfigError, DataError
-from glassformer.core.execution import Execution
+from glassformer.core.execution import Execution, MeshShape
 from glassformer.engines.cluster import collective
 from glassformer.engines.jax.trainer import JaxTrainer
-from glassformer.engines.mesh.shape import MeshShape
 from glassformer.runs import run, session, start
 from glassformer.runs.start import new_session, resume_session
 from glassformer.training import load_checkpoint

@@ -8,12 +8,11 @@ import jax
 import numpy as np
 
 from glassformer.config import config_from_dict
-from glassformer.core.execution import Execution
+from glassformer.core.execution import Execution, MeshShape
 from glassformer.core.tree import flatten
 from glassformer.data.examples import Examples, Windows
 from glassformer.engines.jax.sharded_checkpoint import load_sharded_state, save_sharded_state
 from glassformer.engines.jax.trainer import JaxTrainer
-from glassformer.engines.mesh.shape import MeshShape
 from glassformer.models import Batch, build
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe

@@ -5,8 +5,9 @@ import json
 import numpy as np
 
 from glassformer.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
+from glassformer.core.execution import MeshShape
 from glassformer.core.tree import flatten, tree_map
-from glassformer.engines.mesh.shape import MeshShape, build_mesh
+from glassformer.engines.mesh.rules import build_mesh
 from glassformer.engines.mesh.sharding import (
     fetch,
     param_shardings,

@@ -7,8 +7,9 @@ import jax
 import numpy as np
 
 from glassformer.config import DecoderConfig
+from glassformer.core.execution import MeshShape
 from glassformer.core.tree import flatten
-from glassformer.engines.mesh.shape import MeshShape, build_mesh
+from glassformer.engines.mesh.rules import build_mesh
 from glassformer.engines.mesh.sharding import fetch, param_shardings, place, stack_blocks
 from glassformer.models import build
 

@@ -7,11 +7,11 @@ import jax
 import numpy as np
 
 from glassformer.config import DecoderConfig, EncoderDecoderConfig
-from glassformer.core.execution import Execution
+from glassformer.core.execution import Execution, MeshShape
 from glassformer.core.tree import flatten
 from glassformer.data.examples import Windows
 from glassformer.engines.jax.trainer import JaxTrainer
-from glassformer.engines.mesh.shape import MeshShape, build_mesh
+from glassformer.engines.mesh.rules import build_mesh
 from glassformer.engines.mesh.sharding import param_shardings, place
 from glassformer.models import build
 from glassformer.training.optimizers import EMA, OPTIMIZERS

@@ -7,8 +7,8 @@ import pytest
 
 from devices import answer, start
 from engines.mesh.place_arrays import MESHES, MODELS, REMEMBERED
+from glassformer.core.execution import MeshShape
 from glassformer.engines.mesh.rules import axes_for
-from glassformer.engines.mesh.shape import MeshShape
 from process_groups import free_port
 from runs import assert_same_bits
 

@@ -10,10 +10,23 @@ from ...core.arrays import Array
 from ...core.errors import DataError
 from ...text.tokenizer import Family, Tokenizer, fit_tokenizer
 from ..examples import Examples, class_examples
-from ..questions import Count, Lexicon, Seed, require_text
 from ..splits import Splits, hash_fraction, normalized
 from ..tables import Table, read_table
-from ..task import MAX_LABELS, Task, example_lines, label_counts, left_out, length_line, recipe, split_line, tokens_line
+from ..task import (
+    MAX_LABELS,
+    Count,
+    Lexicon,
+    Seed,
+    Task,
+    example_lines,
+    label_counts,
+    left_out,
+    length_line,
+    recipe,
+    require_text,
+    split_line,
+    tokens_line,
+)
 
 HELD_OUT_SHARE = 0.1
 LONGEST = 256

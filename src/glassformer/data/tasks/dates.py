@@ -17,9 +17,8 @@ import numpy as np
 
 from ...core.errors import ConfigError, DataError, did_you_mean
 from ...text.symbols import CharTokenizer
-from ..questions import Count, Lexicon, Seed, question_task
 from ..splits import Splits
-from ..task import Task, recipe
+from ..task import Count, Lexicon, Seed, Task, question_task, recipe
 
 LOCALES = (
     "en", "en_GB", "de", "fr", "es", "pt", "it", "nl", "sv", "da", "nb", "fi", "is", "pl", "cs", "sk", "hu", "ro", "tr",

@@ -18,10 +18,22 @@ from ...text.tokenizer import Family, Tokenizer, fit_tokenizer
 from ..corpus import CARRIED, encode_long, is_token_file, left_out_files, open_tokens, read_text, shown_path, text_files
 from ..examples import Windows
 from ..pairs import Pair, conversations, exchange, message, read_pairs
-from ..questions import Count, Lexicon, Seed, question_task, require_text
 from ..splits import Splits, normalized, split
 from ..tables import is_rows, is_table, read_table
-from ..task import Task, example_lines, left_out, length_line, recipe, split_line, tokens_line
+from ..task import (
+    Count,
+    Lexicon,
+    Seed,
+    Task,
+    example_lines,
+    left_out,
+    length_line,
+    question_task,
+    recipe,
+    require_text,
+    split_line,
+    tokens_line,
+)
 
 TRAIN_SHARE = 0.9
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 1000  # of the lines, to choose settings by and to test on, each (as makemore)

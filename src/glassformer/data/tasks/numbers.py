@@ -19,9 +19,8 @@ from ...models.model import Batch
 from ...ops.loss import IGNORE
 from ...text.symbols import CharTokenizer, WordTokenizer
 from ..examples import Examples
-from ..questions import SETTINGS, Count, Lexicon, Seed, question_task
 from ..splits import Splits
-from ..task import Task, recipe
+from ..task import SETTINGS, Count, Lexicon, Seed, Task, question_task, recipe
 
 LISTED = 2  # digits up to which all pairs are listed; beyond, some are drawn
 TRAIN = 50_000  # pairs to train on at most, unless asked for

@@ -14,9 +14,8 @@ import numpy as np
 from ...core.errors import ConfigError, DataError
 from ...core.setting import Within, check_count
 from ...text.symbols import CharTokenizer, WordTokenizer
-from ..questions import Count, Lexicon, Seed, question_task, reading
 from ..splits import Splits, draw_splits, hash_fraction
-from ..task import Task, recipe, until
+from ..task import Count, Lexicon, Seed, Task, question_task, reading, recipe, until
 
 ALPHABET, SHORTEST, LONGEST, EQUALS = "abcdefghij", 3, 10, "="  # of `copy` and `reverse`
 HELD_OUT_STRINGS = 0.1

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from ...core.errors import ConfigError, GlassformerError
-from ..mesh.shape import require_jax
+from ..mesh.rules import require_jax
 
 WORDS = {"process": "the process number", "processes": "the number of processes", "coordinator": "the coordinator"}
 LIMITS = {"SILENCE": 20.0, "START": 300.0}

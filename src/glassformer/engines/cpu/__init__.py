@@ -2,10 +2,10 @@
 
 elementwise rowwise linear update      ops: of single numbers, of rows, matrix products, optimizer steps
 attention                              ops.attention, which keeps its weights
-attention_tiled tiles tile_products    ops.attention_tiled: sequences whose weights would fill the memory
+attention_tiled tiles                  ops.attention_tiled: sequences whose weights would fill the memory
 decode                                 one more token of a few sequences, through all blocks
 parts quantized_rows simd              products at the speed of memory, as parts that any core may take
-products                               matrix products by the address of a BLAS
+products                               matrix products by the address of a BLAS, and of tiles in vector registers
 cores                                  several cores at once
 trainer                                batches shared out to the cores, and steps in place
 compile                                how kernels are compiled and kept on disk

@@ -16,7 +16,7 @@ from ...ops.attention_tiled import TiledSaved
 from ...ops.mask import Pattern
 from .compile import compiled, exp, inlined, maximum, widest_registers
 from .elementwise import GOLDEN, mix
-from .tile_products import BYTES, multiply_tiles
+from .products import BYTES, multiply_tiles
 
 
 class Pairs(NamedTuple):

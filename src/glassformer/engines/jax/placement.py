@@ -14,8 +14,7 @@ from ...core.tree import flatten, rebuilt, tree_map
 from ...layers import Layer
 from ...models import Batch
 from ...ops import IGNORE
-from ..mesh.rules import RULES, Rules
-from ..mesh.shape import build_mesh
+from ..mesh.rules import RULES, Rules, build_mesh
 from ..mesh.sharding import names_in_list, param_shardings, place, sharding, stack_blocks, working_shardings
 
 DRAWING = SourceGuard("Placement.drawn", Layer)

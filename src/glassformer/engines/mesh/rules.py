@@ -1,4 +1,4 @@
-"""The table that says which axis of which parameter is split over which axis of the mesh, by dotted names.
+"""Meshes of devices, and the table that says which axis of which parameter is split over which of theirs, by name.
 
 A matrix is split twice. Along `tensor` the split stays while computing: query, key, value, up and gate are split by
 their outputs, into whole heads or hidden features, and output and down by their inputs, so that each pair needs one sum
@@ -19,7 +19,6 @@ from ...core.execution import AXES, Execution, MeshShape
 from ...core.setting import check_known
 from ...core.tree import named_leaves
 from ...models import build
-from .shape import build_mesh
 
 Axes: TypeAlias = tuple[str | None, ...]
 
@@ -222,3 +221,38 @@ def _cut_heads(heads: int, setting: str, axis: str, mesh: MeshShape, config: Tra
     if setting == "kv_heads" and config.heads % parts == 0:
         hint += f", or set kv_heads to a multiple of {parts}"
     return ConfigError(fact, hint=hint)
+
+
+# --- meshes ----------------------------------------------------------------------------------------------------------
+
+
+def shape_of(mesh: Any) -> MeshShape:
+    """Return the shape of a `jax.sharding.Mesh` that `build_mesh` made."""
+    return MeshShape.from_dict({str(name): int(devices) for name, devices in mesh.shape.items()})
+
+
+def build_mesh(shape: MeshShape, devices: Sequence[Any] | None = None) -> Any:
+    """Return a `jax.sharding.Mesh` of this shape over the devices: all that JAX sees, on all hosts, unless given."""
+    jax = require_jax()
+    from jax.experimental.mesh_utils import create_device_mesh
+
+    found = jax.devices() if devices is None else list(devices)
+    if len(found) != shape.size:
+        raise ConfigError(
+            f"the mesh {shape} needs {shape.size:,} devices, but there are {len(found):,}",
+            hint=f"choose axes whose product is {len(found):,}, such as fsdp={len(found)}",
+        )
+    sizes = tuple(shape.to_dict().values())
+    return jax.sharding.Mesh(create_device_mesh(sizes, devices=found), AXES)
+
+
+def require_jax() -> Any:
+    """Return the module `jax`, or say how to get it."""
+    try:
+        import jax
+    except ImportError:
+        raise ConfigError(
+            "devices in a mesh need JAX, which is not installed",
+            hint='pip install "glassformer[jax]"; for a GPU see the JAX documentation',
+        ) from None
+    return jax

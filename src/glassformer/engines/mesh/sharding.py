@@ -8,8 +8,7 @@ import numpy as np
 from ...core.arrays import Array, Tree, namespace
 from ...core.errors import ShapeError
 from ...core.tree import flatten, map_named, tree_map
-from .rules import RULES, Rules, axes_for
-from .shape import require_jax, shape_of
+from .rules import RULES, Rules, axes_for, require_jax, shape_of
 
 ROOTS = frozenset({
     "embedding", "source_embedding", "blocks", "encoder", "decoder", "final_norm", "relative", "head", "classifier",
