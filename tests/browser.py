@@ -26,7 +26,7 @@ from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
 from glassformer.web.router import ask
 from glassformer.web.server import Server, _Ended
-from glassformer.web.state import VIEWS
+from glassformer.web.views import PageView
 from oracles import refuse, require
 from runs import TINY
 
@@ -42,7 +42,7 @@ SAVING = ("--disable-gpu", "--disable-site-isolation-trials", "--renderer-proces
 
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 BLANK = "about:blank"
-EXPERIMENTS = ("lens", "change", "backward")
+EXPERIMENTS = [view for view in PageView if view.group == "experiments"]
 GO_ON = """(address) => {
   document.activeElement.blur();
   history.replaceState(null, "", address);
@@ -180,8 +180,8 @@ def open_tab(page: Any, view: str) -> None:
 def walk(page: Any) -> None:
     """Open every view by its tab: each comes to rest, shows something, and refuses nothing."""
     tabs = page.locator("#views button, #experiments button").evaluate_all("all => all.map((one) => one.id)")
-    assert sorted(tabs) == sorted(["tab-experiments", "tab-guide", *(f"tab-{view}" for view in VIEWS)])
-    for view in VIEWS:
+    assert sorted(tabs) == sorted(["tab-experiments", "tab-guide", *(f"tab-{view}" for view in PageView)])
+    for view in PageView:
         open_tab(page, view)
         page.wait_for_selector(f"#view [data-view={view}]:not(:empty)")
         rest(page)

@@ -1,12 +1,14 @@
 """The views that commands, programs and addresses name, in a real browser; what is no view is refused in words."""
 
 import json
+import re
 
 import pytest
 
 from browser import Troubles, rest, state, visit
 from glassformer.core.errors import ConfigError
-from glassformer.web.page_export import page_state, standalone_page
+from glassformer.web.page_export import PAGE, page_state, standalone_page
+from glassformer.web.views import PageView
 from runs import command, small_demo, tiny_session
 
 pytestmark = pytest.mark.usefixtures("numpy_engine", "unseen_figures")
@@ -95,6 +97,22 @@ def test_a_file_says_which_of_all_views_it_does_not_have(explorer, alone, tmp_pa
     page.goto(f'{path.as_uri()}#{{"view":"change"}}')
     page.wait_for_selector("#view .bad")
     assert "no view “change”. It has: Scene, Lens, Backward, Share." in page.locator("#view .bad").inner_text()
+
+
+def test_a_view_that_nothing_draws_stops_the_page_in_words(page, server, troubles):
+    def with_another(route):
+        answer = route.fetch().json()
+        route.fulfill(json={**answer, "views": [*answer["views"], {**answer["views"][0], "id": "attention"}]})
+
+    page.route("**/ask/models", with_another)
+    page.goto(server.address)
+    page.wait_for_selector("#view .bad")
+    assert page.locator("#view .bad").inner_text() == "Nothing draws the views attention"
+
+
+def test_every_view_of_the_page_is_declared():
+    drawn = re.search(r"const DRAW = \{(.*?)\}", (PAGE / "main.js").read_text(encoding="utf-8"), re.DOTALL)
+    assert re.findall(r"(\w+):", drawn[1]) == [view.value for view in PageView]
 
 
 @pytest.mark.parametrize(("word", "hint"), [("attention", "known: "), ("lense", "did you mean 'lens'?")])

@@ -17,6 +17,7 @@ from ..interpret import Logit
 from ..interpret.reading import logit_of
 from ..interpret.run import has_no_head
 from ..progress.display import waiting
+from ..web.views import PageView
 from .look_views import VIEWS, View, ViewInput
 from .options import PATH, json_option, model_argument, text_argument
 from .output import log, print_json, print_table
@@ -36,7 +37,9 @@ OPTIONS = {
     "neurons": ASKED,
 }
 """The options that each view reads."""
-PAGE_VIEWS = {"lens": "lens", "attribution": "lens", "gradients": "backward", "heads": "scene"}
+PAGE_VIEWS = {
+    "lens": PageView.LENS, "attribution": PageView.LENS, "gradients": PageView.BACKWARD, "heads": PageView.SCENE,
+}  # fmt: skip
 """The view of the explorer that shows what a view of this command shows."""
 
 
@@ -173,12 +176,12 @@ def write_page(path: Path, name: str, model: TrainedModel, text: str, view: str,
     chosen: dict[str, Any] = {"token": f"#{target.token}", "against": against}
     if target.position >= 0:
         chosen["position"] = target.position
-    opened = {"lens": chosen}
+    opened = {PageView.LENS: chosen}
     if view == "heads":
         first = found.records[0]
         part = "cross_attention" if first["attention"] == "cross" else "attention"
         stack = "encoder" if first["attention"] == "encoder" else "decoder"
-        opened = {"scene": {stack: {"open": first["layer"], "head": first["head"], "attention": part}}}
+        opened = {PageView.SCENE: {stack: {"open": first["layer"], "head": first["head"], "attention": part}}}
     write_new(path, models_page([(name, model, text)], of, view=PAGE_VIEWS[view], look=opened).encode())
 
 

@@ -30,7 +30,8 @@ from .export_tiles import LEVELS, SIDES, in_single, tiles_of
 from .offers import Offer, to_json
 from .recordings import RecordedTraining, TrainingHistory
 from .router import ask, load_routes
-from .state import VIEWS, read_state
+from .state import read_state
+from .views import PageView
 
 PAGE = Path(__file__).parent / "page"
 LARGEST = 4_800_000
@@ -134,7 +135,7 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-UNVISITED = ("scene", "lens", "backward")
+UNVISITED = tuple(view for view in PageView if view.unvisited)
 """The views of a file that is made without a browser, beside `share`."""
 FIRST = 8
 """Positions that the lens shows first."""
@@ -160,7 +161,7 @@ def standalone_page(
     explorer: Explorer,
     state: dict[str, Any],
     *,
-    view: str = "scene",
+    view: PageView = PageView.SCENE,
     look: dict[str, Any] | None = None,
     others: Sequence[dict[str, Any]] = (),
     training: TrainingHistory | None = None,
@@ -176,10 +177,10 @@ def standalone_page(
     load_routes()
     look = {} if look is None else look
     if training is not None:
-        look = {**look, "training": {"course": training.key}}
+        look = {**look, PageView.TRAINING: {"course": training.key}}
     asked = [one for own in (state, *others) for one in opening_questions(explorer, own)]
-    asked += _lens_questions(explorer, state, look["lens"]) if "token" in look.get("lens", {}) else []
-    told = {**state, "view": view, "look": look}
+    asked += _lens_questions(explorer, state, look[PageView.LENS]) if "token" in look.get(PageView.LENS, {}) else []
+    told = {**state, "view": PageView.named(view), "look": look}
     return export_page(explorer, told, asked, ("value", "gradient"), show, others=others, training=training)
 
 
@@ -203,7 +204,7 @@ def models_page(
 def training_page(training: RecordedTraining, text: str | None = None) -> str:
     """Return the frames of a recorded run that were measured, and its best model reading a text, as one file."""
     model = read_model(str(training.replay.run.folder))
-    return models_page([(training.title, model, text)], view="training", training=training)
+    return models_page([(training.title, model, text)], view=PageView.TRAINING, training=training)
 
 
 def export_page(
@@ -213,7 +214,7 @@ def export_page(
     whats: tuple[str, ...],
     show: Show,
     *,
-    views: tuple[str, ...] = UNVISITED,
+    views: tuple[PageView, ...] = UNVISITED,
     others: Sequence[dict[str, Any]] = (),
     training: TrainingHistory | None = None,
 ) -> str:
@@ -223,8 +224,9 @@ def export_page(
     asked   {word, question} and perhaps {work: true, key}: long work, and the page's own key
     views   the views that the file shows, beside `share`
     """
-    shown = [one for one in VIEWS if one in (*views, "share") or (one == "training" and training is not None)]
-    check_known("this page has no view", told.get("view", "scene"), shown)
+    views = (*views, PageView.SHARE) if training is None else (*views, PageView.SHARE, PageView.TRAINING)
+    shown = [view for view in PageView if view in views]
+    check_known("this page has no view", PageView.named(told.get("view", PageView.SCENE)), shown)
     state = {name: told[name] for name in page_state("", "")}
     states = [state, *others]
     kept = ExportedAnswers(told, state)
@@ -235,7 +237,7 @@ def export_page(
         "prompt": None,
         "told": told,
         "whats": whats,
-        "views": shown,
+        "views": [view.to_dict() for view in shown],
     }
     if training is not None:
         _keep_training(kept, training)
@@ -248,9 +250,8 @@ def export_page(
     for number, one in enumerate(questions):
         show(number, len(questions), "answering the views' questions")
         _answer(explorer, kept, one)
-    for own in states:
-        for one in _heads(kept, own):
-            _answer(explorer, kept, one)
+    for one in [one for own in states for one in _heads(kept, own)]:
+        _answer(explorer, kept, one)
     return _fitting(explorer, states, kept, whats, show)
 
 

@@ -6,6 +6,7 @@ users cannot disturb each other, and an address opens the same picture again.
 
 import json
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from enum import EnumType
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -18,9 +19,6 @@ WORDS = get_args(Word)
 """Kinds of changes; `steer` moves a value part of the way to that of another text."""
 WITH_NUMBER = ("put", "scale", "add", "steer", "put_gradient", "scale_gradient")
 WITH_OTHER = ("take", "steer", "mean")
-View = Literal["scene", "lens", "change", "backward", "training", "writing", "share"]
-VIEWS = get_args(View)
-"""The views of the page, in the order of their tabs; the page reads them with the list of models."""
 Axis = Literal["example", "head", "position", "key", "feature", "row"]
 POSITIONS = "positions"
 """The name of all position information together: zero switches it off."""
@@ -112,9 +110,10 @@ def read(hint: Any, given: Any, what: str) -> Any:
                 f"{what} has {len(given):,} characters", hint=f"at most {limit or LONGEST:,} are read here"
             )
         return given
-    if origin is Literal:
-        _check(given in parts, given, what, did_you_mean(str(given)[:40], parts))
-        return given
+    if origin is Literal or isinstance(hint, EnumType):
+        words = parts or [one.value for one in hint]
+        _check(given in words, given, what, did_you_mean(str(given)[:40], words))
+        return hint(given) if isinstance(hint, EnumType) else given
     if origin is tuple:
         is_list = isinstance(given, list) and len(given) <= (limit or MOST)
         _check(is_list, given, what, f"give a list of at most {limit or MOST}")

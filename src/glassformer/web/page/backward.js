@@ -11,9 +11,7 @@ import { keepSteady } from "./steady.js";
 import { stepBox } from "./step.js";
 import { targetBox } from "./target.js";
 
-export const backwardView = { id: "backward", title: "Backward", draw: drawBackward };
-
-function drawBackward(place, page) {
+export function drawBackward(place, page) {
   const way = make("div", { class: "stack" }, make("p", { class: "quiet" }, "…"));
   const flow = make("div", { class: "scroll high", tabindex: "0", role: "group", "aria-label": "Flow at every residual connection" });
   const tokens = make("div", { class: "stack" });

@@ -9,9 +9,7 @@ import { changeForm } from "./change_form.js";
 import { sceneStory } from "./scene_answers.js";
 import { sweepBox } from "./sweeps.js";
 
-export const changeView = { id: "change", title: "Ablate and patch", draw: drawChange };
-
-function drawChange(place, page) {
+export function drawChange(place, page) {
   const story = make("p", { class: "scene-story" });
   const told = (state().changes.length ? ask("outcome", { state: runState() }) : Promise.resolve(null)).then((outcome) => story.append(...[sceneStory(page, outcome)].flat())).catch((error) => story.append(error.message));
   place.append(story);

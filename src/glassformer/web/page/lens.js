@@ -8,8 +8,6 @@ import { kept, live } from "./kept.js";
 import { work } from "./server.js";
 import { look, runState } from "./state.js";
 
-export const lensView = { id: "lens", title: "Lens", draw: drawLens };
-
 const LENS_WIDTHS = [8, 16, 32, 64];
 let lensAsking = null;
 let lensShown = null;
@@ -20,7 +18,7 @@ function lensPercent(p) {
   return p === 1 ? "100 %" : p >= 0.9995 ? "> 99.9 %" : `${(p * 100).toFixed(p < 0.0995 || p >= 0.995 ? 1 : 0)} %`;
 }
 
-function drawLens(place, page) {
+export function drawLens(place, page) {
   const title = make("h2", {}, "Lens");
   const answer = page.info.classes ? "class" : "token";
   if (page.info.vectors) {

@@ -7,22 +7,23 @@ import { ask } from "./server.js";
 import { canRedo, canUndo, change, onState, readAddress, redo, showRun, state, takeBack, undo, wantedRun } from "./state.js";
 import { closeCard, redrawCard } from "./card.js";
 import { page } from "./page.js";
-import { backwardView } from "./backward.js";
-import { changeView } from "./change_view.js";
-import { lensView } from "./lens.js";
-import { sceneView } from "./scene.js";
+import { drawBackward } from "./backward.js";
+import { drawChange } from "./change_view.js";
+import { drawLens } from "./lens.js";
+import { drawScene } from "./scene.js";
 import { drawSteps } from "./scene_steps.js";
-import { shareView } from "./share.js";
-import { trainingView } from "./training.js";
-import { writingView } from "./writing.js";
+import { drawShare } from "./share.js";
+import { drawTraining } from "./training.js";
+import { drawWriting } from "./writing.js";
 import { drawGuide, guideButton, leaveGuide } from "./guide.js";
 import { changeInWords } from "./trials.js";
 
-// {id, title, draw(place, page)}: four places, of which Experiments has several views; the guide and sharing stand beside them.
-const KNOWN = [sceneView, lensView, changeView, backwardView, trainingView, writingView, shareView];
-const VIEWS = []; // those that the server or the file names
-const EXPERIMENTS = ["lens", "change", "backward"];
-const BESIDE = ["share"];
+// What draws each view that Python declares in views.py.
+const DRAW = {
+  scene: drawScene, lens: drawLens, change: drawChange, backward: drawBackward, training: drawTraining,
+  writing: drawWriting, share: drawShare,
+};
+const views = []; // the records of those that the server or the file has
 const $ = (id) => document.getElementById(id);
 const BAD_ADDRESS = "This address could not be read: it may have been cut short. The page starts from the beginning.";
 let offers = [];
@@ -32,8 +33,10 @@ let running = null; // the latest refresh
 async function start() {
   const found = await ask("models");
   offers = found.models;
-  Object.assign(page, { views: VIEWS, whats: found.whats });
-  VIEWS.push(...found.views.map((id) => KNOWN.find((view) => view.id === id)));
+  Object.assign(page, { views, whats: found.whats });
+  views.push(...found.views);
+  const unknown = views.filter((view) => !(view.id in DRAW)).map((view) => view.id);
+  if (unknown.length) throw new Error(`Nothing draws the views ${unknown.join(", ")}`);
   const first = { model: found.first ?? offers[0]?.key ?? "", text: found.prompt ?? "", view: found.first || offers.length ? "scene" : "training" };
   const isRead = readAddress({ ...first, ...found.told });
   onState((now, before) => { running = refresh(now, before); });
@@ -131,26 +134,26 @@ function clearWrong(field) {
 }
 
 function drawView() {
-  const own = VIEWS.find((view) => view.id === state().view);
+  const own = views.find((view) => view.id === state().view);
   const place = make("div", { class: "stack", "data-view": own?.id ?? "none" });
   try {
     if (!own) fill(place, noSuchView());
-    else if (!page.run && !own.alone) fill(place, emptyView());
-    else own.draw(place, page);
+    else if (!page.run && own.needsRun) fill(place, emptyView());
+    else DRAW[own.id](place, page);
   } catch (error) { // such as what an address says about a view that it cannot show
     fill(place, make("p", { class: "bad" }, `This view cannot be drawn as the address wants it: ${error.message}.`),
       button("Show it from the beginning", () => change({ look: {} }, { undoable: false })));
   }
   fill($("view"), place);
-  drawSteps(own === sceneView).catch((error) => tell(error.message));
+  drawSteps(own?.id === "scene").catch((error) => tell(error.message));
   drawGuide(page);
 }
 
 // An address, or a program that wrote this file, may name a view of another version.
 function noSuchView() {
-  const shown = VIEWS.map((view) => view.title).join(", ");
+  const shown = views.map((view) => view.title).join(", ");
   return make("div", { class: "stack" }, make("p", { class: "bad" }, `This page has no view “${state().view}”. It has: ${shown}.`),
-    button(`Open “${VIEWS[0].title}”`, () => change({ view: VIEWS[0].id }, { undoable: false }), { class: "main" }));
+    button(`Open “${views[0].title}”`, () => change({ view: views[0].id }, { undoable: false }), { class: "main" }));
 }
 
 function emptyView() {
@@ -214,14 +217,15 @@ function target(now) {
 // Tabs are made once, so that the one with the focus keeps it. Experiments are several views: theirs stand in a second row.
 function drawTabs() {
   const shown = state().view;
-  const isExperiment = EXPERIMENTS.includes(shown);
+  const isExperiment = views.some((view) => view.id === shown && view.group === "experiments");
   const go = (id) => change({ view: id }, { undoable: false });
   const tab = (view) => button(view.title, () => go(view.id), { id: `tab-${view.id}` });
   if (!$("views").children.length) {
-    const own = VIEWS.filter((view) => EXPERIMENTS.includes(view.id));
-    const places = VIEWS.filter((view) => !EXPERIMENTS.includes(view.id) && !BESIDE.includes(view.id)).map(tab);
+    const inGroup = (group) => views.filter((view) => view.group === group);
+    const own = inGroup("experiments");
+    const places = inGroup("").map(tab);
     if (own.length) places.splice(1, 0, button("Experiments", () => go(own[0].id), { id: "tab-experiments" }));
-    fill($("views"), places, make("span", { class: "grow" }), guideButton(), VIEWS.filter((view) => BESIDE.includes(view.id)).map(tab));
+    fill($("views"), places, make("span", { class: "grow" }), guideButton(), inGroup("beside").map(tab));
     fill($("experiments"), own.map(tab));
   }
   $("experiments").hidden = !isExperiment;
@@ -252,7 +256,7 @@ function shortcut(event) {
   if (/^(input|textarea|select)$/i.test(event.target.tagName)) return;
   if ((event.ctrlKey || event.metaKey) && event.key === "z") { event.preventDefault(); (event.shiftKey ? redo : undo)(); }
   if (event.key === "Escape" && !closeCard()) leaveGuide();
-  if (!event.ctrlKey && !event.metaKey && !event.altKey && /^[1-9]$/.test(event.key) && VIEWS[event.key - 1]) change({ view: VIEWS[event.key - 1].id }, { undoable: false });
+  if (!event.ctrlKey && !event.metaKey && !event.altKey && /^[1-9]$/.test(event.key) && views[event.key - 1]) change({ view: views[event.key - 1].id }, { undoable: false });
 }
 
 start().catch((error) => fill($("view"), make("p", { class: "bad" }, error.message)));

@@ -15,13 +15,11 @@ import { change, look, runState, state } from "./state.js";
 import { everyTensor } from "./tensors.js";
 import { areMade, toggleChanges } from "./trials.js";
 
-export const sceneView = { id: "scene", title: "Scene", draw };
-
 const SHOWN = { values: ["value"], gradients: ["gradient"], both: ["value", "gradient"], change: ["change"] };
 let zoomed = null; // what stood large in the picture before
 let drawn = null; // the scene on the page: it stays until the next one is painted
 
-function draw(place) {
+export function drawScene(place) {
   const box = make("section", { class: "scene", "aria-label": "The scene" });
   const before = drawn?.isConnected && drawn.dataset.model === page.opened.replace(/@\d+$/, "") ? drawn : null;
   box.dataset.model = page.opened.replace(/@\d+$/, "");

@@ -6,12 +6,9 @@ import { isSameState, kept, keptKey, tileKey } from "./kept.js";
 import { asked, fetchFile, settled, work } from "./server.js";
 import { change, look, runState, state } from "./state.js";
 
-export const shareView = { id: "share", title: "Share", draw: drawShare };
-
-const NOT_VISITED = new Set(["share", "training"]);
 const ABOUT_NOW = new Set(["models", "job", "stop", "train", "trainings", "share", "npz", "keep"]);
 
-function drawShare(place, page) {
+export function drawShare(place, page) {
   place.append(make("h2", {}, "Share"), ...(kept ? [inFile()] : [shareAddress(), shareFile(page)]), shareTensor(page));
 }
 
@@ -32,7 +29,7 @@ function shareAddress() {
 
 function shareFile(page) {
   const set = { views: null, gradients: true, ...look("share") };
-  const views = page.views.filter((view) => !NOT_VISITED.has(view.id));
+  const views = page.views.filter((view) => view.needsRun && view.group !== "beside");
   const chosen = new Set(set.views ?? views.map((view) => view.id));
   const keep = () => look("share", { views: [...chosen], gradients: set.gradients });
   const tick = (title, on, act) => {

@@ -7,13 +7,11 @@ import { change, look, state } from "./state.js";
 import { curve } from "./curve.js";
 import { framePanels } from "./frames.js";
 
-export const trainingView = { id: "training", title: "Training", alone: true, draw: drawTraining };
-
 const FIELDS = { layers: "layers", width: "width", heads: "heads", steps: "steps", lr: "rate" };
 // What is shown: the course, the step looked at (null: the last one), the job that goes on, the parts of the page it is drawn in.
 const shownTraining = { course: null, step: null, job: null, parts: null, page: null, stop: null };
 
-function drawTraining(place, page) {
+export function drawTraining(place, page) {
   shownTraining.page = page;
   const form = make("form", { class: "box stack" });
   const courses = make("section", { class: "box stack", "aria-label": "Trainings to go through" });

@@ -9,8 +9,6 @@ import { chatAnswer, chatBox, chatMessages, chatOn } from "./chat.js";
 import { changeInWords } from "./trials.js";
 import { classesBox, masksBox, piecesBox, similarityBox } from "./texts.js";
 
-export const writingView = { id: "writing", title: "Writing", draw: drawWriting };
-
 const SETTINGS = {
   temperature: { title: "temperature", usual: 0.8, min: "0", max: "10", step: "0.1" },
   top_k: { title: "top-k (empty: all)", usual: null, min: "1", step: "1" },
@@ -21,7 +19,7 @@ const SETTINGS = {
 const roots = new Map(); // what was written behind each text: a tree, {id, label, ends, parent, children}
 const writing = { key: null, node: null, found: null, parts: null, stop: null, turn: 0 };
 
-function drawWriting(view, page) {
+export function drawWriting(view, page) {
   writing.stop?.();
   const place = make("fieldset", { class: "stack", ...live }); // a file shows what was written, and writes no more
   view.append(place);

@@ -17,7 +17,8 @@ from ..explorer import Explorer, RunSession
 from ..offers import chosen, parted, to_json
 from ..router import route
 from ..run_session import probabilities
-from ..state import VIEWS, WITH_NUMBER, WITH_OTHER, WORDS
+from ..state import WITH_NUMBER, WITH_OTHER, WORDS
+from ..views import PageView
 
 TOP = 10
 
@@ -26,7 +27,8 @@ TOP = 10
 def models(explorer: Explorer) -> dict[str, Any]:
     """Return the models that can be opened, which one the command named, and the views of the page."""
     offers = to_json(explorer.offers)
-    return {"models": offers, "first": explorer.first, "prompt": explorer.prompt, "views": VIEWS}
+    views = [view.to_dict() for view in PageView]
+    return {"models": offers, "first": explorer.first, "prompt": explorer.prompt, "views": views}
 
 
 @route("open")

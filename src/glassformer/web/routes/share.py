@@ -11,7 +11,7 @@ from ..explorer import Explorer, RunSession
 from ..jobs import Job, Work
 from ..page_export import export_page, page_state
 from ..router import Download, route
-from ..state import View
+from ..views import PageView
 
 NOT_KEPT = frozenset({"models", "job", "stop", "train", "share", "npz"})
 """Words whose answers are about this moment, or are files themselves."""
@@ -35,7 +35,7 @@ def share(
     told: dict[str, Any],
     asked: Annotated[tuple[Question, ...], MOST],
     whats: tuple[Literal["value", "gradient"], ...],
-    views: tuple[View, ...],
+    views: tuple[PageView, ...],
 ) -> Work:
     """Begin to write the run of a page as one file; the job's result has it as text.
 
