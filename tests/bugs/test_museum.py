@@ -1,4 +1,4 @@
-"""The museum: every check passes as the package is and finds its bug; nothing stays planted; pages and game work."""
+"""The museum: every check passes as the package is and finds its bug; nothing stays planted; the game works."""
 
 import re
 
@@ -11,7 +11,6 @@ from glassformer.bugs import CHECKS, Curves, museum, plant, right_curves
 from glassformer.bugs.checks import run_check
 from glassformer.bugs.game import Hunt
 from glassformer.bugs.training import SETUPS, train_curves
-from glassformer.web.museum import effect_of, museum_page
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -57,8 +56,8 @@ def test_the_effect_of_a_bug_is_read_from_curves():
     right = Curves(np.array([[3.0] * 5 + [1.0] * 5, [3.0] * 5 + [1.1] * 5]))
     ends = {0.9: "too good", 1.05: "silent", 1.5: "worse", 2.5: "stuck", np.nan: "diverges"}
     assert {end: Curves(right.loss * 0 + end).effect(right) for end in ends} == pytest.approx(ends, nan_ok=True)
-    assert effect_of(museum()["future-visible"]) == "too good"
-    assert effect_of(museum()["top-p-edge"]) == ""
+    assert museum()["future-visible"].effect() == "too good"
+    assert museum()["top-p-edge"].effect() == ""
 
 
 def test_a_planted_bug_changes_results_until_the_block_ends():
@@ -69,12 +68,6 @@ def test_a_planted_bug_changes_results_until_the_block_ends():
     with pytest.raises(ZeroDivisionError), plant(museum()["gelu-factor"].bug):
         raise ZeroDivisionError
     np.testing.assert_array_equal(ops.gelu(x)[0], before)
-
-
-def test_the_page_shows_every_exhibit_and_loads_nothing():
-    page = museum_page()
-    assert all(f'id="{name}"' in page for name in museum())
-    assert not re.search(r"<script|<link|url\(|src=", page)
 
 
 def test_a_bug_can_be_hunted_down():

@@ -47,7 +47,6 @@ OWN_MEANINGS = {
     "--top": "rows of a table, or possibilities for each input",
     "--data": "what to learn from, or what to measure on",
     "--from": "a trained model, or measurements of a study",
-    "--page": "a page of the explorer, or of the museum",
 }
 """Options of the same name whose help begins differently, and why."""
 

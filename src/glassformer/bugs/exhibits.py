@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from .checks import Finding, run_check
 from .planted import PACKAGE, PlantedBug, plant, planted_bugs
-from .training import Curves, kept_curves, train_curves
+from .training import Curves, kept_curves, right_curves, train_curves
 
 TABLE = Path(__file__).parent / "museum.toml"
 
@@ -49,6 +49,11 @@ class Exhibit:
     def curves(self) -> Curves | None:
         """Return the loss curves with this bug that come with the package; None where training does not meet it."""
         return None if self.setup == "none" else kept_curves(self.name)
+
+    def effect(self) -> str:
+        """Return what training shows of the bug; nothing where training does not meet it."""
+        curves = self.curves()
+        return "" if curves is None else curves.effect(right_curves(self.setup))
 
     def train(self, seeds: Sequence[int] = (0, 1, 2)) -> Curves:
         """Plant the bug, train, and return the loss curves."""

@@ -75,7 +75,7 @@ EXAMPLES = {
         "glassformer look runs/majority 11110222 patching --other 22220111",
     ],
     "check": ["glassformer check"],
-    "bugs": ["glassformer bugs", "glassformer bugs heads-merge", "glassformer bugs --page museum.html"],
+    "bugs": ["glassformer bugs", "glassformer bugs heads-merge"],
     "study": [
         "glassformer study",
         "glassformer study cost --quick",

@@ -1,7 +1,6 @@
 """`glassformer bugs`: the museum of mistakes, what each does to training, and the check that catches it."""
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,12 +9,18 @@ from ..bugs import Exhibit, museum, right_curves
 from ..bugs.game import Hunt
 from ..bugs.training import check_seconds
 from ..core.errors import ConfigError
-from ..core.files import write_text
 from ..core.setting import check_known
 from ..progress.display import waiting
-from ..web.museum import EFFECTS, effect_of, museum_page
-from .options import PATH, json_option
+from .options import json_option
 from .output import log, print_json, print_table
+
+EFFECTS = {
+    "silent": "Training looks right.",
+    "worse": "Training ends worse, and looks like a poor choice of settings.",
+    "stuck": "Training hardly moves.",
+    "diverges": "Training diverges.",
+    "too good": "The loss ends lower than it should.",
+}
 
 
 @click.command()
@@ -23,25 +28,20 @@ from .output import log, print_json, print_table
 @click.option(
     "--train", is_flag=True, help="Train with the bug here and now, with three seeds, beside training without it."
 )
-@click.option("--page", type=PATH, metavar="FILE", help="Write a page with all of them and their loss curves.")
 @click.option(
     "--seed",
     type=click.IntRange(0),
     help="Seed of what is drawn at random: which bug the game plants (default: another one each time).",
 )
 @json_option
-def bugs(name: str | None, train: bool, page: Path | None, seed: int | None, json: bool) -> None:
+def bugs(name: str | None, train: bool, seed: int | None, json: bool) -> None:
     """Show mistakes in Transformers, what training looks like with each, and the check that catches it."""
     game = name == "play"
-    fits = {"--page": name is None and not json, "--train": name and not game, "--seed": game, "--json": not game}
-    given = {"--page": page is not None, "--train": train, "--seed": seed is not None, "--json": json}
+    fits = {"--train": name and not game, "--seed": game, "--json": not game}
+    given = {"--train": train, "--seed": seed is not None, "--json": json}
     for option in fits:
         if given[option] and not fits[option]:
             raise ConfigError(f"{option} does not go with the rest", hint="`glassformer bugs --help` has examples")
-    if page is not None:
-        write_text(page, museum_page())
-        log(f"wrote {page}")
-        return
     if game:
         hunt = Hunt(seed)
         print(hunt.opening())
@@ -60,7 +60,7 @@ def listed(json: bool) -> None:
     """Print all exhibits."""
     seconds = check_seconds()
     rows = [
-        (one.name, one.kind, one.title, effect_of(one) or "not met", one.check, f"{seconds[one.name]:.2f} s")
+        (one.name, one.kind, one.title, one.effect() or "not met", one.check, f"{seconds[one.name]:.2f} s")
         for one in museum().values()
     ]
     columns = ("name", "kind", "what is wrong", "training", "caught by", "in")
@@ -74,7 +74,7 @@ def listed(json: bool) -> None:
 def shown(exhibit: Exhibit, *, train: bool, json: bool) -> None:
     """Print one exhibit, what its check says now, and what training does."""
     finding = exhibit.run_check()
-    effect = effect_of(exhibit)
+    effect = exhibit.effect()
     if train:
         if exhibit.setup == "none":
             raise ConfigError(f"training does not meet {exhibit.name}", hint="its check shows it: leave --train out")
