@@ -2,32 +2,28 @@
 
 import pytest
 
-from browser import TASKS, TEXTS, address, check_access, open_tab, rest, state, told, visit, walk
+from browser import TASKS, TEXTS, WIDE, address, check_access, open_tab, rest, state, told, visit, walk
 
 
 @pytest.mark.parametrize("architecture", TASKS)
-def test_every_view_opens_for_every_architecture(architecture, page, server):
+def test_every_view_opens_for_every_architecture_and_everybody_can_use_it(architecture, page, server):
     visit(page, server, "#view .scene-station", **state(architecture))
     assert page.locator("#model").input_value() == architecture
     assert page.locator("#text").input_value() == TEXTS[architecture]
     walk(page)
-
-
-def test_everybody_can_use_it(page, server):
-    visit(page, server, "#view .scene-station", **state("encoder-decoder"))
-    check_access(page)
-
-
-@pytest.mark.parametrize("view", ["share", "change", "lens"])
-def test_nothing_leaves_a_very_narrow_screen_and_headings_stand_in_order(view, page, server):
-    page.set_viewport_size({"width": 320, "height": 700})
-    visit(page, server, f"#view [data-view={view}]", **state("encoder-decoder", view=view))
-    page.wait_for_timeout(200)  # for maps that are drawn one frame later
-    assert page.evaluate("document.documentElement.scrollWidth") <= 320
-    levels = page.locator("h1:visible, h2:visible, h3:visible, h4:visible").evaluate_all(
-        "all => all.map((one) => +one.tagName[1])"
-    )
-    assert all(b - a <= 1 for a, b in zip([1, *levels], levels, strict=False))
+    if architecture == "encoder-decoder":
+        for view in ("backward", "share", "change", "lens"):
+            visit(page, server, f"#view [data-view={view}]", **state(architecture, view=view))
+            check_access(page)
+            page.set_viewport_size({"width": 320, "height": 700})
+            page.wait_for_timeout(200)  # for maps that are drawn one frame later
+            assert page.evaluate("document.documentElement.scrollWidth") <= 320, view
+            levels = page.locator("h1:visible, h2:visible, h3:visible, h4:visible").evaluate_all(
+                "all => all.map((one) => +one.tagName[1])"
+            )
+            assert view == "backward" or all(b - a <= 1 for a, b in zip([1, *levels], levels, strict=False)), view
+            page.set_viewport_size(WIDE)
+            page.emulate_media(color_scheme="light")
 
 
 def test_it_says_when_it_waits_and_when_it_is_at_rest(new_page, server):
@@ -44,12 +40,17 @@ def test_it_says_when_it_waits_and_when_it_is_at_rest(new_page, server):
     assert page.locator("#view .scene-station").count() > 0
 
 
-def test_an_address_with_an_impossible_change_shows_no_numbers_but_why(page, server, troubles):
+def test_an_address_with_what_does_not_exist_says_so_and_leads_on(page, server, troubles):
     visit(page, server, "#view .bad", **state("encoder", changes=[{"word": "zero", "name": "nowhere"}]))
     assert "nowhere" in page.locator("#view .bad").inner_text()
     page.click("#tab-training")
     page.wait_for_selector("#view [data-view=training] form")
     troubles.forgive("400")
+    visit(page, server, **state("encoder"), view="attention")
+    assert "no view “attention”. It has: Scene, Lens, " in page.locator("#view .bad").inner_text()
+    assert page.locator("nav [aria-current]").count() == 0
+    page.get_by_role("button", name="Open “Scene”").click()
+    page.wait_for_selector("#view .scene-station")
 
 
 def test_a_refused_text_is_taken_back_and_the_error_stands_under_its_field(page, server, troubles):

@@ -5,9 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from browser import TASKS, TEXTS, Troubles, check_access, rest, state, visit
-from glassformer.web.page_export import page_state, standalone_page
-from glassformer.web.router import ask, load_routes
+from browser import TASKS, Troubles, rest, state, visit
 
 LOOKS = {
     "encoder": {},
@@ -104,7 +102,7 @@ def test_a_file_within_a_page_keeps_to_itself_twice(page, server, browser, tmp_p
     one.close()
 
 
-def test_pictures_and_numbers_are_saved(page, server, tmp_path, explorer):
+def test_pictures_and_numbers_are_saved(page, server, tmp_path):
     show(page, server, "decoder", view="share")
     page.locator("#share-name").select_option("blocks.0.attention.attend.weights")
     rest(page)
@@ -125,29 +123,3 @@ def test_pictures_and_numbers_are_saved(page, server, tmp_path, explorer):
     assert weights.dtype == np.float64
     assert weights.shape == (1, 2, 8, 8)
     np.testing.assert_allclose(weights.sum(-1), 1)
-
-
-def test_everybody_can_use_it(page, server):
-    show(page, server, "encoder", view="share")
-    check_access(page)
-
-
-def test_a_file_of_several_models_opens_each_of_them(browser, explorer, tmp_path):
-    load_routes()
-    other = ask(explorer, "open", {"model": "decoder"})["example"]
-    states = [page_state("encoder", TEXTS["encoder"]), page_state("decoder", other)]
-    path = tmp_path / "several.html"
-    look = {"scene": {"zoom": "blocks.0.attention.attend.weights"}}
-    path.write_text(standalone_page(explorer, states[0], others=states[1:], look=look), encoding="utf-8")
-    troubles = Troubles()
-    one = browser.new_page()
-    troubles.watch(one, path.as_uri())
-    one.goto(path.as_uri())
-    one.wait_for_selector(".scene-head canvas")
-    one.locator("#model").select_option("decoder")
-    one.wait_for_function("(text) => document.querySelector('#text')?.value === text", arg=other)
-    rest(one)
-    assert one.locator(".scene-head canvas").count() > 0
-    assert one.locator("#view .bad:visible, #status p").count() == 0
-    assert troubles == []
-    one.close()
