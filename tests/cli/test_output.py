@@ -10,8 +10,8 @@ import pytest
 from rich.cells import cell_len
 
 from glassformer.cli import check, runs
-from glassformer.cli.output import plural, print_json, print_table, signed
-from glassformer.models.costs import bytes_text, count_text, flops_text
+from glassformer.cli.output import plural, print_json, print_table
+from glassformer.core.format import bytes_text, count_text, flops_text, signed
 from glassformer.proofs import Check
 from glassformer.runs.listing import RunSummary
 from runs import command

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import glassformer as gf
-from glassformer.core.show import colored, png_of
+from glassformer.core.show import Map, Result, colored, png_of
 from glassformer.interpret import (
     HeadScores,
     Logit,
@@ -122,3 +122,24 @@ def test_the_picture_is_a_png():
     from matplotlib import pyplot
 
     np.testing.assert_allclose(pyplot.imread(io.BytesIO(data)) * 255, image, atol=0.5)
+
+
+def test_a_result_is_one_table_for_all_readers():
+    named = Map(np.array([0.5, -1.0, np.nan]), names=["a", "b", "c"])
+    result = Result("heads", ("name", "by token", ">adds"), [["x", named, 0.123456], ["<y>", named, None]], ["a note"])
+    assert repr(result).splitlines() == ["heads", "name  adds", "x     0.1235", "<y>", "a note"]
+    columns, rows = result.texts()
+    assert columns == ["name", ">a", ">b", ">c", ">adds"]
+    assert rows[0] == ["x", "0.50", "-1.00", "", "0.1235"]
+    shown = result._repr_html_()
+    assert shown.count("<img") == 2
+    assert "&lt;y&gt;" in shown
+    assert "&gt;adds" not in shown
+
+
+def test_a_sweep_that_was_ended_early_says_how_much_is_missing():
+    effect = np.array([[0.5, np.nan], [np.nan, np.nan]])
+    found = Patching(["embedding", "block 0"], "position", ["a", "b"], "loss", effect, None, 0.0, 1.0).result()
+    assert [row[0] for row in found.rows] == ["embedding"]
+    assert found.records == [{"point": "embedding", "position": 0, "token": "a", "effect": 0.5, "share": 0.5}]
+    assert found.notes == ["3 of 4 are not measured"]

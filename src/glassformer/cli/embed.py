@@ -13,12 +13,13 @@ from ..api.passages import Index, index
 from ..core.arrays import Array
 from ..core.errors import ConfigError
 from ..core.files import write_new
+from ..core.format import shorten
 from ..data.tables import Row, Table
 from ..generation.sampling import check_finite
 from ..progress.display import waiting
 from ..weights.sentence import similarities, unit_vectors
 from .options import PATH, json_option, model_argument
-from .output import console, log, plural, print_json, print_table, shorten
+from .output import console, log, plural, print_json, print_table
 from .rows import STDIN, check_out, writing_rows
 from .stdin import read_lines
 

@@ -12,6 +12,7 @@ from ..api.tasks import file_parts
 from ..core import dispatch
 from ..core.errors import ConfigError
 from ..core.execution import PLAIN, Execution, MeshShape
+from ..core.format import shorten
 from ..core.tree import count
 from ..models import build
 from ..progress.display import waiting
@@ -23,7 +24,7 @@ from ..training.evaluate import class_figures, combined, macro_average
 from ..weights.loaded_model import LoadedModel
 from ..weights.saved import is_saved
 from .options import PATH, engine_option, json_option
-from .output import console, log, print_json, print_table, shorten
+from .output import console, log, print_json, print_table
 
 SHARES = ("precision", "recall", "f1")
 WIDTH, MOST_COLUMNS = 16, 8

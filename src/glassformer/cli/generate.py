@@ -13,6 +13,7 @@ from ..api.loading import load
 from ..api.trained_model import TrainedModel
 from ..core.arrays import Array
 from ..core.errors import ConfigError
+from ..core.format import shorten, visible
 from ..generation import Generation
 from ..generation.reader import kept
 from ..generation.texts import MAX_NEW_TOKENS, encode_prompts
@@ -32,7 +33,7 @@ from .options import (
     truncate_option,
     weights_option,
 )
-from .output import log, print_json, print_table, shorten, visible
+from .output import log, print_json, print_table
 
 TOP_TOKENS = 5
 LENS_COLUMNS, LENS_WIDTH = 6, 12

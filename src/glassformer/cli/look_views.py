@@ -8,6 +8,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.errors import ConfigError
+from ..core.format import bytes_text, shorten, signed, visible
 from ..core.reporting import ShowCount
 from ..interpret import (
     Logit,
@@ -24,9 +25,7 @@ from ..interpret import (
 )
 from ..interpret.batched import MEMORY, bytes_at_once
 from ..interpret.trace import trace_of
-from ..models.costs import bytes_text
 from ..weights.loaded_model import LoadedModel
-from .output import shorten, signed, visible
 
 WIDTH = 24
 

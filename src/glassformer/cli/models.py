@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from ..core.format import bytes_text
 from ..models import PRESETS
-from ..models.costs import bytes_text
 from ..weights.catalog import CATALOG, cache_folder, resolve, size_of
 from ..weights.catalog import pull as fetch
 from .options import PATH, json_option

@@ -9,11 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.files import plain_json
+from ..core.format import cell_text
 from ..progress import log as log
 from ..progress import plural as plural
 from ..progress.console import SafeConsole
-
-SPACE = "␣"
 
 
 def console() -> SafeConsole:
@@ -38,7 +37,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
     """
     out = console()
     names = [column.removeprefix(">") for column in columns]
-    cells = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
+    cells = [[cell if isinstance(cell, Text) else Text(cell_text(cell)) for cell in row] for row in rows]
     if not out.is_terminal:
         if title is not None:
             print(f"# {title}")
@@ -53,24 +52,3 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
     for row in cells:
         table.add_row(*row)
     out.print(table, soft_wrap=False)
-
-
-def escaped(text: str) -> str:
-    """Return `text` on one line: line ends and unprintable characters as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def visible(text: str) -> str:
-    """Return `text` on one line, with spaces as ␣."""
-    return escaped(text).replace(" ", SPACE)
-
-
-def shorten(text: str, width: int) -> str:
-    """Return a text of at most `width` characters, its end replaced by an ellipsis where it is longer."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-def signed(value: float, places: int) -> str:
-    """Write a change with its sign; one that rounds to zero has none."""
-    text = f"{value:+.{places}f}"
-    return text[1:] if not text.strip("+-0.") else text

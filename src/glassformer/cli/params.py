@@ -26,8 +26,8 @@ def params(model: str, batch: int, length: int | None, dtype: str, settings: tup
     config = read_config(model).replace(**parse_settings(settings))
     found = count_params(config, batch=batch, length=length, dtype=dtype)
     if not json:
-        for before, (title, columns, rows) in zip((f"{model}: ", ""), found.tables(), strict=True):
-            print_table(columns, rows, title=before + title)
+        for before, table in zip((f"{model}: ", ""), found.tables(), strict=True):
+            print_table(table.columns, table.rows, title=before + table.title)
         return
     facts = {"model": model, "config": config.to_dict()}
     facts["parameters"] = {"total": found.parameters, "parts": found.parts, "estimate_12LD2": found.estimate}

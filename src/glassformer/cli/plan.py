@@ -9,11 +9,11 @@ import click
 from ..api.costs import read_config
 from ..core.errors import ConfigError, did_you_mean
 from ..core.execution import MeshShape, separated
+from ..core.format import bytes_text
 from ..engines.mesh.plan import PRECISIONS, SLOTS, Plan, better
 from ..engines.mesh.plan import changes as changed
 from ..engines.mesh.plan import plan as make_plan
 from ..engines.mesh.rules import parse_rules
-from ..models.costs import bytes_text
 from ..progress.display import waiting
 from .devices import rules_option
 from .options import json_option, set_option

@@ -13,6 +13,7 @@ from ..config import DecoderConfig, EncoderConfig, TransformerConfig
 from ..core.arrays import check_length
 from ..core.dispatch import engine as engine_in_use
 from ..core.errors import ConfigError, DataError, GlassformerError, LengthError, WeightsError
+from ..core.format import visible
 from ..core.reporting import report
 from ..data.tasks.classify import cut_ids
 from ..generation.answer import (
@@ -33,7 +34,7 @@ from ..text import PublishedTokenizer, printable
 from ..weights.loaded_model import LoadedModel
 from ..weights.saved import is_saved
 from .options import PATH, engine_option, json_option, model_argument
-from .output import log, plural, print_json, print_table, visible
+from .output import log, plural, print_json, print_table
 from .rows import Rows, read_rows, writing_rows
 from .stdin import read_lines
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ..core.errors import ConfigError
+from ..core.format import escaped
 from ..core.setting import check_known
 from ..progress.display import waiting
 from ..runs.folder import RECENT
@@ -27,7 +28,7 @@ from ..runs.listing import (
 from ..runs.run import TrainingRun, open_run
 from ..text import printable
 from .options import PATH, json_option, out_option
-from .output import escaped, log, print_json, print_table
+from .output import log, print_json, print_table
 from .settings import default_text
 
 COLUMNS = ("run", "task", "steps", ">loss", ">validation", "best", "when", "settings that differ")

@@ -6,10 +6,11 @@ import click
 
 from ..api.passages import read_index
 from ..api.passages import search as search_index
+from ..core.format import shorten
 from ..progress.display import waiting
 from ..text import printable
 from .options import PATH, json_option, text_argument
-from .output import console, print_json, print_table, shorten
+from .output import console, print_json, print_table
 
 WIDTH = 240
 """Characters of a passage on a terminal; --json and pipes have all."""

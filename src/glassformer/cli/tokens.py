@@ -6,13 +6,14 @@ import click
 
 from ..api.loading import load_tokenizer
 from ..core.errors import ConfigError
+from ..core.format import visible
 from ..core.setting import check_known
 from ..data.corpus import is_token_file, stream_text, text_files, write_tokens
 from ..progress.display import waiting
 from ..text import ByteTokenizer, PublishedTokenizer, pieces_of
 from ..text.tokenizer import FAMILIES, LARGE, LARGE_SIZE, LEARNED, SIZE
 from .options import PATH, json_option, text_argument
-from .output import log, plural, print_json, print_table, visible
+from .output import log, plural, print_json, print_table
 
 
 @click.command()

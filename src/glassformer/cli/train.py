@@ -11,6 +11,7 @@ import click
 
 from ..core.errors import ConfigError, TrainingError, typed
 from ..core.execution import MeshShape
+from ..core.format import compact, escaped
 from ..core.tree import count
 from ..data import TASKS, import_file
 from ..engines.cluster.collective import any_of
@@ -20,7 +21,6 @@ from ..engines.cluster.launch import Workers
 from ..generation.answer import TEMPERATURE, ask
 from ..generation.texts import stream
 from ..progress.display import display, event_writer, require_tensorboard, waiting
-from ..progress.screen import short
 from ..progress.stopwatch import Stopwatch
 from ..runs.run import open_run
 from ..runs.session import TrainingSession
@@ -28,7 +28,7 @@ from ..runs.start import new_session, resume_session
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from . import devices
 from .options import PATH, bundle, engine_option, json_option, out_option, seed_option, set_option, source_option
-from .output import escaped, log, plural, print_json
+from .output import log, plural, print_json
 from .settings import parse_settings
 
 DATA_OPTIONS = {
@@ -288,8 +288,8 @@ def summary_line(summary: dict[str, Any]) -> str:
     best, last = summary["best_step"], summary["last_val_loss"]
     why = ""
     if best is not None and best != summary["steps"] and last is not None:
-        why = f"; this is the best checkpoint, of step {best:,}: the last validation loss is {short(last)}"
-    loss = f"held-out loss {short(summary['val_loss'])}{accuracy}"
+        why = f"; this is the best checkpoint, of step {best:,}: the last validation loss is {compact(last)}"
+    loss = f"held-out loss {compact(summary['val_loss'])}{accuracy}"
     steps, now = summary["steps"], summary["steps_now"]
     last = f", the last {now:,} in {took}" if now else ""
     taken = f"{plural(steps, 'step')} in {took}" if now == steps else f"{plural(steps, 'step')}{last}"

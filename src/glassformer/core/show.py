@@ -1,7 +1,8 @@
-"""Named arrays as tables for notebooks: one row each, with its shape, its numbers and a small heat map.
+"""Findings as tables, and named arrays: one row each, with its shape, its numbers and a small heat map.
 
     show(params)            a tree of parameters, gradients, a record
-    run, gradients(run)     show themselves, and so do lens(run), attribute(run, …) and the other results
+    run, gradients(run)     show themselves, and so do lens(run), attribute(run, …) and other findings
+    lens(run).result()      what they show: the `Result` that notebooks, the command line and programs read
 
 A heat map is red where numbers are positive, blue where they are negative, and lets the page through where they are
 zero: it reads the same on a light page and on a dark one. Arrays larger than the map are averaged into its cells.
@@ -11,6 +12,7 @@ import base64
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from itertools import islice
 from typing import Any, NamedTuple
@@ -18,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .arrays import Array, Tree
+from .format import cell_text, signed
 from .quantized import Quantized
 from .tree import flatten
 
@@ -57,83 +60,108 @@ class NamedValues(Mapping[str, Array]):
         return html_of(repr(self).strip("<>"), self)
 
 
-class Shown:
-    """Named arrays that show themselves."""
+class Map(NamedTuple):
+    """Numbers in a cell of a table: a heat map in notebooks, a column for each name on the command line.
 
-    def __init__(self, arrays: Mapping[str, Any], title: str) -> None:
-        self.arrays, self.title = arrays, title
+    largest   has the full color; the largest of the numbers unless given
+    cells     rows and columns at most; `size`, the dots that each is wide
+    names     of the numbers (N,); without them, texts leave the cell out
+    """
 
-    def _repr_html_(self) -> str:
-        return html_of(self.title, self.arrays)
+    numbers: Array
+    largest: float | None = None
+    cells: tuple[int, int] = (64, 64)
+    size: int = 10
+    names: Sequence[str] | None = None
+
+
+class Bars(NamedTuple):
+    """Signed numbers for a figure: the first `top` as bars, with a name each; `unit` stands below."""
+
+    names: Sequence[str]
+    values: Sequence[float]
+    unit: str
+    top: int = 20
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """A table that notebooks, the command line and programs read.
+
+    columns   their names; ">" begins those of numbers, which are set to the right
+    rows      of each the cells: words, numbers, None, or a `Map`
+    notes     lines below the table
+    records   the same for programs; `facts`, what holds for all of them
+    figure    what `plots.draw` draws: `Bars`, or a finding that has a drawing of its own
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    notes: Sequence[str] = ()
+    records: Sequence[Mapping[str, Any]] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    figure: Any = None
 
     def __repr__(self) -> str:
-        lines = [f"{name:<48} {_shape(x):<22} {_numbers(x)}" for name, x in list(self.arrays.items())[:ROWS]]
-        return "\n".join([self.title, *lines, *_left_out(len(self.arrays))])
+        columns, rows = self.texts(expand=False)
+        lines = [*([[name.removeprefix(">") for name in columns]] if columns else []), *rows[:ROWS]]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        table = ("  ".join(cell.ljust(n) for cell, n in zip(line, widths, strict=True)).rstrip() for line in lines)
+        return "\n".join([*([self.title] if self.title else []), *table, *_left_out(len(rows)), *self.notes])
+
+    def _repr_html_(self) -> str:
+        style = f'style="{_STYLE[1]}"'
+        head = "".join(f"<th {style}>{escape(name.removeprefix('>'))}</th>" for name in self.columns)
+        cells = ("".join(f"<td {style}>{_cell(cell)}</td>" for cell in row) for row in self.rows[:ROWS])
+        body = "".join(f"<tr>{row}</tr>" for row in cells)
+        lines = "".join(f"<div>{escape(line)}</div>" for line in [*_left_out(len(self.rows)), *self.notes])
+        table = f'<table style="{_STYLE[0]}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        return f"<div><b>{escape(self.title)}</b>{table}{lines}</div>"
+
+    def texts(self, *, expand: bool = True) -> tuple[list[str], list[list[str]]]:
+        """Return columns and rows as texts; if `expand`, the numbers of a map with names as a column each."""
+        maps = {n: cell for row in self.rows for n, cell in enumerate(row) if isinstance(cell, Map)}
+        names = {n: cell.names or () if expand else () for n, cell in maps.items()}
+        columns, rows = [], []
+        for n, column in enumerate(self.columns):
+            columns += [f">{name}" for name in names[n]] if n in maps else [column]
+        for row in self.rows:
+            cells = []
+            for n, cell in enumerate(row):
+                cells += _numbers_of(cell) if n in maps and names[n] else [] if n in maps else [cell_text(cell)]
+            rows.append(cells)
+        return columns, rows
 
 
-def show(tree: Tree, title: str = "") -> Shown:
-    """Return what shows the arrays of a tree, of a mapping from names to arrays, or of a single one."""
-    arrays = dict(tree) if isinstance(tree, Mapping) and not isinstance(tree, dict) else flatten(tree)
-    return Shown(arrays, title or f"{len(arrays)} arrays")
-
-
-def html_of(title: str, named: Mapping[str, Any]) -> str:
-    """Return a table of named arrays, with nothing in it that would have to be fetched."""
-    rows = [(name, _shape(x), _numbers(x), _picture(x)) for name, x in islice(named.items(), ROWS)]
-    return table_html(title, (), rows, _left_out(len(named)))
-
-
-def table_html(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str] = ()) -> str:
-    """Return what a method found as a table; a cell may be a word, a number, or a `Map`."""
-    style = f'style="{_STYLE[1]}"'
-    head = "".join(f"<th {style}>{escape(name)}</th>" for name in columns)
-    cells = ("".join(f"<td {style}>{_cell(cell)}</td>" for cell in row) for row in rows[:ROWS])
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
-    lines = "".join(f"<div>{escape(line)}</div>" for line in [*_left_out(len(rows)), *notes])
-    table = f'<table style="{_STYLE[0]}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return f"<div><b>{escape(title)}</b>{table}{lines}</div>"
-
-
-def table_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table as lines of text, without its pictures."""
-    drawn = {n for row in rows for n, cell in enumerate(row) if isinstance(cell, Map)}
-    each = [list(columns), *([_text(cell) for cell in row] for row in rows[:ROWS])]
-    cells = [[cell for n, cell in enumerate(row) if n not in drawn] for row in each]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-    return "\n".join([*(line.rstrip() for line in lines), *_left_out(len(rows))])
-
-
-TableParts = tuple[str, Sequence[str], list[list[Any]], list[str]]
-"""The title of a table, its columns, rows and notes."""
+def _numbers_of(cell: Map) -> list[str]:
+    return [signed(x, 2).removeprefix("+") if np.isfinite(x) else "" for x in np.asarray(cell.numbers).tolist()]
 
 
 class Tabled:
-    """A result that shows itself as a table, in notebooks and as text."""
+    """A finding that shows itself by its `result`, in notebooks and as text."""
 
-    def _table(self) -> TableParts:
+    def result(self) -> Result:
+        """Return the finding as a table."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        title, columns, rows, notes = self._table()
-        return "\n".join([title, table_text(columns, rows), *notes])
+        return repr(self.result())
 
     def _repr_html_(self) -> str:
-        return table_html(*self._table())
+        return self.result()._repr_html_()
 
 
-class Table(list[Any]):
+class Table(Tabled, list[Any]):
     """A list of named tuples or dataclasses that shows itself as a table."""
 
+    def result(self) -> Result:
+        """Return the fields as columns, and a row for each member."""
+        records = [row._asdict() if hasattr(row, "_asdict") else dict(vars(row)) for row in self]
+        return Result("", list(records[0]) if records else [], [list(row.values()) for row in records], records=records)
+
     def __repr__(self) -> str:
-        return table_text(*self._table()) if self else "[]"
-
-    def _repr_html_(self) -> str:
-        return table_html("", *self._table())
-
-    def _table(self) -> tuple[list[str], list[list[Any]]]:
-        rows = [row._asdict() if hasattr(row, "_asdict") else vars(row) for row in self]
-        return list(rows[0]) if rows else [], [list(row.values()) for row in rows]
+        return super().__repr__() if self else "[]"
 
 
 class Tables(dict[str, Any]):
@@ -143,28 +171,25 @@ class Tables(dict[str, Any]):
         return "".join(f"<div><b>{escape(name)}</b>{one._repr_html_()}</div>" for name, one in self.items())
 
 
-def _text(cell: Any) -> str:
-    if cell is None:
-        return ""
-    return f"{cell:.4g}" if isinstance(cell, float | np.floating) else str(cell)
+def show(tree: Tree, title: str = "") -> Result:
+    """Return what shows the arrays of a tree, of a mapping from names to arrays, or of a single one."""
+    arrays = dict(tree) if isinstance(tree, Mapping) and not isinstance(tree, dict) else flatten(tree)
+    return _arrays(title or f"{len(arrays)} arrays", arrays)
 
 
-class Map(NamedTuple):
-    """Numbers to be drawn in a cell of a table.
+def html_of(title: str, named: Mapping[str, Any]) -> str:
+    """Return a table of named arrays, with nothing in it that would have to be fetched."""
+    return _arrays(title, named)._repr_html_()
 
-    largest   has the full color; the largest of the numbers unless given
-    cells     rows and columns at most; `size`, the dots that each is wide
-    """
 
-    numbers: Array
-    largest: float | None = None
-    cells: tuple[int, int] = (64, 64)
-    size: int = 10
+def _arrays(title: str, named: Mapping[str, Any]) -> Result:
+    rows = [(name, _shape(x), _numbers(x), _picture(x)) for name, x in islice(named.items(), ROWS)]
+    return Result(title, (), rows, _left_out(len(named)))
 
 
 def _cell(cell: Any) -> str:
     if not isinstance(cell, Map):
-        return escape(_text(cell))
+        return escape(cell_text(cell))
     grid = cells_of(np.asarray(cell.numbers, dtype=np.float64), cell.cells)
     source = base64.b64encode(png_of(colored(grid, cell.largest))).decode()
     height, width = (cell.size * count for count in grid.shape)

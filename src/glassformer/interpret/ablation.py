@@ -19,13 +19,15 @@ import numpy as np
 from ..core.arguments import short_traces
 from ..core.arrays import Array
 from ..core.errors import ConfigError, LengthError
+from ..core.format import signed
 from ..core.setting import check_known
-from ..core.show import Tabled, TableParts
+from ..core.show import Bars, Result, Tabled
 from .changes import Change, mean, resample, zero
 from .gradients import LOSS, Logit
 from .patching import Answer, effects
 from .run import Run
 from .stream import ATTENTIONS, KINDS, neurons_of, sublayers
+from .where import part_name
 
 WAYS = ("zero", "mean", "resample")
 
@@ -67,10 +69,23 @@ class Ablation(Tabled):
         return [{**self.parts[n]._asdict(), "loss": losses[n], "logits": self.logits[n].tolist()}
                 for n in np.argsort(-np.abs(by), kind="stable")]  # fmt: skip
 
-    def _table(self) -> TableParts:
-        rows = [[*list(row.values())[:-1], *row["logits"]] for row in self.rows()]
-        columns = ("without", "layer", "head", "neuron", "loss", *self.labels)
-        return f"what changes without each of {len(rows)} parts", columns, rows, []
+    def result(self) -> Result:
+        """Return a row for each part that was measured, as `rows` has them."""
+        every = self.rows()
+        records = [row for row in every if not np.isnan([*filter(None, [row["loss"]]), *row["logits"]]).any()]
+        names = [part_name(row["name"], head=row["head"], neuron=row["neuron"]) for row in records]
+        measures = ["loss"] * (self.loss is not None) + list(self.labels)
+        values = [[*([] if row["loss"] is None else [row["loss"]]), *row["logits"]] for row in records]
+        rows = [(name, *(signed(x, 4) for x in own)) for name, own in zip(names, values, strict=True)]
+        missing = len(every) - len(records)
+        return Result(
+            f"What changes without each of {len(self.parts)} parts",
+            ("without", *(f">{measure}" for measure in measures)),
+            rows,
+            notes=[f"{missing:,} of {len(every):,} are not measured"] if missing else [],
+            records=records,
+            figure=Bars(names, [own[-1] for own in values], f"change of the {measures[-1]} without it"),
+        )
 
 
 def ablate_heads(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.format import digits
 from ..ops import ACTIVATIONS
 from .typeset import Text
 
@@ -135,11 +136,6 @@ def factors(node: Any) -> list[Any]:
 # --- how it is written -----------------------------------------------------------------------------------------------
 
 
-def shown(number: float) -> str:
-    """Write a number with four digits."""
-    return f"{number + 0.0:.4g}".replace("-", "−")
-
-
 class Writer(NamedTuple):
     """Writes a line, with its numbers where `values` are given; `texts` are how its operands are written."""
 
@@ -178,7 +174,7 @@ class Writer(NamedTuple):
         return self._number(float(value if np.ndim(value) == 0 else value[place]), above)
 
     def _number(self, number: float, above: int = 0) -> str:
-        text = self.script.number(shown(number))
+        text = self.script.number(digits(number))
         return self.script.group(text) if number < 0 and above else text
 
     def _call(self, node: Any, place: int | None, above: int) -> str:

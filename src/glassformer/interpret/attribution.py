@@ -18,14 +18,16 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.errors import ConfigError
+from ..core.format import signed
 from ..core.quantized import unpacked
-from ..core.show import Tabled, TableParts
+from ..core.show import Bars, Result, Tabled
 from ..core.tree import flatten
 from ..models import Encoder
 from .changes import stop
 from .gradients import Gradients, Logit, gradients
 from .run import Run
 from .stream import ATTENTIONS, is_classifier, stacks, sublayers
+from .where import part_name
 
 ROOTS = (".rstd", ".rrms")
 """How the root of a norm is called at the end of its name: of LayerNorm, and of RMSNorm."""
@@ -57,11 +59,24 @@ class Attribution(Tabled):
         """Return one record per part, the largest first, ready for a table or JSON."""
         return [part._asdict() for part in sorted(self.parts, key=lambda part: -abs(part.value))]
 
-    def _table(self) -> TableParts:
-        rows = [list(row.values()) for row in self.rows()]
-        kinds = ", ".join(f"{kind.replace('_', '-')} {value:+.4g}" for kind, value in self.by_kind().items())
-        title = f"what adds to {self.value:.4g}: {self.label}"
-        return title, ("part", "kind", "layer", "head", "adds"), rows, [f"all together: {kinds}"]
+    def result(self) -> Result:
+        """Return a row for each part, the largest first."""
+        records, by_kind = self.rows(), self.by_kind()
+        names = [part_name(part["name"], head=part["head"]) for part in records]
+        rows = [
+            (name, part["kind"].replace("_", "-"), signed(part["value"], 4))
+            for name, part in zip(names, records, strict=True)
+        ]
+        kinds = "  ".join(f"{kind.replace('_', '-')} {value:+.4f}" for kind, value in by_kind.items())
+        return Result(
+            f"What adds to the {self.label}",
+            ("part", "kind", ">adds"),
+            rows,
+            notes=[f"all parts sum to the logit, {self.value:.4f}: {kinds}"],
+            records=records,
+            facts={"logit": float(self.value), "by_kind": by_kind},
+            figure=Bars(names, [part["value"] for part in records], "adds to the logit"),
+        )
 
     def by_kind(self) -> dict[str, float]:
         """Return what all parts of each kind add together."""

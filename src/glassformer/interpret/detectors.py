@@ -27,7 +27,7 @@ import numpy as np
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, LengthError
 from ..core.setting import check_count
-from ..core.show import Map, Tables, table_html
+from ..core.show import Map, Result, Tabled, Tables
 from ..models import Batch, EncoderDecoder, Model
 from ..weights.loaded_model import trained_or_pair
 from .run import Run, watch
@@ -59,7 +59,7 @@ class NamedHead(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class HeadScores:
+class HeadScores(Tabled):
     """The scores of every head of one kind of attention, (L, H) by kind of head, and those that chance would give.
 
     layers   the numbers of the L layers; None: 0, 1, …
@@ -92,7 +92,8 @@ class HeadScores:
         count = max((scores.size for scores in self.scores.values()), default=0)
         return f"<scores of {count} heads: {named or 'none is clearly of a kind'}>"
 
-    def _repr_html_(self) -> str:
+    def result(self) -> Result:
+        """Return a row for each kind: how strong it is by chance, and in which head it is strongest."""
         rows: list[list[Any]] = []
         for kind, scores in self.scores.items():
             layer, head = np.unravel_index(int(scores.argmax()), scores.shape)
@@ -102,7 +103,7 @@ class HeadScores:
         more = [] if len(named) <= MOST_NAMED else [f"and {len(named) - MOST_NAMED:,} more"]
         clearly = f"clearly: {', '.join([*named[:MOST_NAMED], *more])}" if named else "no head is clearly of a kind"
         columns = ("kind", "by chance", "highest", "of", "all layers (down) and heads")
-        return table_html("what the heads look for", columns, rows, [clearly])
+        return Result("what the heads look for", columns, rows, [clearly], figure=self)
 
 
 def repeated_tokens(vocab: int, length: int, examples: int = 8, *, seed: int = 0) -> Array:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.arrays import Array
+from ..core.format import digits
 from .arithmetic import (
     RUNNING,
     SHOWN,
@@ -34,7 +35,6 @@ from .arithmetic import (
     operands_in,
     parsed,
     runs,
-    shown,
 )
 from .typeset import BLANK, MathML, Text, equation
 
@@ -162,7 +162,7 @@ class Formula:
     @property
     def filled(self) -> str:
         """The line with its numbers, of long sums the largest terms."""
-        return f"{shown(self.number())} = {self._written(parsed(self.expression), self.values)}"
+        return f"{digits(self.number())} = {self._written(parsed(self.expression), self.values)}"
 
     @property
     def mathml(self) -> str:
@@ -175,7 +175,7 @@ class Formula:
         """The line with its numbers, typeset."""
         script = MathML()
         line = self._written(parsed(self.expression), self.values, script)
-        return equation(script.number(shown(self.number())), line)
+        return equation(script.number(digits(self.number())), line)
 
     def blank_mathml(self, blanks: tuple[str, ...]) -> str:
         """The line, typeset, with empty places for its result and for the operands that are written as `blanks`."""

@@ -33,8 +33,9 @@ from .. import ops
 from ..core.arrays import Array, Tree
 from ..core.dispatch import use_engine
 from ..core.errors import ConfigError, LengthError, ShapeError
+from ..core.format import percent
 from ..core.setting import check_known
-from ..core.show import Map, Tabled, TableParts, html_of
+from ..core.show import Map, Result, Tabled, html_of
 from ..ops.linear import LinearSaved
 from ..training import Optimizer
 from .batched import Progress
@@ -81,18 +82,36 @@ class Lens(Tabled):
         ids = np.stack([_largest(row, count) for row in rows]).reshape(*self.logits.shape[:-1], count)
         return ids, np.exp(np.take_along_axis(self.logits, ids, axis=-1) - self._totals[..., None])
 
-    def _table(self) -> TableParts:
+    def result(self, token: int | str | None = None) -> Result:
+        """Return a row for each point: what it predicts at the last position, and how surely at all of them.
+
+        token   a token, or a class, whose probability and rank are shown beside
+        """
         ids, odds = self.top(min(3, self.logits.shape[-1]))
-        rows: list[list[Any]] = []
         # The last position that is no padding.
         last = Logit(0).place(self.run, 0)[1] if self.positions is None and ids.ndim == 4 else -1
-        for point, own, shares in zip(self.points, ids[:, 0], odds[:, 0], strict=True):
-            tokens, chances = (x.reshape(-1, x.shape[-1])[last] for x in (own, shares))
-            says = "  ".join(f"{token_text(self.run, n)} {100 * p:.1f} %" for n, p in zip(tokens, chances, strict=True))
-            rows.append([point.label, says, Map(shares[..., 0], 1.0)])
-        columns = ("after", "says at the end", "how surely, by position")
-        notes = [] if len(self.run.logits) == 1 else [f"the first of {len(self.run.logits)} examples"]
-        return f"the head at {len(rows)} points of the stream", columns, rows, notes
+        rows, records = [], list[dict[str, Any]]()
+        for n, point in enumerate(self.points):
+            tokens, chances = (x[n, 0].reshape(-1, x.shape[-1])[last].tolist() for x in (ids, odds))
+            says = [(self.run.label(i), p) for i, p in zip(tokens, chances, strict=True)]
+            words = "  ".join(f"{token_text(self.run, i)} {percent(p)}" for i, (_, p) in zip(tokens, says, strict=True))
+            rows.append([point.label, words, Map(odds[n, 0, ..., 0], 1.0)])
+            records.append({"point": point.label, "name": point.name, "says": says})
+        if token is not None:
+            chosen, ranks = self.probabilities(token), self.ranks(token)
+            for n, (row, record) in enumerate(zip(rows, records, strict=True)):
+                p, rank = float(chosen[n, 0].reshape(-1)[last]), int(ranks[n, 0].reshape(-1)[last]) + 1
+                row += [percent(p), f"{rank:,}"]
+                record |= {"p": p, "rank": rank}
+        beside = "" if token is None else f", beside {token_text(self.run, token)}"
+        return Result(
+            f"What each layer would predict{beside}",
+            ("after", "predicts", "how surely, by position", *((">p", ">rank") if beside else ())),
+            rows,
+            notes=[] if len(self.run.logits) == 1 else [f"the first of {len(self.run.logits)} examples"],
+            records=records,
+            figure=self,
+        )
 
     @cached_property
     def _totals(self) -> Array:
@@ -208,16 +227,19 @@ class LensCourse(Lens):
 
     steps: tuple[int, ...] = ()
 
-    def _table(self) -> TableParts:
-        ids, odds = (part[..., 0].T for part in self.top(1))  # (steps, N)
+    def result(self, token: int | str | None = None) -> Result:
+        """Return a row for each step: what the points predict after it, or the probability of a token or class."""
+        ids, odds = (found[..., 0].T for found in self.top(1))  # (steps, N)
+        if token is not None:
+            ids, odds = np.full_like(ids, self.run.token_id(token)), self.probabilities(token).T
         blocks = [n for n, point in enumerate(self.points) if point.is_block or n == 0]
         shown = blocks if len(self.points) > COLUMNS else range(len(self.points))
         rows: list[list[Any]] = [
-            [step, *(f"{token_text(self.run, own[n])} {100 * shares[n]:.1f} %" for n in shown)]
-            for step, own, shares in zip(self.steps, ids, odds, strict=True)
+            [step, *(f"{token_text(self.run, tokens[n])} {percent(shares[n])}" for n in shown)]
+            for step, tokens, shares in zip(self.steps, ids, odds, strict=True)
         ]
-        columns = ("step", *(self.points[n].label for n in shown))
-        return "what the head says after steps of a training", columns, rows, []
+        columns = (">step", *(self.points[n].label for n in shown))
+        return Result("What the head predicts after steps of a training", columns, rows)
 
 
 def lens_course(

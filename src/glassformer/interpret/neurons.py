@@ -16,7 +16,7 @@ import numpy as np
 from ..core.arrays import Array, Tree
 from ..core.errors import LengthError
 from ..core.setting import check_count
-from ..core.show import Tabled, TableParts
+from ..core.show import Result, Tabled
 from ..models import Batch, EncoderDecoder, Model
 from ..text.labels import NUMBERS, Labels
 from ..weights.loaded_model import trained_or_pair
@@ -54,14 +54,15 @@ class ExcitingInputs(Tabled):
         tokens = np.asarray(data[batch].source if self.of_source else data[batch].tokens)
         return tokens[example][max(0, position - before) : position + after + 1]
 
-    def _table(self) -> TableParts:
+    def result(self) -> Result:
+        """Return a row for each neuron."""
         word = str if self.label is str else lambda token: repr(self.label(token))
         rows = [
             [n, float(self.share[n]), *(f"{word(i)}: {x:.3g}" for i, x in zip(own, values, strict=True))]
             for n, (own, values) in enumerate(zip(self.tokens, self.values, strict=True))
         ]
         columns = ("neuron", "above zero on", *(f"token {n + 1}" for n in range(self.tokens.shape[1])))
-        return "the tokens that excite each neuron most", columns, rows, []
+        return Result("the tokens that excite each neuron most", columns, rows)
 
 
 @trained_or_pair

@@ -22,7 +22,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.errors import ConfigError, LengthError
 from ..core.quantized import unpacked
-from ..core.show import Map, Tabled, TableParts
+from ..core.show import Map, Result, Tabled
 from ..core.tree import flatten
 from ..models import EncoderDecoder
 from ..text.labels import CLS, NUMBERS
@@ -68,15 +68,37 @@ class Patching(Tabled):
             raise ConfigError(fact, hint="read `effect`, or ask another")
         return self.effect / (self.source - self.run)
 
-    def _table(self) -> TableParts:
-        largest = float(np.abs(self.effect).max())
+    def result(self) -> Result:
+        """Return a row for each point or sublayer with anything measured, and a record for each value."""
+        differ, count = self.source != self.run, self.effect.shape[1]
+        shown = self.share if differ else self.effect
+        largest = float(np.nanmax(np.abs(shown), initial=0.0))
+        words = [None] * count if self.words is None else self.words
+        names = [f"{self.columns} {n}" if word is None else word for n, word in enumerate(words)]
         rows: list[list[Any]] = []
-        for name, own in zip(self.rows, self.effect, strict=True):
-            best = int(np.abs(own).argmax())
-            word = "" if self.words is None else f" {self.words[best]!r}"
-            rows.append([name, Map(own, largest), float(own[best]), f"{self.columns} {best}{word}"])
-        title = f"{self.label}, from {self.run:.4g} to {self.source:.4g}: what each value of the source does"
-        return title, ("patched", f"effect by {self.columns}", "largest", "at"), rows, []
+        records = []
+        for n, name in enumerate(self.rows):
+            own = shown[n]
+            measured = np.flatnonzero(~np.isnan(own)).tolist()
+            if measured:
+                best = max(measured, key=lambda m: abs(own[m]))
+                strongest = f"{own[best]:.2f}" if differ else float(own[best])
+                word = "" if words[best] is None else f" {words[best]!r}"
+                rows.append([name, Map(own, largest, names=names), strongest, f"{self.columns} {best}{word}"])
+            for m in measured:
+                record = {"point": name, self.columns: m, "token": words[m], "effect": float(self.effect[n, m])}
+                records.append({**record, "share": float(own[m])} if differ else record)
+        way = f", from {self.run:.4g} to {self.source:.4g}: 1.00 is all of the way" if differ else ""
+        missing = self.effect.size - len(records)
+        return Result(
+            f"How far each value of the source moves the {self.label}{way}",
+            ("patched", f"by {self.columns}", ">largest", "at"),
+            rows,
+            notes=[f"{missing:,} of {self.effect.size:,} are not measured"] if missing else [],
+            records=records,
+            facts={"run": float(self.run), "source": float(self.source)},
+            figure=self,
+        )
 
 
 def patch_stream(

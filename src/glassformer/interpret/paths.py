@@ -32,7 +32,7 @@ from ..core.arrays import Array
 from ..core.errors import ConfigError
 from ..core.quantized import unpacked
 from ..core.setting import check_known
-from ..core.show import Tabled, TableParts
+from ..core.show import Result, Tabled
 from ..core.tree import flatten
 from .batched import MEMORY, Progress, batched_interventions
 from .changes import Change, freeze, put, take, transform
@@ -102,10 +102,14 @@ class Paths(Tabled):
             if not np.isnan(self.effect[n, m])
         ]
 
-    def _table(self) -> TableParts:
-        rows = [list(row.values()) for row in self.rows()]
-        how = "estimated effect" if self.is_estimate else "effect"
-        return f"{self.label}, from {self.run:.4g} to {self.source:.4g}, by path", ("from", "to", how), rows, []
+    def result(self) -> Result:
+        """Return a row for each path, the one with the largest effect first."""
+        records = self.rows()
+        title = f"{self.label}, from {self.run:.4g} to {self.source:.4g}, by path"
+        columns = ("from", "to", ">estimated effect" if self.is_estimate else ">effect")
+        rows = [list(record.values()) for record in records]
+        facts = {"run": self.run, "source": self.source}
+        return Result(title, columns, rows, records=records, facts=facts, figure=self)
 
 
 def at(name: str, **where: Selection) -> Place:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.errors import ConfigError, ShapeError
-from ..core.show import Map, Tabled, TableParts
+from ..core.show import Map, Result, Tabled
 from .batched import Progress
 from .changes import put
 from .gradients import Gradients, Target, gradients
@@ -57,11 +57,12 @@ class Integrated(Tabled):
         """By how much the sum is off."""
         return self.difference - float(self.tokens.sum())
 
-    def _table(self) -> TableParts:
+    def result(self) -> Result:
+        """Return a row for each example."""
         largest = float(np.abs(self.tokens).max())
         rows = [[f"example {n}", Map(own, largest), float(own.sum())] for n, own in enumerate(self.tokens)]
         notes = [f"they should sum to {self.difference:.6g}, and miss it by {self.missing:.2g}"]
-        return f"integrated gradients, by {self.gradients:,} gradients", ("", "by token", "sum"), rows, notes
+        return Result(f"integrated gradients, by {self.gradients:,} gradients", ("", "by token", ">sum"), rows, notes)
 
 
 def integrated_gradients(

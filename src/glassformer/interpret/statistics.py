@@ -9,7 +9,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.errors import LengthError, ShapeError
 from ..core.setting import check_known
-from ..core.show import Table, table_html
+from ..core.show import Result, Table, Tabled
 from .run import Run
 from .trace import Trace, trace_of
 
@@ -25,8 +25,8 @@ PLACES = ("self", "previous token", "next token", "first token", "last token")
 _CROSS_NAMES = {"self": "same position", "previous token": "one position before", "next token": "one position after"}
 
 
-@dataclass(frozen=True)
-class HeadStatistics:
+@dataclass(frozen=True, repr=False)
+class HeadStatistics(Tabled):
     """Statistics of every head of one kind of attention, averaged over all queries; arrays start (L, H).
 
     score      (L, H) specialization: 0 for a head that looks everywhere alike, 1 for one that looks at one key only
@@ -71,10 +71,12 @@ class HeadStatistics:
             rows.append({**kind, **numbers, "top_positions": tops[layer][head]})
         return rows
 
-    def _repr_html_(self) -> str:
-        rows = [list(row.values()) for row in self.rows()]
-        columns = ("layer", "head", "kind", "how surely", "entropy", "distance", "looks most at")
-        return table_html(f"the heads of {self.kind} attention, layers and heads counted from 0", columns, rows)
+    def result(self) -> Result:
+        """Return a row for each head."""
+        records = self.rows()
+        columns = (">layer", ">head", "kind", ">how surely", ">entropy", ">distance", "looks most at")
+        title = f"the heads of {self.kind} attention, layers and heads counted from 0"
+        return Result(title, columns, [list(record.values()) for record in records], records=records, figure=self)
 
 
 def head_statistics(seen: Run | Trace | Sequence[Trace], kind: str | None = None) -> HeadStatistics:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..core.arrays import Array, Tree
 from ..core.quantized import unpacked
-from ..core.show import table_html
+from ..core.show import Result
 from ..core.tree import flatten, map_named
 from ..training.optimizer import Optimizer
 from .gradients import gradients
@@ -46,10 +46,14 @@ class Update(NamedTuple):
         return sum(move.promised for move in self.moves)
 
     def _repr_html_(self) -> str:
+        return self.result()._repr_html_()
+
+    def result(self) -> Result:
+        """Return a row for each parameter, the one that promises most first."""
         rows = [list(move) for move in sorted(self.moves, key=lambda move: move.promised)]
         title = f"the loss goes from {self.before:.6g} to {self.after:.6g}; to first order it would fall by "
         columns = ("parameter", "size", "gradient", "moves by", "relative", "downhill", "promised")
-        return table_html(f"{title}{-self.promised:.4g}", columns, rows)
+        return Result(f"{title}{-self.promised:.4g}", columns, rows)
 
 
 def update(run: Run, optimizer: Optimizer, *, lr: float | None = None, state: Tree | None = None) -> Update:

@@ -95,3 +95,9 @@ def numbers_of(name: str, axis: str, part: Selection, size: int) -> Array:
     if wrong.size:
         raise LengthError(f"{name} has no {axis} {wrong[0]}", hint=f"it has {size}, from 0 to {size - 1}")
     return numbers % size
+
+
+def part_name(name: str, **numbers: int | None) -> str:
+    """Return the name of a sublayer, or of its head or neuron, as tables show it: blocks.0.attention head 3."""
+    words = [f"{word} {number}" for word, number in numbers.items() if number is not None]
+    return " ".join([name.removesuffix(".output.x"), *words])

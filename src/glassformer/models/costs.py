@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..core.arrays import Tree
 from ..core.execution import PLAIN, Execution
+from ..core.format import bytes_text, count_text, flops_text
 from ..core.setting import check_count, check_known
-from ..core.show import table_html
+from ..core.show import Result
 from ..core.tree import flatten, named_leaves
 from . import build
 
@@ -20,7 +21,6 @@ MOST_ROWS, MOST_BYTES = 64, 1 << 30
 """Limits of a batch that is read without training: sequences, and bytes of the activation record."""
 LEAST_TOKENS, MOST_PADDING = 512, 1 / 16
 """Of a batch of about the same length: so much work before one ends because the next sequence is shorter by this."""
-Printed = tuple[str, Sequence[str], Sequence[tuple[str, ...]]]
 """The title, the columns and the rows of a table; a column of numbers begins with ">"."""
 
 
@@ -52,7 +52,7 @@ class Costs:
         """Memory while training: weights, gradients, optimizer and activations."""
         return self.weights + self.gradients + self.optimizer + self.activations
 
-    def tables(self) -> tuple[Printed, Printed]:
+    def tables(self) -> tuple[Result, Result]:
         """Return the parameters of each part, and what running and training need, as they are printed."""
         c = self.config
         parts = [(name, f"{number:,}", f"{number / self.parameters:.1%}") for name, number in self.parts.items()]
@@ -68,17 +68,17 @@ class Costs:
         ]
         title = f"{c.architecture}, layers {c.layers:,}, width {c.width:,}, heads {c.heads:,}"
         below = f"batch {self.batch:,}, length {self.length:,}, {self.dtype}"
-        return (title, ("part", ">parameters", ">share"), parts), (below, ("for", ">needs"), needs)
+        return Result(title, ("part", ">parameters", ">share"), parts), Result(below, ("for", ">needs"), needs)
 
     def __repr__(self) -> str:
         lines = []
-        for title, _, rows in self.tables():
-            lines += [title, *(f"  {name:<28}{'  '.join(f'{cell:>18}' for cell in cells)}" for name, *cells in rows)]
+        for table in self.tables():
+            cells = (f"  {name:<28}{'  '.join(f'{cell:>18}' for cell in row)}" for name, *row in table.rows)
+            lines += [table.title, *cells]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        tables = ((title, [name.removeprefix(">") for name in names], rows) for title, names, rows in self.tables())
-        return "".join(table_html(*table) for table in tables)
+        return "".join(table._repr_html_() for table in self.tables())
 
 
 def costs(
@@ -171,30 +171,6 @@ def _keys_seen(config: TransformerConfig, length: int, *, causal: bool) -> int:
     if config.stride is None:
         return within
     return min(within, both(config.stride) + (within - 1) // config.stride)  # its neighbors, and every stride-th beyond
-
-
-# --- as people read it ------------------------------------------------------------------------------------------------
-
-
-def bytes_text(size: float) -> str:
-    """Write a memory size the way people read it: 1.5 GiB."""
-    return _scaled(size, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
-
-
-def count_text(number: float) -> str:
-    """Write a large count the way people read it: 124.4 M."""
-    return _scaled(number, 1000, ("", "k", "M", "B", "T"))
-
-
-def flops_text(number: float) -> str:
-    """Write an amount of arithmetic the way people read it: 284.8 MFLOP, 349.3 GFLOP."""
-    return _scaled(number, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))
-
-
-def _scaled(number: float, base: int, units: Sequence[str]) -> str:
-    power = max(power for power in range(len(units)) if power == 0 or abs(number) >= base**power)
-    decimals = 1 if power else 0
-    return f"{number / base**power:,.{decimals}f} {units[power]}".rstrip()
 
 
 # --- the record of a forward pass -------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from matplotlib.ticker import PercentFormatter
 
 from ..core.arrays import Array
 from ..core.errors import ShapeError
+from ..core.format import percent
 from ..interpret import Lens, LensCourse
 from .labels import visible, visible_all
 from .style import bare, color_bar, colors, heat_map, one_panel, styled, titled, token_ticks, weight_colors
@@ -39,15 +40,15 @@ def prediction_bars(
     names = visible_all([label(int(i)) for i in order], 24)
     used = colors()
     fills = [used.green if i == answer else used.sky if rank else used.blue for rank, i in enumerate(order.tolist())]
-    figure, ax = _bars(names, values, fills, size=(6.4, 0.32), height=0.68, fmt=_percent, fontsize=8.5)
+    figure, ax = _bars(names, values, fills, size=(6.4, 0.32), height=0.68, fmt=percent, fontsize=8.5)
     ax.set_xlim(0, 1.15 * float(values[0]))
     ax.xaxis.set_major_formatter(PercentFormatter(1))
     bare(ax, "probability")
     if answer is not None:
         rank = int(np.sum(probabilities > probabilities[answer])) + 1
         right = "right" if rank == 1 else f"the right answer {visible(label(answer), 24)} ranks {rank}"
-        ax.set_title(f"{right}: {_percent(probabilities[answer])}", fontsize=9, color=used.quiet)
-    listed = ", ".join(f"{name} {_percent(value)}" for name, value in zip(names, values, strict=True))
+        ax.set_title(f"{right}: {percent(probabilities[answer])}", fontsize=9, color=used.quiet)
+    listed = ", ".join(f"{name} {percent(value)}" for name, value in zip(names, values, strict=True))
     return titled(figure, title, f"bars of the {len(order)} likeliest: {listed}.")
 
 
@@ -115,7 +116,7 @@ def prediction_table(
             ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, edgecolor=colors().green, linewidth=2))
     ax.set_yticks(range(ranks), [f"rank {number + 1}" for number in range(ranks)])
     some = f" (the last {T} of {len(inputs)} tokens)" if len(inputs) > T else ""
-    bare(ax, f"{place}{some} · colors: 0 to {_percent(most)}")
+    bare(ax, f"{place}{some} · colors: 0 to {percent(most)}")
     best = ", ".join(visible(label(int(i))) for i in order[:, 0])
     words = f"the {ranks} likeliest tokens at each of {T} positions, in a stronger color if likelier. In order: {best}."
     return titled(figure, title, words)
@@ -166,10 +167,3 @@ def _token_map(ax: Axes, ids: Array, odds: Array, label: Label, *, most: float, 
     """Write tokens (rows, positions) into cells, colored by how likely they are."""
     texts = [[visible(label(int(i)), max(7, int(cell / 5))) for i in row] for row in ids]
     return heat_map(ax, odds, weight_colors(), Normalize(0, most), texts=texts, size=size, width=cell)
-
-
-def _percent(value: float) -> str:
-    percent = 100 * float(value)
-    if percent >= 99.95:
-        return "100 %" if percent >= 99.995 else f"{percent:.2f} %"
-    return f"{percent:.1f} %" if percent >= 0.1 else "< 0.1 %"
