@@ -17,7 +17,7 @@ from glassformer.layers import Attention, Block, FeedForward, Layer, Spec
 from glassformer.layers.position import AlibiPositions, Positions
 from glassformer.models import Batch
 from glassformer.text import CharTokenizer
-from glassformer.training.lora import LoRA
+from glassformer.training.trainable import LoRA
 
 LETTERS = "abcdefghijk"
 SIZES = {"width": 8, "heads": 2, "layers": 2, "context": 12, "feed_forward": 12, "vocab": len(LETTERS)}

@@ -17,8 +17,7 @@ from glassformer.engines.jax.trainer import JaxTrainer
 from glassformer.models import Batch, build
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import start
-from glassformer.training.trainer import Trainer
+from glassformer.training.trainer import Trainer, start
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "decoder": {"positions": "rotary", "norm": "rms", "gated": True, "activation": "silu", "kv_heads": 2},

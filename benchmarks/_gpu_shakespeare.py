@@ -20,7 +20,7 @@ from glassformer.models import build
 from glassformer.ops import IGNORE
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import start
+from glassformer.training.trainer import start
 from peers.twin import torch_optimizer, torch_twin
 
 GOAL = 1.4697

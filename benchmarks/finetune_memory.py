@@ -26,7 +26,7 @@ from glassformer.models.costs import costs
 from glassformer.training import EVERYTHING, Adapted, LoRA
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import start
+from glassformer.training.trainer import start
 
 SHAPES = {"GPT-2 (124M)": "gpt2", "SmolLM2 (135M)": "smollm2-135m"}
 BATCH, LENGTH, STEPS = 2, 128, 2

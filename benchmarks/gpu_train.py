@@ -40,7 +40,7 @@ from glassformer.data.examples import Windows
 from glassformer.engines.jax.trainer import JaxTrainer
 from glassformer.models import build
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import start
+from glassformer.training.trainer import start
 from peers.twin import torch_optimizer, torch_twin
 
 GPT2 = {**GPT, "vocab": 50304, "context": 1024}

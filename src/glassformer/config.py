@@ -15,7 +15,7 @@ from .core import registry
 from .core.arguments import short_traces
 from .core.errors import ConfigError
 from .core.execution import AMONG_MODEL_SETTINGS, separated
-from .core.setting import check_known, check_range, check_settings, check_types, from_settings, setting_names
+from .core.settings import check_known, check_range, check_settings, check_types, from_settings, setting_names
 
 POSITION_NAMES = registry.BUILT_IN["positions"]
 

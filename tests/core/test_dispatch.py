@@ -336,7 +336,7 @@ def test_a_model_learns_where_numba_is_not_installed():
     assert in_a_fresh_process(TRAIN.format(before="sys.modules['numba'] = None")) == "numpy True False"
 
 
-WRAPPERS = ("core/dispatch.py", "core/precision.py", "core/sources.py", "contextlib.py")
+WRAPPERS = ("core/dispatch.py", "core/arrays.py", "core/sources.py", "contextlib.py")
 """Files whose frames are the dispatcher's own."""
 
 

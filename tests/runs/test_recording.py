@@ -9,7 +9,7 @@ from glassformer.core.errors import ConfigError
 from glassformer.runs import session as recording
 from glassformer.runs.session import BUDGET, MOST, Recording, open_recording, spacing
 from glassformer.runs.sinks import RunFolder
-from glassformer.training.state import TrainingState
+from glassformer.training.trainer import TrainingState
 from runs import TINY, command
 
 

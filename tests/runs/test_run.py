@@ -14,7 +14,7 @@ from glassformer.runs.folder import HOLDER, LOCK, FolderLock
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session, resume_session
 from glassformer.training import BEST, LATEST, checkpoint, load_checkpoint
-from glassformer.training.state import final_params
+from glassformer.training.trainer import final_params
 from runs import are_same, assert_same_bits, edit_config, tiny_session, untimed
 
 

@@ -15,7 +15,7 @@ from glassformer.data import TASKS
 from glassformer.generation.answer import samples
 from glassformer.runs.session import TrainingSession
 from glassformer.runs.start import new_session, resume_session
-from glassformer.training.state import final_params
+from glassformer.training.trainer import final_params
 from runs import TINY, TINY_MODEL, assert_same_bits, assert_same_run, finish, tiny_session
 
 CASES = {

@@ -11,8 +11,7 @@ from glassformer.runs.start import resume_session
 from glassformer.training import LATEST, all_finite, load_checkpoint, save_checkpoint
 from glassformer.training.loop import REFUSALS, training_steps
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import start
-from glassformer.training.trainer import Trainer
+from glassformer.training.trainer import Trainer, start
 from runs import assert_same_bits, command, options, tiny_session
 
 

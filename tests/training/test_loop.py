@@ -12,8 +12,7 @@ from glassformer.training import EMA, global_norm
 from glassformer.training.evaluate import Evaluation
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import final_params, start
-from glassformer.training.trainer import Trainer
+from glassformer.training.trainer import Trainer, final_params, start
 from runs import are_same, assert_same_bits, tiny_session
 
 

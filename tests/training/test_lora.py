@@ -15,10 +15,9 @@ from glassformer.models import Batch, build
 from glassformer.proofs import lora_cases, prove, prove_case
 from glassformer.training import Adapted, LoRA
 from glassformer.training.loop import training_steps
-from glassformer.training.lora import Parametrization
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import start
-from glassformer.training.trainer import Trainer
+from glassformer.training.trainable import Parametrization
+from glassformer.training.trainer import Trainer, start
 from runs import assert_same_bits
 
 TOKENS = np.array([[1, 4, 1, 0, 7], [1, 1, 8, 3, 3]])

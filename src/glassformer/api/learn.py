@@ -19,7 +19,7 @@ from ..runs.replay import replay as open_replay
 from ..runs.session import TrainingSession
 from ..training import StepRecord
 from ..training.interruption import Terminated, heeding_termination
-from ..training.lora import LoRA
+from ..training.trainable import LoRA
 from .loop import Loop
 from .trained_model import TrainedModel
 

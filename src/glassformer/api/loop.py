@@ -25,10 +25,10 @@ from ..runs.session import TrainingSession
 from ..runs.sinks import Memory
 from ..runs.start import resume_session, start_session
 from ..training import History, StepRecord
-from ..training.lora import LoRA
 from ..training.optimizers import register_optimizer
 from ..training.peft import Adapter
 from ..training.recipe import Recipe, changed_recipe, register_loss, register_schedule
+from ..training.trainable import LoRA
 from .tasks import known, named_data, sorted_for, tuning_task
 from .trained_model import TrainedModel
 

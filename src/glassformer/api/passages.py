@@ -13,7 +13,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.errors import ConfigError, DataError, GlassformerError, first_line
 from ..core.files import write_new
-from ..core.setting import check_count, texts_of
+from ..core.settings import check_count, texts_of
 from ..data.corpus import read_file, text_files
 from ..data.tables import is_rows, is_table, read_table
 from ..progress import plural

@@ -13,7 +13,7 @@ from ..config import CONFIGS, EncoderConfig, TransformerConfig
 from ..core.errors import ConfigError, DataError, did_you_mean
 from ..core.execution import AMONG_MODEL_SETTINGS
 from ..core.registry import find
-from ..core.setting import check_known, setting_names
+from ..core.settings import check_known, setting_names
 from ..data import TASKS, Task
 from ..data.arrays import array_task
 from ..data.examples import Dataset, Windows

@@ -11,7 +11,7 @@ from ..core import dispatch
 from ..core.arguments import short_traces
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..core.show import html_of
 from ..core.tree import count, flatten
 from ..models import Batch, Model

@@ -17,8 +17,8 @@ from ..core.arrays import Array
 from ..core.errors import ConfigError
 from ..core.tree import map_named
 from ..data.examples import Windows
-from ..generation.beam import beam_search
 from ..generation.sampling import Sampling, distribution
+from ..generation.writer import beam_search
 from ..layers import Attention
 from ..models import Batch, build
 from ..proofs import layer_cases, model_cases, op_cases, prove_case

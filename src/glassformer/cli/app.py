@@ -26,7 +26,7 @@ from ..core.errors import (
     first_line,
     nearest,
 )
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..progress.terminal import guarded
 from .memory import memory_hint, missing_memory, prepare_for_limit, was_at_limit
 from .options import trust_option

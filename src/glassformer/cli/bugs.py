@@ -9,7 +9,7 @@ from ..bugs import Exhibit, museum, right_curves
 from ..bugs.game import Hunt
 from ..bugs.training import check_seconds
 from ..core.errors import ConfigError
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..progress.display import waiting
 from .options import json_option
 from .output import log, print_json, print_table

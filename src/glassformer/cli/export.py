@@ -9,7 +9,7 @@ from ..api.loading import read_model
 from ..api.trained_model import FORMATS
 from ..core.errors import ConfigError
 from ..core.format import bytes_text
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..progress.display import waiting
 from ..text.published import TOKENIZER
 from ..training.peft import export_adapter

@@ -9,7 +9,7 @@ import click
 from ..api.loading import is_run, locate, read_model
 from ..core.errors import ConfigError, GlassformerError
 from ..core.files import new_folder, write_new
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..generation.answer import example
 from ..progress.display import waiting
 from ..runs.run import open_run

@@ -11,7 +11,7 @@ from ..api.trained_model import TrainedModel
 from ..config import EncoderDecoderConfig
 from ..core.errors import ConfigError, DataError
 from ..core.files import write_new
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..generation.sampling import check_finite
 from ..interpret import Logit
 from ..interpret.reading import logit_of

@@ -11,7 +11,7 @@ import click
 
 from ..core.errors import ConfigError
 from ..core.format import escaped
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..progress.display import waiting
 from ..runs.folder import RECENT
 from ..runs.listing import (

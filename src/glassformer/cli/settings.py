@@ -10,12 +10,12 @@ import click
 
 from ..core.errors import ConfigError
 from ..core.registry import SUMMARIES
-from ..core.setting import check_known
+from ..core.settings import check_known
 from .options import json_option
 from .output import console, log, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..core.setting import Setting
+    from ..core.settings import Setting
     from ..runs.settings import Group
 
 COLUMNS = ("name", "default", "takes", "meaning")

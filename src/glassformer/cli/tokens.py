@@ -7,7 +7,7 @@ import click
 from ..api.loading import load_tokenizer
 from ..core.errors import ConfigError
 from ..core.format import visible
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..data.corpus import is_token_file, stream_text, text_files, write_tokens
 from ..progress.display import waiting
 from ..text import ByteTokenizer, PublishedTokenizer, pieces_of

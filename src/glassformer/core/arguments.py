@@ -18,7 +18,7 @@ from types import FunctionType, TracebackType
 from typing import Any, TypeVar, get_type_hints
 
 from .errors import DEBUG, ConfigError, GlassformerError, did_you_mean
-from .setting import fits
+from .settings import fits
 
 HERE = str(Path(__file__).parents[1])
 TREES = ("params", "state")

@@ -25,8 +25,8 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar, get_args, overload
 
 from .arguments import FAILURES, instead_of
+from .arrays import holds_half, in_full_precision
 from .errors import ConfigError, did_you_mean
-from .precision import holds_half, in_full_precision
 from .sources import SourceGuard, checked
 
 ENGINES = "glassformer.engines"

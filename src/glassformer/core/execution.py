@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from .errors import ConfigError
-from .setting import check_known, check_range, check_settings, check_types, from_settings
+from .settings import check_known, check_range, check_settings, check_types, from_settings
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 AXES = ("data", "fsdp", "tensor")

@@ -27,7 +27,7 @@ import numpy as np
 
 from .arrays import Array, Tree, widen
 from .errors import DTypeError, ShapeError
-from .setting import check_known
+from .settings import check_known
 from .tree import flatten, map_named, tree_map
 
 BLOCK = 32

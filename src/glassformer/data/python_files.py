@@ -18,7 +18,7 @@ from typing import Any
 from ..core import registry
 from ..core.documents import digest
 from ..core.errors import ConfigError, DataError, GlassformerError
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..text import CharTokenizer, Tokenizer
 from .splits import split
 from .task import Architecture, Lexicon, Task, question_task, require_text

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.errors import ConfigError, DataError
-from ..core.setting import check_count
+from ..core.settings import check_count
 
 Example = TypeVar("Example")
 

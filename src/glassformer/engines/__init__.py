@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.arrays import Tree
 from ..core.dispatch import Engine
 from ..core.errors import ConfigError
-from ..core.setting import check_known
+from ..core.settings import check_known
 
 if TYPE_CHECKING:
     from ..layers import Stack

@@ -11,12 +11,11 @@
 from ..core.sources import snapshot
 from ..text.stream import StopStrings
 from .answer import Classification, Prediction, ask, classify
-from .beam import Hypothesis, beam_search
 from .conversation import Conversation, reply
 from .request import Request
 from .sampling import Sampling, TokenHistory, distribution, draw
 from .texts import Generation, Stream, generate, stream
-from .writer import Step, generate_steps
+from .writer import Hypothesis, Step, beam_search, generate_steps
 
 __all__ = [
     "Classification", "Conversation", "Generation", "Hypothesis", "Prediction", "Request", "Sampling", "Step",

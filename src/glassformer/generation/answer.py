@@ -10,7 +10,7 @@ import numpy as np
 from ..config import EncoderConfig, EncoderDecoderConfig
 from ..core.arrays import Array, Tree, check_length
 from ..core.errors import ConfigError, LengthError
-from ..core.setting import texts_of
+from ..core.settings import texts_of
 from ..data import Task
 from ..data.examples import stack
 from ..models import Batch, Model

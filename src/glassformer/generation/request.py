@@ -9,7 +9,7 @@ import numpy as np
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..core.arrays import Array, check_ids, check_length
 from ..core.errors import ConfigError, LengthError, ShapeError
-from ..core.setting import check_count, from_settings
+from ..core.settings import check_count, from_settings
 from .sampling import Sampling
 
 CHUNK = 512

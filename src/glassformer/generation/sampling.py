@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.arrays import Array, namespace
 from ..core.errors import GlassformerError
-from ..core.setting import check_range, check_types, from_settings
+from ..core.settings import check_range, check_types, from_settings
 
 MOST = 1_000_000
 """The largest penalty: any more would leave the range of numbers after a few tokens."""

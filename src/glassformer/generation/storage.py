@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.arrays import Array, Tree
 from ..core.quantized import Quantized, quantize
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..core.tree import map_named
 
 AS_STORED = "as-stored"

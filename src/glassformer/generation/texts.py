@@ -14,14 +14,13 @@ import numpy as np
 from ..config import EncoderConfig, EncoderDecoderConfig
 from ..core.arrays import Array
 from ..core.errors import ConfigError, GlassformerError, LengthError, TokenError, WeightsError
-from ..core.setting import texts_of
+from ..core.settings import texts_of
 from ..text.published import TOKENIZER
 from ..text.stream import StopStrings, StreamDecoder
 from ..weights.loaded_model import LoadedModel
-from .beam import search
 from .request import Ids, Request, checked_ids
 from .sampling import Sampling
-from .writer import Sequences, Step
+from .writer import Sequences, Step, search
 
 TEMPERATURE = 0.8
 """The default for drawing tokens: a little sharper than the model's own distribution."""

@@ -23,7 +23,7 @@ detect_heads(model)                       # previous-token heads, induction head
 from ..core.arguments import public
 from ..core.quantized import unpacked
 from ..core.show import show
-from ..text.labels import NUMBERS, Labels, token_labels
+from ..text.tokenizer import NUMBERS, Labels, token_labels
 from .ablation import ablate, ablate_heads, ablate_layers, ablate_neurons
 from .activations import Activations, activations
 from .attribution import attribute, neuron_attribution

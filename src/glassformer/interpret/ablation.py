@@ -20,7 +20,7 @@ from ..core.arguments import short_traces
 from ..core.arrays import Array
 from ..core.errors import ConfigError, LengthError
 from ..core.format import signed
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..core.show import Bars, Result, Tabled
 from .changes import Change, mean, resample, zero
 from .gradients import LOSS, Logit

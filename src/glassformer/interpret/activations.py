@@ -25,7 +25,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.errors import ConfigError, DataError
 from ..core.files import replacing
-from ..core.setting import check_count
+from ..core.settings import check_count
 from ..core.show import NamedValues
 from ..weights.loaded_model import LoadedModel
 from .batched import Progress

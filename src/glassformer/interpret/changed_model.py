@@ -23,7 +23,7 @@ from ..core.quantized import unpacked
 from ..core.tree import flatten, named, rebuilt
 from ..layers import Cache
 from ..models import Batch, EncoderDecoder, Model
-from ..text.labels import NUMBERS
+from ..text.tokenizer import NUMBERS
 from .changes import ALL, EXACT, Change, Intervention, Placed
 from .names import MASK, RETURNED, WEIGHTS
 from .pieces import Piece, check_asked, is_of_all_tokens, within

@@ -22,7 +22,7 @@ from ..config import EncoderConfig
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, LengthError
 from ..core.quantized import unpacked
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..weights.loaded_model import LoadedModel
 
 CIRCUITS = ("OV", "QK")

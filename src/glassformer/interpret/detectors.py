@@ -26,7 +26,7 @@ import numpy as np
 
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, LengthError
-from ..core.setting import check_count
+from ..core.settings import check_count
 from ..core.show import Map, Result, Tabled, Tables
 from ..models import Batch, EncoderDecoder, Model
 from ..weights.loaded_model import trained_or_pair

@@ -19,7 +19,7 @@ from ..core.dispatch import use_engine
 from ..core.errors import ConfigError, LengthError, did_you_mean
 from ..core.show import NamedValues
 from ..core.tree import flatten, named
-from ..text.labels import NUMBERS, check_token
+from ..text.tokenizer import NUMBERS, check_token
 from .changes import Change, add_gradient, exchanged, listed
 from .memory import check_fits
 from .names import RETURNED, Address, check_name, value_at

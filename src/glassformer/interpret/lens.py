@@ -34,7 +34,7 @@ from ..core.arrays import Array, Tree
 from ..core.dispatch import use_engine
 from ..core.errors import ConfigError, LengthError, ShapeError
 from ..core.format import percent
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..core.show import Map, Result, Tabled, html_of
 from ..ops.linear import LinearSaved
 from ..training import Optimizer

@@ -15,10 +15,10 @@ import numpy as np
 
 from ..core.arrays import Array, Tree
 from ..core.errors import LengthError
-from ..core.setting import check_count
+from ..core.settings import check_count
 from ..core.show import Result, Tabled
 from ..models import Batch, EncoderDecoder, Model
-from ..text.labels import NUMBERS, Labels
+from ..text.tokenizer import NUMBERS, Labels
 from ..weights.loaded_model import trained_or_pair
 from .batched import Progress
 from .run import watch

@@ -25,7 +25,7 @@ from ..core.quantized import unpacked
 from ..core.show import Map, Result, Tabled
 from ..core.tree import flatten
 from ..models import EncoderDecoder
-from ..text.labels import CLS, NUMBERS
+from ..text.tokenizer import CLS, NUMBERS
 from .batched import batched_interventions
 from .changes import Change, take
 from .gradients import Logit, Loss, gradients

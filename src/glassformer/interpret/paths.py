@@ -31,7 +31,7 @@ from .. import ops
 from ..core.arrays import Array
 from ..core.errors import ConfigError
 from ..core.quantized import unpacked
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..core.show import Result, Tabled
 from ..core.tree import flatten
 from .batched import MEMORY, Progress, batched_interventions

@@ -26,7 +26,7 @@ import numpy as np
 from .. import ops
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, ShapeError, TokenError
-from ..core.setting import check_count
+from ..core.settings import check_count
 from ..core.show import html_of
 from ..ops.linear import LinearSaved
 from ..training import Adam, Optimizer

@@ -9,13 +9,13 @@ from .. import ops
 from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from ..core.arrays import check_length
 from ..core.errors import ConfigError, GlassformerError, LengthError
-from ..core.setting import texts_of
+from ..core.settings import texts_of
 from ..data import Task
 from ..data.examples import stack
 from ..generation.answer import example, input_ids
 from ..generation.texts import encode_prompts, generate
 from ..models import Batch
-from ..text.labels import id_of
+from ..text.tokenizer import id_of
 from ..weights.loaded_model import LoadedModel
 from .gradients import Logit
 from .run import Run, watch

@@ -29,7 +29,7 @@ from ..core.quantized import Quantized, as_stored, owned, unpacked
 from ..core.show import NamedValues
 from ..core.tree import flatten, named, rebuilt
 from ..models import Batch, Model
-from ..text.labels import NUMBERS, Labels, id_of
+from ..text.tokenizer import NUMBERS, Labels, id_of
 from ..weights.loaded_model import LoadedModel, trained_or_pair
 from .changes import ALL, Change, Intervention, Placed, listed
 from .memory import check_fits

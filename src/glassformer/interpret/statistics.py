@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.errors import LengthError, ShapeError
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..core.show import Result, Table, Tabled
 from .run import Run
 from .trace import Trace, trace_of

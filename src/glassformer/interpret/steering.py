@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.errors import ConfigError, LengthError
-from ..core.setting import texts_of
+from ..core.settings import texts_of
 from ..generation import texts
 from ..generation.conversation import Conversation, reply, turns_of
 from ..generation.texts import Generation, Prompt, Stream, encode_prompts, one_prompt, prompts_of

@@ -13,7 +13,7 @@ import numpy as np
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, LengthError
 from ..core.quantized import unpacked
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..core.tree import flatten
 from ..layers import Stack
 from ..models import Encoder, EncoderDecoder

@@ -11,7 +11,7 @@ from ..core.errors import ConfigError, LengthError, did_you_mean
 from ..core.show import html_of
 from ..core.tree import flatten
 from ..models import Batch, Model
-from ..text.labels import CLS, NUMBERS, Labels
+from ..text.tokenizer import CLS, NUMBERS, Labels
 from ..weights.loaded_model import trained_or_pair
 from .run import Run, has_no_head, watch
 from .stream import attentions, points, stack_tokens, stacks

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..core.arrays import Array
 from ..core.errors import DataError, GlassformerError, first_line
-from ..core.setting import check_known
+from ..core.settings import check_known
 from .draw import Maker, examples
 from .trees import results
 

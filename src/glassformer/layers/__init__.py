@@ -13,16 +13,15 @@
 A layer adds nothing to the mathematics of its ops: it names the parameters, says how their first values are drawn, and
 calls the ops in order. Its `backward` calls their backwards in the reverse order, handing dy from one to the next; so a
 forward and its backward are read side by side, one from the top and the other from the bottom. To read all files, begin
-with layer, linear, feed_forward and attention; then residual, block and stack; then embedding and head.
+with layer, linear, feed_forward and attention; then residual, block and stack; then embedding, with the head.
 """
 
 from ..core.sources import snapshot
 from .attention import Attention, AttentionRecord
 from .block import AttentionOnly, Block, FeedForwardOnly, NoResidual, Parallel, register_block
 from .cache import BlockCache, Cache, KeyValues
-from .embedding import Embedding, InputEmbedding
+from .embedding import Embedding, HeadGrads, InputEmbedding, TokenHead
 from .feed_forward import FeedForward
-from .head import HeadGrads, TokenHead
 from .layer import Frozen, InputGrads, Layer, RecordShape, Spec
 from .linear import Linear
 from .norm import LayerNorm, NoNorm, Norm, RMSNorm, register_norm

@@ -9,7 +9,7 @@ from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..core.arrays import Tree
 from ..core.execution import PLAIN, Execution
 from ..core.format import bytes_text, count_text, flops_text
-from ..core.setting import check_count, check_known
+from ..core.settings import check_count, check_known
 from ..core.show import Result
 from ..core.tree import flatten, named_leaves
 from . import build

@@ -8,7 +8,7 @@ Vaswani et al. 2017).
 from typing import Any
 
 from ..config import TransformerConfig, config_from_dict
-from ..core.setting import check_known
+from ..core.settings import check_known
 
 _ENCODER: dict[str, Any] = {"architecture": "encoder"}
 _DECODER: dict[str, Any] = {"architecture": "decoder"}

@@ -23,7 +23,7 @@ from ..core.arrays import Array
 from ..core.errors import ConfigError
 from ..core.files import write_new
 from ..core.reporting import during
-from ..core.setting import check_known
+from ..core.settings import check_known
 from .labels import font_families
 
 DPI = 160

@@ -15,7 +15,7 @@ from ..core.show import Table
 from ..core.tree import tree_map
 from ..layers import Layer
 from ..models import Batch, Encoder, Model
-from ..training.lora import EVERYTHING, Parametrization
+from ..training.trainable import EVERYTHING, Parametrization
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from ..core.execution import Execution, separated
 from ..core.tree import tree_map
 from ..models import PRESETS, Batch, build
 from ..ops import IGNORE
-from ..training.lora import Adapted, LoRA
+from ..training.trainable import Adapted, LoRA
 from .case import ModelCase, scattered
 
 SIZES: dict[str, Any] = {"vocab": 9, "width": 8, "heads": 4, "layers": 2, "context": 8, "feed_forward": 6}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..core.errors import ConfigError, GlassformerError, first_line
 from ..core.execution import PLAIN, joined
-from ..core.setting import described
+from ..core.settings import described
 from ..data import TASKS
 from ..generation.answer import samples
 from ..models.costs import parameters_by_part

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig, config_from_dict
 from ..core.errors import ConfigError
 from ..core.execution import PLAIN, Execution, MeshShape, separated
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..data import TASKS, Task, build_task
 from ..models import PRESETS, build
-from ..training.lora import EVERYTHING, HEAD, LoRA, Parametrization, leaves_only
 from ..training.recipe import Recipe, changed_recipe
+from ..training.trainable import EVERYTHING, HEAD, LoRA, Parametrization, leaves_only
 from ..weights.folder import read_pooling
 from ..weights.loaded_model import LoadedModel
 from ..weights.sentence import classes_config, with_classes

@@ -20,7 +20,7 @@ import numpy as np
 from ..core.arrays import Tree
 from ..core.documents import digest, read_json
 from ..core.files import sha256_of
-from ..core.setting import check_range, check_types
+from ..core.settings import check_range, check_types
 from ..core.threads import blas, computing_with, cores
 from ..core.tree import named_leaves
 from ..data import TASKS, Lexicon
@@ -29,8 +29,8 @@ from ..data.examples import Dataset
 from ..data.pairs import PAIR_SUFFIXES
 from ..data.tables import table_files
 from ..text import tokenizer_from_dict
-from ..training.lora import LoRA
 from ..training.recipe import Recipe
+from ..training.trainable import LoRA
 from ..weights.loaded_model import LoadedModel
 from ..weights.stores import split_adapter
 

@@ -31,9 +31,8 @@ from ..training.checkpoint import LATEST, read_meta
 from ..training.evaluate import Evaluation
 from ..training.gradients import global_norm
 from ..training.loop import StepRecord, apply_evaluation, number, suitable_threads, take_step
-from ..training.lora import Parametrization
-from ..training.state import TrainingState, final_params
-from ..training.trainer import Trainer
+from ..training.trainable import Parametrization
+from ..training.trainer import Trainer, TrainingState, final_params
 from ..weights.loaded_model import LoadedModel
 from .folder import METRICS
 from .run import Ready, TrainingRun, open_run

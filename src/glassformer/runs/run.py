@@ -19,7 +19,7 @@ from ..core.errors import CheckpointError, ConfigError, DataError, GlassformerEr
 from ..core.execution import PLAIN, Execution, joined, separated
 from ..core.quantized import FORMS
 from ..core.registry import check_stored
-from ..core.setting import check_options
+from ..core.settings import check_options
 from ..core.tree import check_same, rebuilt, tree_map, unflatten
 from ..data import TASKS, CustomFile, Task, build_task
 from ..data.tasks import check_registered
@@ -27,10 +27,10 @@ from ..engines.mesh.rules import check_execution
 from ..models import Model, build
 from ..text import tokenizer_from_dict
 from ..training.checkpoint import BEST, LATEST, checkpoint_path, load_checkpoint
-from ..training.lora import EVERYTHING, HEAD, LoRA, Parametrization, leaves_only
 from ..training.peft import Adapter, with_adapter
 from ..training.recipe import Recipe
-from ..training.state import COUNTERS, TrainingState, start
+from ..training.trainable import EVERYTHING, HEAD, LoRA, Parametrization, leaves_only
+from ..training.trainer import COUNTERS, TrainingState, start
 from ..weights.loaded_model import END, START, LoadedModel
 from ..weights.sentence import with_classes
 from ..weights.stores import Store, following, is_run, locate, named_base, split_adapter, store_at

@@ -31,12 +31,10 @@ from ..engines.cluster.launch import Workers
 from ..models import Encoder
 from ..training.checkpoint import BEST, checkpoint_path, list_checkpoints
 from ..training.evaluate import Evaluation
-from ..training.frozen import FrozenEncoder
 from ..training.interruption import Stopped, uninterrupted
 from ..training.loop import StepRecord, suitable_threads, training_steps
-from ..training.lora import EVERYTHING
-from ..training.state import TrainingState, final_params, refuse_to_save
-from ..training.trainer import Trainer, drops
+from ..training.trainable import EVERYTHING, FrozenEncoder
+from ..training.trainer import Trainer, TrainingState, drops, final_params, refuse_to_save
 from ..weights.loaded_model import LoadedModel
 from .run import TrainingRun
 from .sinks import Memory, RunFolder

@@ -14,14 +14,14 @@ from ..config import CONFIGS, TransformerConfig, choices
 from ..core import registry
 from ..core.errors import ConfigError, GlassformerError, did_you_mean, nearest, typed
 from ..core.execution import AMONG_MODEL_SETTINGS, PRECISIONS, Execution
-from ..core.setting import Setting, check_known, check_options, described, setting_names
+from ..core.settings import Setting, check_known, check_options, described, setting_names
 from ..core.show import Table
 from ..data import TASKS, Task, build_task, import_file
 from ..generation.sampling import Sampling
 from ..generation.texts import TEMPERATURE
 from ..models import PRESETS
-from ..training.lora import LoRA
 from ..training.recipe import KEEP, Recipe
+from ..training.trainable import LoRA
 
 FROM_DATA = ("vocab", "context", "head", "classes", "segments", "source_vocab")
 """Settings of a model that follow from the data, whatever the preset."""

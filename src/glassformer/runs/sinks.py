@@ -12,7 +12,7 @@ from ..core.errors import CheckpointError
 from ..core.tree import flatten, tree_map
 from ..training.checkpoint import BEST, LATEST, save_checkpoint
 from ..training.loop import StepRecord
-from ..training.state import COUNTERS, TrainingState, not_finite, refuse_to_save
+from ..training.trainer import COUNTERS, TrainingState, not_finite, refuse_to_save
 from .folder import METRICS, FolderLock, read_metrics, write, write_config
 from .run import TrainingRun
 

@@ -21,9 +21,8 @@ from ..engines.cluster.collective import agreed, check_shared, first_before_othe
 from ..engines.cluster.launch import Workers
 from ..training.checkpoint import LATEST, checkpoint_path, load_checkpoint, read_meta
 from ..training.loop import out_of_patience
-from ..training.lora import check_freeze
-from ..training.state import TrainingState, not_finite, refuse_to_go_on
-from ..training.trainer import Trainer
+from ..training.trainable import check_freeze
+from ..training.trainer import Trainer, TrainingState, not_finite, refuse_to_go_on
 from .custom_files import custom_files_of, remember
 from .folder import CONFIG, HOLDER, LOCK, METRICS, FolderLock
 from .planning import plan_new, plan_tuning

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DataError
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..data.python_files import failing
 from .study import Study
 

@@ -21,7 +21,7 @@ from ..runs.session import TrainingSession
 from ..runs.settings import split_settings
 from ..runs.start import start_session
 from ..training import History
-from ..training.lora import check_freeze
+from ..training.trainable import check_freeze
 
 WORDS = ("loss", "accuracy", "steps_taken", "parameters", "tokens", "train_seconds")
 """What `training` measures."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError
-from ..core.setting import check_known
+from ..core.settings import check_known
 from .catalog import digest_of
 from .measures import WORDS, training
 from .running import run_points

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core.documents import as_read
 from ..core.errors import ConfigError, GlassformerError
-from ..core.setting import check_count, check_known
+from ..core.settings import check_count, check_known
 from .measures import check_training
 
 Point = dict[str, Any]

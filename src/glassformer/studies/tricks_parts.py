@@ -19,7 +19,7 @@ from ..core import registry
 from ..core.arrays import Array, Tree, namespace
 from ..core.dispatch import located
 from ..layers import Attention, Block, Cache, Embedding, Spec, Stack, TokenHead, register_block
-from ..layers.head import HeadGrads
+from ..layers.embedding import HeadGrads
 from ..models import Decoder
 from ..models.building import build_head, build_stack
 

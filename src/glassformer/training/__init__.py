@@ -10,10 +10,10 @@ from .curvature import ExampleGradients, NoiseScale, gradient_noise_scale, hvp, 
 from .evaluate import Evaluation
 from .gradients import accumulate, all_finite, clip, global_norm
 from .loop import History, StepRecord, suitable_threads, training_steps
-from .lora import EVERYTHING, Adapted, LoRA, Parametrization
 from .optimizer import Optimizer, is_matrix
 from .optimizers import EMA, OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon, is_hidden_matrix, make_optimizer, orthogonalized
 from .recipe import SCHEDULES, Recipe, Schedule
+from .trainable import EVERYTHING, Adapted, LoRA, Parametrization
 
 __all__ = [
     "Adam", "AdamW", "Adapted", "BEST", "Checkpoint", "EMA", "EVERYTHING", "Evaluation", "ExampleGradients",

@@ -24,8 +24,7 @@ from ..data.examples import Dataset
 from ..models import Batch
 from .evaluate import Evaluation
 from .recipe import Recipe
-from .state import TrainingState, final_params
-from .trainer import Trainer
+from .trainer import Trainer, TrainingState, final_params
 
 REFUSALS = 10
 """This many refused steps in a row end a run."""

@@ -14,7 +14,7 @@ from .. import ops
 from ..core import registry
 from ..core.arrays import Array, Tree, cast, namespace, widen
 from ..core.errors import ConfigError
-from ..core.setting import check_known, check_range, from_settings
+from ..core.settings import check_known, check_range, from_settings
 from ..core.tree import library, tree_map
 from .optimizer import Memory, Optimizer, Predicate, is_matrix
 

@@ -29,7 +29,7 @@ from ..weights.loaded_model import LoadedModel
 from ..weights.sentence import without_head
 from ..weights.stores import ADAPTER, hub_name
 from ..weights.tensors import Tensors, read_header, write_tensors
-from .lora import LoRA, Parametrization, pairs_of
+from .trainable import LoRA, Parametrization, pairs_of
 
 WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."

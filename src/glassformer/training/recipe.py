@@ -14,7 +14,7 @@ from .. import ops
 from ..core import registry
 from ..core.arrays import Array, namespace
 from ..core.errors import ConfigError
-from ..core.setting import check_known, check_range, check_types, from_settings
+from ..core.settings import check_known, check_range, check_types, from_settings
 from .optimizer import Optimizer
 from .optimizers import OPTIMIZERS, make_optimizer
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..runs.listing import list_runs
 from ..weights.catalog import CATALOG, resolve
 

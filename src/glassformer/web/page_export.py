@@ -21,7 +21,7 @@ from typing import Any
 
 from ..core.errors import ConfigError, GlassformerError
 from ..core.files import plain_json
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..interpret.reading import example_text
 from ..runs.run import read_model
 from ..weights.loaded_model import LoadedModel

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any, NamedTuple, get_type_hints
 
-from ..core.setting import check_known
+from ..core.settings import check_known
 from .explorer import Explorer, Opened, RunSession
 from .state import PageState, read, read_state
 

@@ -15,7 +15,7 @@ from ..core.arrays import Array, Tree
 from ..core.dispatch import use_engine
 from ..core.errors import ConfigError
 from ..core.quantized import Quantized, read_only, unpacked
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..core.tree import count, flatten, tree_map
 from ..interpret import Gradients, Logit, Run, Update, gradients, products, update, watch
 from ..interpret.changes import Change

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from ..core.setting import check_known
+from ..core.settings import check_known
 
 
 class PageView(StrEnum):

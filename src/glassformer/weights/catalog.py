@@ -18,7 +18,7 @@ from typing import Any
 
 from ..core.errors import WeightsError
 from ..core.files import explained, flush, flush_folder, sha256_of
-from ..core.setting import check_known
+from ..core.settings import check_known
 
 CACHE = "GLASSFORMER_CACHE"
 

@@ -21,7 +21,7 @@ from ..core.arrays import Array
 from ..core.errors import ConfigError, WeightsError
 from ..core.files import explained, replacing
 from ..core.quantized import BLOCK, write_rows
-from ..core.setting import check_known
+from ..core.settings import check_known
 from ..core.tree import tree_map
 from ..ops import rotary_angles
 from ..text import PublishedTokenizer

@@ -24,7 +24,7 @@ from ..data.tasks import build_task, check_registered
 from ..models import Batch, Model, build, check_params
 from ..models.model import Pooling
 from ..text import PublishedTokenizer, Tokenizer
-from ..text.labels import Labels, token_labels
+from ..text.tokenizer import Labels, token_labels
 
 START, END = "<bos>", "<eos>"  # what our own tokenizers call the tokens before and after a text
 P = ParamSpec("P")

@@ -22,7 +22,7 @@ from ..core.errors import ConfigError, GlassformerError, WeightsError
 from ..core.files import explained, replacing, sha256_of, write_text
 from ..core.quantized import Quantized
 from ..core.registry import check_stored
-from ..core.setting import fits
+from ..core.settings import fits
 from ..core.tree import check_same, flatten, rebuilt
 from ..data.task import is_task
 from ..models import build

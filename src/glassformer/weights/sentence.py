@@ -14,7 +14,7 @@ from ..core.arrays import Array
 from ..core.dispatch import current
 from ..core.errors import ConfigError, LengthError, WeightsError
 from ..core.reporting import report
-from ..core.setting import texts_of
+from ..core.settings import texts_of
 from ..core.sources import check_once
 from ..core.tree import tree_map
 from ..data.examples import stack

@@ -17,8 +17,7 @@ from glassformer.training import OPTIMIZERS, SGD, Adam, AdamW, Lion, Muon
 from glassformer.training.loop import training_steps
 from glassformer.training.optimizer import Optimizer
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import start
-from glassformer.training.trainer import Trainer
+from glassformer.training.trainer import Trainer, start
 from runs import assert_same_bits, tiny_session
 
 CASES = {

@@ -13,7 +13,7 @@ from glassformer.models import build
 from glassformer.training import Adapted, LoRA
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import start
+from glassformer.training.trainer import start
 
 DECODER = {
     "architecture": "decoder", "vocab": 8, "width": 8, "heads": 2, "layers": 2, "context": 8, "feed_forward": 12,

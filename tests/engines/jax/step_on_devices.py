@@ -23,7 +23,7 @@ from glassformer.models import build
 from glassformer.training import optimizer
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import start
+from glassformer.training.trainer import start
 
 FEW = {"attention_bias": False, "feed_forward_bias": False}  # of fewer arrays: each takes its time to compile
 MODEL = DecoderConfig(vocab=64, width=32, heads=4, layers=3, context=16, feed_forward=48, norm="rms", **FEW)

@@ -23,8 +23,7 @@ from glassformer.runs.start import new_session, resume_session
 from glassformer.training import Adapted, LoRA, load_checkpoint
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import start
-from glassformer.training.trainer import Trainer
+from glassformer.training.trainer import Trainer, start
 from runs import PROSE, assert_same_bits, assert_same_run, command, tiny_session, untimed
 
 pytestmark = pytest.mark.usefixtures("unseen_figures")

@@ -16,8 +16,8 @@ from glassformer.models import build
 from glassformer.training.evaluate import evaluate
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import start as first_state
 from glassformer.training.trainer import Trainer
+from glassformer.training.trainer import start as first_state
 
 HERE = Path(__file__).parent
 

@@ -24,7 +24,7 @@ from glassformer.engines.jax.sharded_checkpoint import (
     sharded_path,
 )
 from glassformer.training import load_checkpoint, save_checkpoint
-from glassformer.training.state import TrainingState
+from glassformer.training.trainer import TrainingState
 from runs import assert_same_bits, tiny_session
 from xla import xla_flags
 

@@ -20,8 +20,7 @@ from glassformer.ops import IGNORE
 from glassformer.training.evaluate import evaluate
 from glassformer.training.loop import REFUSALS, training_steps
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import final_params, start
-from glassformer.training.trainer import Trainer
+from glassformer.training.trainer import Trainer, final_params, start
 from runs import are_same, assert_same_bits
 
 SIZES = {"vocab": 8, "width": 8, "heads": 2, "layers": 2, "context": 8, "feed_forward": 12}

@@ -16,7 +16,7 @@ from glassformer.engines.jax.trainer import JaxTrainer
 from glassformer.models import Batch, build
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
-from glassformer.training.state import start
+from glassformer.training.trainer import start
 
 STEPS, HALFWAY = 10, 6
 SIZES = {"vocab": 16, "width": 16, "heads": 4, "layers": 2, "context": 8, "feed_forward": 16}

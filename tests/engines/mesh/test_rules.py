@@ -24,7 +24,7 @@ from glassformer.engines.mesh.rules import (
     shape_of,
 )
 from glassformer.models import PRESETS, build, preset
-from glassformer.training.lora import LoRA
+from glassformer.training.trainable import LoRA
 
 MESH = MeshShape(2, 2, 2)
 ONE = MeshShape()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import ConfigError, DataError
-from ...core.setting import check_known, check_limits
+from ...core.settings import check_known, check_limits
 from ..pairs import CATALOGS
 from ..tables import is_rows, is_table, read_table, table_files
 from ..task import Task

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import ConfigError, DataError
-from ...core.setting import Within, check_known
+from ...core.settings import Within, check_known
 from ...models.model import Batch
 from ...ops.loss import IGNORE
 from ...text.symbols import CharTokenizer, WordTokenizer

@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 
 from ...core.errors import ConfigError, DataError
-from ...core.setting import Within, check_count
+from ...core.settings import Within, check_count
 from ...text.symbols import CharTokenizer, WordTokenizer
 from ..splits import Splits, draw_splits, hash_fraction
 from ..task import Count, Lexicon, Seed, Task, question_task, reading, recipe, until

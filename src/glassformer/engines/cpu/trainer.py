@@ -29,8 +29,7 @@ from ...training.gradients import target_shares
 from ...training.interruption import uninterrupted
 from ...training.optimizer import Optimizer, check_gradients, memories_of
 from ...training.optimizers import Adam, AdamW
-from ...training.state import TrainingState
-from ...training.trainer import Figures, Keep, Taken, Trainer
+from ...training.trainer import Figures, Keep, Taken, Trainer, TrainingState
 from .cores import each
 from .update import adam_on_all, add_to_all, add_weighted
 

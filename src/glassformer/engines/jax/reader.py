@@ -14,7 +14,7 @@ import numpy as np
 from ...core.arrays import Array, Tree, is_integer
 from ...core.errors import ConfigError
 from ...core.quantized import Quantized
-from ...core.setting import check_known
+from ...core.settings import check_known
 from ...core.sources import SourceGuard
 from ...core.tree import tree_map
 from ...data.examples import stack

@@ -26,7 +26,7 @@ from ...core.errors import CheckpointError, ConfigError, first_line
 from ...core.files import disk_hint, flush, flush_folder, refusal, write_text
 from ...core.tree import flatten, rebuilt, unflatten
 from ...training.checkpoint import LATEST, checkpoint_path, load_checkpoint, save_checkpoint
-from ...training.state import COUNTERS, TrainingState
+from ...training.trainer import COUNTERS, TrainingState
 from ..cluster.collective import agreed, check_shared, meet, process, processes
 from ..mesh.sharding import stack_blocks, unstack_blocks
 

@@ -21,7 +21,7 @@ from ...core.dispatch import replaces
 from ...core.tree import Named, NamedList
 from ...layers.layer import Frozen, InputGrads
 from ...layers.stack import RematInputs, Stack
-from ...training.lora import AdaptedWeights
+from ...training.trainable import AdaptedWeights
 
 _register = jax.tree_util.register_pytree_node
 _register(Named, lambda tree: ((dict(tree),), None), lambda _, parts: parts[0])

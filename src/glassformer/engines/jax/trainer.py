@@ -25,12 +25,11 @@ from ...models import Batch, Model, build
 from ...models.costs import rows_at_once
 from ...training.evaluate import Evaluation, score
 from ...training.gradients import all_finite, target_shares
-from ...training.lora import EVERYTHING
 from ...training.optimizer import Optimizer
 from ...training.optimizers import Adam
 from ...training.recipe import Recipe
-from ...training.state import TREES, TrainingState
-from ...training.trainer import Trainer
+from ...training.trainable import EVERYTHING
+from ...training.trainer import TREES, Trainer, TrainingState
 from ..cluster.collective import any_of
 from ..mesh.rules import check_execution, parse_rules
 from ..mesh.sharding import fetch, unstack_blocks

@@ -34,7 +34,7 @@ from typing import Any, ClassVar, NamedTuple
 from ...config import EncoderDecoderConfig, TransformerConfig
 from ...core.errors import ConfigError
 from ...core.execution import Execution, MeshShape
-from ...core.setting import check_known
+from ...core.settings import check_known
 from .device_memory import MASTER, PRECISIONS, SLOTS, DeviceMemory, has_token_head, leaves_of
 from .rules import RULES, Rules, check_mesh
 

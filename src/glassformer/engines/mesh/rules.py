@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ...config import EncoderDecoderConfig, TransformerConfig
 from ...core.errors import ConfigError, ShapeError
 from ...core.execution import AXES, Execution, MeshShape
-from ...core.setting import check_known
+from ...core.settings import check_known
 from ...core.tree import named_leaves
 from ...models import build
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 from ...core.errors import LengthError
-from ...core.setting import check_known
+from ...core.settings import check_known
 from ...interpret import Run, head_scores, score_scale
 from ...interpret.statistics import attention_statistics
 from ...interpret.stream import attentions
-from ...text.labels import CLS
+from ...text.tokenizer import CLS
 from ..explorer import RunSession
 from ..router import route
 from .runs import tokens_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import ConfigError, LengthError
-from ...core.setting import check_known
+from ...core.settings import check_known
 from ..explorer import Explorer
 from ..router import route
 from ..state import PageState

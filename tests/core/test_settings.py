@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from glassformer.core.errors import ConfigError
-from glassformer.core.setting import (
+from glassformer.core.settings import (
     Setting,
     check_count,
     check_known,

@@ -1,4 +1,6 @@
-"""LoRA: teach a large model by small matrices beside its own (Hu et al. 2021).
+"""The trained part of a model: all parameters, those that no pattern freezes, adapters, or its classifier alone.
+
+LoRA teaches a large model by small matrices beside its own (Hu et al. 2021).
 
     w′ = w + s · a b      s = alpha / rank,  w (I, O) frozen,  a (I, rank) and b (rank, O) trained
 
@@ -18,7 +20,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Self
 
@@ -26,11 +28,13 @@ import numpy as np
 
 from ..core.arrays import Array, Tree, cast
 from ..core.errors import ConfigError, did_you_mean
-from ..core.setting import check_range, check_types, from_settings
+from ..core.reporting import report
+from ..core.settings import check_range, check_types, from_settings
 from ..core.sources import SourceGuard
 from ..core.tree import flatten, named_leaves, rebuilt, tree_map, unflatten
+from ..data.examples import Dataset, stack
 from ..layers import Embedding, Frozen, Linear, Spec
-from ..models import Model
+from ..models import Encoder, Model
 from ..models.building import BLOCKS
 from ..ops.linear import flat
 from .optimizer import single
@@ -300,3 +304,52 @@ def pairs_of(adapters: Tree) -> dict[str, tuple[Array, Array]]:
     leaves = flatten(adapters)
     names = [name.removesuffix(".a") for name in leaves if name.endswith(".a")]
     return {name: (leaves[f"{name}.a"], leaves[f"{name}.b"]) for name in names}
+
+
+# --- a frozen encoder -------------------------------------------------------------------------------------------------
+
+
+ROWS = 32
+"""Texts of about the same length that are read in one batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenEncoder(Encoder):
+    """An encoder without dropout whose classifier alone is trained; `params` need hold nothing else.
+
+    base      the parameters of the whole model
+    vectors   what the classifier reads, by the token ids of a text
+    """
+
+    base: Tree = None
+    vectors: dict[bytes, Array] = field(default_factory=dict)
+
+    def prepare(self, data: Iterable[Dataset | None]) -> None:
+        """Compute the vectors of all texts, short ones first, so that little is padded."""
+        texts: dict[bytes, Array] = {}
+        for rows in (rows for part in data if part is not None for rows in part.batches(1024)):
+            texts |= {ids.tobytes(): ids for ids in _texts(rows.tokens, rows.mask)}
+        missing = sorted((ids for key, ids in texts.items() if key not in self.vectors), key=len)
+        for start in range(0, len(missing), ROWS):
+            report(start, len(missing), "texts")
+            some = missing[start : start + ROWS]
+            tokens, mask = stack(some)
+            _, saved = super().forward(self.base, tokens, mask=None if mask.all() else mask)
+            self.vectors.update(zip([ids.tobytes() for ids in some], saved["classifier"].x, strict=True))
+
+    def forward(self, params: Tree, tokens: Array, *, mask: Array | None = None, **_: Any) -> tuple[Array, Tree]:
+        """Return the logits (B, classes) of texts that were prepared, and what the classifier read."""
+        x = np.stack([self.vectors[ids.tobytes()] for ids in _texts(tokens, mask)])
+        logits, saved = self.classifier.forward(params["classifier"], x)
+        return logits, {"classifier": saved}
+
+    def backward(self, params: Tree, saved: Tree, dlogits: Array) -> Tree:
+        """Return the gradients of the classifier."""
+        _, grads = self.classifier.backward(params["classifier"], saved["classifier"], dlogits)
+        return {"classifier": grads}
+
+
+def _texts(tokens: Array, mask: Array | None) -> list[Array]:
+    """Return the ids of each text, (T,), without padding."""
+    tokens = np.asarray(tokens, dtype=np.int64)
+    return list(tokens) if mask is None else [row[real] for row, real in zip(tokens, mask, strict=True)]
