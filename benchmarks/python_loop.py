@@ -58,12 +58,12 @@ def command(task, settings, folder, numbers):
 
 def loop(task, settings):
     """Yield after every step of a loop in Python."""
-    yield from gf.Loop(None, task, steps=MANY, eval_every=MANY, **settings)
+    yield from gf.Loop(task, steps=MANY, eval_every=MANY, **settings)
 
 
 def by_hand(task, settings):
     """Yield after every step that is written out."""
-    trained = gf.Loop(None, task, steps=1, **settings)
+    trained = gf.Loop(task, steps=1, **settings)
     data, recipe, model = trained.session.task.train, trained.session.run.recipe, trained.session.model
     params, optimizer = model.init(0), recipe.build_optimizer()
     state = optimizer.init(params)

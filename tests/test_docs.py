@@ -72,6 +72,17 @@ def test_the_commands_of_the_readme_build_on_each_other():
             assert int(words[words.index("--steps") + 1]) > build_task(task).recipe["steps"]
 
 
+def test_the_citation_has_the_version_the_license_and_the_authors_of_the_package():
+    yaml = pytest.importorskip("yaml")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for name in ("version", "license", "authors"):
+        assert citation[name] == package[name]
+    assert citation["abstract"] == package["description"] + "."
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{citation['version']}] - {citation['date-released']}\n" in changes
+
+
 def test_every_task_is_described_and_every_page_is_in_the_index():
     docs = ROOT / "docs"
     tasks = (docs / "guides" / "tasks.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@
     saved["blocks"][0]["attention"].weights             # what the heat map draws is what the backward pass uses
     loss, grads = model.loss_and_grads(params, gf.Batch(tokens, targets))
 
-    model = gf.train("shakespeare", "notes.txt")        # a preset on a text: watch it, then use it
+    model = gf.train("notes.txt", "shakespeare")        # a preset on a text: watch it, then use it
     model.generate("Once upon").text
     gf.save(model, "mine")                              # and gf.load("mine"), or gf.load("smollm2").chat("Hello")
 

@@ -49,7 +49,7 @@ def test_elsewhere_it_is_served_and_opened_in_the_browser(decoder, monkeypatch, 
 
 
 def test_a_trained_model_reads_a_text(tmp_path):
-    model = gf.train(None, "counting", steps=1, show=False)
+    model = gf.train("counting", steps=1, show=False)
     seen = model.explore("1 2 3", show=False)
     assert seen.text == "1 2 3"
     path = seen.save(tmp_path / "counting.html")
@@ -58,7 +58,7 @@ def test_a_trained_model_reads_a_text(tmp_path):
 
 
 def test_a_model_that_was_loaded_is_explored_too(tmp_path):
-    model = gf.train(None, "counting", steps=1, show=False)
+    model = gf.train("counting", steps=1, show=False)
     gf.save(model, tmp_path / "kept")
     alone = gf.TrainedModel(model.config, model.params, model.tokenizer, source="mine")
     assert alone.explore("1", show=False).html().startswith("<!doctype html>")

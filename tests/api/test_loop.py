@@ -20,7 +20,7 @@ def blas_threads():
 
 
 def test_left_and_taken_up_again_it_has_the_bits_of_one_that_was_not():
-    loop = gf.Loop(None, "majority", **SMALL)
+    loop = gf.Loop("majority", **SMALL)
     for record in loop:
         if record.step == 3:
             break
@@ -28,13 +28,13 @@ def test_left_and_taken_up_again_it_has_the_bits_of_one_that_was_not():
     rest = [record.step for record in loop]
     assert rest == [4, 5, 6]
     assert len(half.history) == 3
-    whole = gf.train(None, "majority", **SMALL, show=False)
+    whole = gf.train("majority", **SMALL, show=False)
     assert_same_bits(loop.best.params, whole.params)
     assert loop.history.loss.tolist() == whole.history.loss.tolist()
 
 
 def test_a_model_taken_out_stays_as_it_is():
-    loop = gf.Loop(None, "majority", **SMALL)
+    loop = gf.Loop("majority", **SMALL)
     for record in loop:
         if record.step == 1:
             taken = loop.now
@@ -45,19 +45,19 @@ def test_a_model_taken_out_stays_as_it_is():
 
 
 def test_the_best_model_is_the_one_with_the_lowest_validation_loss():
-    loop = gf.Loop(None, "majority", **SMALL, lr=0.3, warmup=0)
+    loop = gf.Loop("majority", **SMALL, lr=0.3, warmup=0)
     list(loop)
     assert np.isclose(loop.best.evaluate().loss, loop.history.val_loss.min())
 
 
 def test_before_any_evaluation_the_best_is_what_there_is():
-    loop = gf.Loop(None, "majority", **{**SMALL, "eval_every": 100})
+    loop = gf.Loop("majority", **{**SMALL, "eval_every": 100})
     next(iter(loop))
     assert_same_bits(loop.best.params, loop.now.params)
 
 
 def test_threads_of_products_are_few_while_a_step_is_taken_and_as_before_in_between(monkeypatch):
-    loop, seen = gf.Loop(None, "majority", **SMALL), []
+    loop, seen = gf.Loop("majority", **SMALL), []
     trainer = loop.session.trainer
     step = trainer.step
 
@@ -85,23 +85,23 @@ class Louder(gf.Decoder):
 def test_a_model_of_ones_own_class_is_trained_as_it_is(tmp_path):
     tokens, base = np.random.default_rng(0).integers(0, 50, (32, 9)), gf.build("tiny-decoder")
     own, params = Louder(base.config, base.execution), base.init(0)
-    plain, louder = (gf.Loop(model, tokens, steps=2, batch=8, params=params) for model in (base, own))
+    plain, louder = (gf.Loop(tokens, model, steps=2, batch=8, params=params) for model in (base, own))
     assert np.isclose(next(iter(louder)).loss, 10 * next(iter(plain)).loss)
     assert isinstance(louder.now.model, Louder)
     with pytest.raises(ConfigError, match="does not know the class Louder"):
-        gf.train(own, "counting", out=tmp_path / "run", show=False)
+        gf.train("counting", own, out=tmp_path / "run", show=False)
 
 
 def test_a_model_is_trained_with_its_own_execution():
     execution = gf.Execution(tile=4, remat=True)
-    loop = gf.Loop(gf.build("tiny-decoder", execution), np.zeros((16, 9), int), steps=1, batch=8)
+    loop = gf.Loop(np.zeros((16, 9), int), gf.build("tiny-decoder", execution), steps=1, batch=8)
     assert loop.session.model.execution == execution
     with pytest.raises(ConfigError, match="settings of the engine jax"):
-        gf.Loop(gf.build("tiny-decoder", gf.Execution(scan=True)), np.zeros((16, 9), int), steps=1, batch=8)
+        gf.Loop(np.zeros((16, 9), int), gf.build("tiny-decoder", gf.Execution(scan=True)), steps=1, batch=8)
 
 
 def test_what_would_change_nothing_is_refused():
-    loop = gf.Loop(None, "majority", **SMALL)
+    loop = gf.Loop("majority", **SMALL)
     with pytest.raises(AttributeError):
         loop.lr = 0.5
     with pytest.raises(ValueError, match="read-only"):
@@ -109,7 +109,7 @@ def test_what_would_change_nothing_is_refused():
 
 
 def test_the_last_parameters_are_kept_on_demand():
-    loop = gf.Loop(None, "majority", **{**SMALL, "lr": 0.3, "warmup": 0}, keep="last")
+    loop = gf.Loop("majority", **{**SMALL, "lr": 0.3, "warmup": 0}, keep="last")
     list(loop)
     assert_same_bits(loop.best.params, loop.now.params)
 
@@ -119,7 +119,7 @@ def test_the_last_parameters_are_kept_on_demand():
 def test_frozen_parameters_keep_their_bits_and_the_others_move(engine, optimizer):
     settings = {**SMALL, "layers": 2, "optimizer": optimizer, "weight_decay": 0.1, "ema": 0.9}
     with gf.use_engine(engine):
-        loop = gf.Loop(None, "majority", **settings, freeze=["embedding", "blocks.0.*"])
+        loop = gf.Loop("majority", **settings, freeze=["embedding", "blocks.0.*"])
         before = gf.tree.flatten(loop.now.params)
         list(loop)
     for name, array in gf.tree.flatten(loop.now.params).items():
@@ -128,10 +128,10 @@ def test_frozen_parameters_keep_their_bits_and_the_others_move(engine, optimizer
 
 def test_a_run_with_frozen_parameters_continues_to_the_same_bits(tmp_path):
     settings = {**SMALL, "layers": 2, "freeze": ["blocks.1"], "save_every": 2}
-    for record in gf.Loop(None, "majority", **settings, out=tmp_path / "run"):
+    for record in gf.Loop("majority", **settings, out=tmp_path / "run"):
         if record.step == 3:
             break
-    whole = gf.train(None, "majority", **settings, show=False)
+    whole = gf.train("majority", **settings, show=False)
     assert_same_bits(gf.resume(tmp_path / "run", show=False).params, whole.params)
 
 
@@ -143,13 +143,13 @@ def test_what_cannot_be_frozen_is_refused(tmp_path):
         (3,): "list of texts",
     }.items():
         with pytest.raises(ConfigError, match=message):
-            gf.Loop(None, "majority", **SMALL, freeze=list(freeze), out=tmp_path / "run")
-    trained = gf.train(None, "majority", **SMALL, show=False)
+            gf.Loop("majority", **SMALL, freeze=list(freeze), out=tmp_path / "run")
+    trained = gf.train("majority", **SMALL, show=False)
     with pytest.raises(ConfigError, match="LoRA freezes"):
-        gf.Loop(trained, "majority", lora=2, freeze="embedding")
+        gf.Loop("majority", trained, lora=2, freeze="embedding")
     execution = gf.Execution(scan=True)
     with pytest.raises(ConfigError, match="in 1 of 2 blocks"):
-        gf.Loop(None, "majority", **{**SMALL, "layers": 2}, freeze="blocks.0", execution=execution)
+        gf.Loop("majority", **{**SMALL, "layers": 2}, freeze="blocks.0", execution=execution)
     assert not (tmp_path / "run").exists()
 
 
@@ -185,7 +185,7 @@ def squared_backward(dloss, saved):
 def test_an_optimizer_a_schedule_and_a_loss_of_ones_own(engine):
     recipe = {"optimizer": SignDescent, "schedule": halving, "loss": (squared, squared_backward)}
     with gf.use_engine(engine):
-        loop = gf.Loop(None, "majority", **{**SMALL, "lr": 0.01}, warmup=0, keep="last", **recipe)
+        loop = gf.Loop("majority", **{**SMALL, "lr": 0.01}, warmup=0, keep="last", **recipe)
         before, data, model = loop.now.params, loop.session.task, loop.now.model
         first, *rest = list(loop)
     logits, _ = model.predict(before, data.train.batch(0, loop.session.run.recipe.batch, 0))
@@ -202,7 +202,7 @@ def test_an_optimizer_a_schedule_and_a_loss_of_ones_own(engine):
 def test_gradients_of_a_loss_of_ones_own_are_those_of_cross_entropy_where_it_is_the_same():
     pair = gf.ops.cross_entropy, gf.ops.cross_entropy_backward
     gf.register_loss("the_same", *pair)
-    one, other = (gf.train(None, "majority", **SMALL, **own, show=False) for own in ({}, {"loss": "the_same"}))
+    one, other = (gf.train("majority", **SMALL, **own, show=False) for own in ({}, {"loss": "the_same"}))
     assert_same_bits(one.params, other.params)
 
 
@@ -215,13 +215,13 @@ def test_parts_of_a_recipe_that_cannot_be_used_are_refused(tmp_path):
         ("schedule", lambda step: 1.0, "the name of a part"),
     ]:
         with pytest.raises(ConfigError, match=message):
-            gf.Loop(None, "majority", **{**SMALL, name: value})
+            gf.Loop("majority", **{**SMALL, name: value})
     with pytest.raises(ConfigError, match="squared has no label_smoothing"):
-        gf.Loop(None, "majority", **SMALL, loss=(squared, squared_backward), label_smoothing=0.1)
+        gf.Loop("majority", **SMALL, loss=(squared, squared_backward), label_smoothing=0.1)
 
 
 def test_a_run_names_the_part_that_is_not_registered_here(tmp_path, monkeypatch):
-    gf.train(None, "majority", **SMALL, schedule=halving, out=tmp_path / "run", show=False)
+    gf.train("majority", **SMALL, schedule=halving, out=tmp_path / "run", show=False)
     assert len(gf.resume(tmp_path / "run", steps=8, show=False).history) == 8
     monkeypatch.delitem(registry._own["schedule"], "halving")
     with pytest.raises(CheckpointError, match=r"gf.register_schedule\(\"halving\", function\)"):
@@ -239,7 +239,7 @@ def drawn(count, size=8):
 def test_the_batches_of_a_generator_are_used_one_after_the_other(engine):
     held = next(drawn(1))
     with gf.use_engine(engine):
-        loop = gf.Loop(gf.build("tiny-decoder"), drawn(4), steps=5, validation=held)
+        loop = gf.Loop(drawn(4), gf.build("tiny-decoder"), steps=5, validation=held)
         params, model = loop.now.params, loop.now.model
         next(iter(loop))
         with pytest.raises(DataError, match="ended after 4 steps"):
@@ -247,32 +247,32 @@ def test_the_batches_of_a_generator_are_used_one_after_the_other(engine):
     assert len(loop.history) == 4
     assert np.isclose(loop.history.loss[0], model.loss(params, next(drawn(1))), rtol=1e-4)
     copy.deepcopy(loop.now)
-    trained = gf.train(loop.now, drawn(2), steps=2, validation=held, show=False)
+    trained = gf.train(drawn(2), loop.now, steps=2, validation=held, show=False)
     assert len(trained.history) == 2
 
 
 def test_a_generator_that_cannot_be_used_is_refused(tmp_path):
     model, held = gf.build("tiny-decoder"), next(drawn(1))
     with pytest.raises(ConfigError, match="validation"):
-        gf.Loop(model, drawn(3))
+        gf.Loop(drawn(3), model)
     with pytest.raises(ConfigError, match="remembers its data"):
-        gf.Loop(model, drawn(3), validation=held, out=tmp_path / "run")
+        gf.Loop(drawn(3), model, validation=held, out=tmp_path / "run")
     with pytest.raises(DataError, match="8 examples instead of 4"):
-        gf.Loop(model, drawn(3), validation=held, batch=4)
+        gf.Loop(drawn(3), model, validation=held, batch=4)
     with pytest.raises(DataError, match="cannot be trained on"):
-        gf.Loop(model, iter(["a"]), validation=held)
+        gf.Loop(iter(["a"]), model, validation=held)
 
 
 def test_callbacks_get_the_record_of_each_step():
     seen = []
-    model = gf.train(None, "majority", **SMALL, callbacks=[seen.append], show=False)
+    model = gf.train("majority", **SMALL, callbacks=[seen.append], show=False)
     assert [record.step for record in seen] == model.history.step.tolist()
 
 
 @pytest.mark.parametrize("engine", ["cpu", "jax"])
 def test_the_training_accuracy_is_that_of_the_batch_of_the_step(engine, tmp_path):
     with gf.use_engine(engine):
-        loop = gf.Loop(None, "majority", **SMALL, keep="last", out=tmp_path / "run")
+        loop = gf.Loop("majority", **SMALL, keep="last", out=tmp_path / "run")
         list(loop)
     recipe, data = loop.session.run.recipe, loop.session.task.train
     batch = data.batch(5, recipe.batch, recipe.seed)

@@ -16,7 +16,7 @@ def pickled(thing):
 
 @pytest.fixture(scope="module")
 def model():
-    return gf.train(None, "counting", steps=2, show=False)
+    return gf.train("counting", steps=2, show=False)
 
 
 @pytest.mark.parametrize("copied", [pickled, copy.deepcopy, copy.copy])
@@ -39,7 +39,7 @@ def test_what_holds_a_run_can_be_pickled(model):
 @pytest.mark.parametrize("copied", [pickled, copy.deepcopy])
 def test_a_loop_cannot_be_copied(copied):
     with pytest.raises(gf.GlassformerError, match=r"loop\.now"):
-        copied(gf.Loop(None, "counting", steps=2))
+        copied(gf.Loop("counting", steps=2))
 
 
 def test_a_task_with_functions_is_built_again_instead(model):
@@ -50,14 +50,14 @@ def test_a_task_with_functions_is_built_again_instead(model):
 
 def test_a_model_keeps_arrays_that_it_was_trained_on():
     tokens = np.random.default_rng(0).integers(0, 5, (40, 6))
-    model = gf.train(None, (tokens, tokens[:, 0] % 2), steps=2, show=False)
+    model = gf.train((tokens, tokens[:, 0] % 2), steps=2, show=False)
     assert pickled(model).evaluate() == model.evaluate()
     assert pickled(model).classify("1 2 3").label == model.classify("1 2 3").label
 
 
 def test_data_that_cannot_be_pickled_is_missed_in_words():
     batches = iter([gf.Batch(np.ones((4, 3), int), np.ones((4, 3), int))] * 3)
-    model = pickled(gf.train(gf.build("tiny-decoder"), batches, steps=2, validation=np.ones((4, 3), int), show=False))
+    model = pickled(gf.train(batches, gf.build("tiny-decoder"), steps=2, validation=np.ones((4, 3), int), show=False))
     with pytest.raises(gf.GlassformerError, match="a pickled model keeps"):
         model.evaluate()
 
@@ -69,10 +69,10 @@ def test_a_model_is_measured_by_the_loss_that_it_was_trained_with(monkeypatch):
     def squares_backward(dloss, logits):
         return dloss * 2 * logits / logits.size
 
-    model = gf.train(None, "majority", steps=2, loss=(squares, squares_backward), show=False)
+    model = gf.train("majority", steps=2, loss=(squares, squares_backward), show=False)
     assert model.evaluate().loss == pytest.approx(model.history.metrics[-1]["val_loss"])
 
 
 def test_an_optimizer_that_is_made_already_is_refused_by_name():
     with pytest.raises(gf.GlassformerError, match=r"(?s)AdamW\(.*pass AdamW itself, and its settings"):
-        gf.train(None, "counting", optimizer=gf.training.AdamW(), show=False)
+        gf.train("counting", optimizer=gf.training.AdamW(), show=False)

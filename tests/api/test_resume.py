@@ -12,8 +12,8 @@ PLAN = {**TINY["majority"], "steps": 6, "eval_every": 2, "save_every": 2}
 
 
 def test_a_resumed_run_ends_with_the_same_bits_as_one_that_was_never_interrupted(tmp_path):
-    gf.train(None, "majority", out=tmp_path / "whole", show=False, **PLAN)
-    list(itertools.islice(gf.Loop(None, "majority", out=tmp_path / "cut", **PLAN), 3))
+    gf.train("majority", out=tmp_path / "whole", show=False, **PLAN)
+    list(itertools.islice(gf.Loop("majority", out=tmp_path / "cut", **PLAN), 3))
     model = gf.resume(tmp_path / "cut", show=False)
     assert_same_run(tmp_path / "cut", tmp_path / "whole")
     assert len(model.history) == 6
@@ -21,7 +21,7 @@ def test_a_resumed_run_ends_with_the_same_bits_as_one_that_was_never_interrupted
 
 
 def test_a_loop_continues_past_the_planned_end(tmp_path):
-    gf.train(None, "majority", out=tmp_path / "run", show=False, **PLAN)
+    gf.train("majority", out=tmp_path / "run", show=False, **PLAN)
     assert [record.step for record in gf.Loop.resume(tmp_path / "run", steps=8)] == [7, 8]
     with pytest.raises(ConfigError, match="has taken 8 steps already"):
         gf.Loop.resume(tmp_path / "run", steps=8)

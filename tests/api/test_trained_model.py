@@ -20,17 +20,17 @@ QUICK = {"steps": 2, "show": False}
 
 @pytest.fixture(scope="module")
 def encoder():
-    return gf.train(None, "majority", **TINY["majority"], **QUICK)
+    return gf.train("majority", **TINY["majority"], **QUICK)
 
 
 @pytest.fixture(scope="module")
 def decoder():
-    return gf.train(None, "counting", **QUICK)
+    return gf.train("counting", **QUICK)
 
 
 @pytest.fixture(scope="module")
 def both():
-    return gf.train(None, "dates", **TINY["dates"], **QUICK)
+    return gf.train("dates", **TINY["dates"], **QUICK)
 
 
 def test_writers_write_as_language_models_do(decoder, both, tmp_path):
@@ -108,7 +108,7 @@ def test_inputs_that_make_no_sense_are_refused(encoder):
 
 def test_evaluation_measures_any_data_that_fits(decoder, tmp_path):
     assert decoder.evaluate("counting") == decoder.evaluate()
-    text = gf.train(None, write_data("text", tmp_path), **TINY["text"], **QUICK)
+    text = gf.train(write_data("text", tmp_path), **TINY["text"], **QUICK)
     own = text.evaluate(write_data("text", tmp_path), context=16)
     assert own == text.evaluate()
     ids = text.tokenizer.encode("The quick brown fox jumps over the lazy dog.")
@@ -123,7 +123,7 @@ def test_evaluation_measures_any_data_that_fits(decoder, tmp_path):
         text.evaluate(text.task, context=3)
     bare = gf.TrainedModel(text.config, text.params)
     assert bare.evaluate(ids).loss == text.evaluate(ids).loss
-    assert len(gf.train(bare, np.tile(ids[:8], (20, 1)), **QUICK).metrics) == QUICK["steps"]
+    assert len(gf.train(np.tile(ids[:8], (20, 1)), bare, **QUICK).metrics) == QUICK["steps"]
     with pytest.raises(DataError, match="there is no task and no file"):
         text.evaluate("nowhere")
     with pytest.raises(ConfigError, match="has a vocabulary of its own"):
@@ -175,14 +175,14 @@ def test_what_is_of_another_type_is_said(decoder, encoder):
     with pytest.raises(ConfigError, match="the place of a model is 3"):
         gf.load(3)
     with pytest.raises(ConfigError, match="lora is '8'"):
-        gf.train(encoder, "majority", lora="8", steps=1, show=False)
+        gf.train("majority", encoder, lora="8", steps=1, show=False)
     with pytest.raises(ConfigError, match="holds out data of its own"):
-        gf.train(encoder, "majority", validation=np.zeros((2, 3), int), steps=1, show=False)
+        gf.train("majority", encoder, validation=np.zeros((2, 3), int), steps=1, show=False)
 
 
 def test_exports_are_read_again(tmp_path):
     sizes = {"width": 16, "heads": 2, "layers": 1, "feed_forward": 32, "context": 8, "dropout": 0.0}
-    model = gf.train("gpt2", write_data("text", tmp_path), **sizes, **QUICK)
+    model = gf.train(write_data("text", tmp_path), "gpt2", **sizes, **QUICK)
     model.export(tmp_path / "hf")
     tokens = np.array([[1, 2, 3]])
     logits, _ = model.model.forward(model.params, tokens)
@@ -196,7 +196,7 @@ def test_exports_are_read_again(tmp_path):
 
 
 def test_models_are_pickled_and_copied(encoder):
-    named, bare = encoder, gf.train(None, (np.zeros((20, 4), int), np.zeros(20, int)), **QUICK)
+    named, bare = encoder, gf.train((np.zeros((20, 4), int), np.zeros(20, int)), **QUICK)
     for model in (named, bare):
         again, copied = pickle.loads(pickle.dumps(model)), copy.deepcopy(model)
         for other in (again, copied):
@@ -209,7 +209,7 @@ def test_models_are_pickled_and_copied(encoder):
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "first"])
 def test_a_classifier_embeds_as_it_pools(pooling):
-    model = gf.train(None, "majority", pooling=pooling, **TINY["majority"], **QUICK)
+    model = gf.train("majority", pooling=pooling, **TINY["majority"], **QUICK)
     _, saved = model.model.forward(model.params, model.tokenizer.encode("00112220")[None])
     pooled = saved["classifier"].x[0]
     np.testing.assert_allclose(model.embed("00112220"), pooled / np.linalg.norm(pooled), rtol=1e-5)

@@ -64,7 +64,7 @@ def test_a_saved_model_is_measured_as_the_run_that_it_came_from(run, tmp_path):
     assert latest.code == 2
     assert "is a saved model, which has no checkpoints" in latest.err
     tokens = np.arange(40).reshape(10, 4) % 3
-    arrays = gf.train(None, (tokens, tokens[:, 0]), steps=1, width=8, heads=2, layers=1, show=False)
+    arrays = gf.train((tokens, tokens[:, 0]), steps=1, width=8, heads=2, layers=1, show=False)
     nameless = command("eval", gf.save(arrays, tmp_path / "arrays"))
     assert nameless.code == 2
     assert "does not say what its model learned from" in nameless.err

@@ -80,7 +80,7 @@ def test_resumed_is_uninterrupted(mode, base, table, tmp_path):
 
 def test_python_trains_the_same_head(base, table, tmp_path):
     assert train("head", base, table, tmp_path / "run", "--json").code == 0
-    model = gf.train(gf.load(base), str(table), show=False, **PLAN)
+    model = gf.train(str(table), gf.load(base), show=False, **PLAN)
     np.testing.assert_array_equal(model.params["classifier"]["w"], gf.load(tmp_path / "run").params["classifier"]["w"])
     assert model.labels == ("even", "odd")
 

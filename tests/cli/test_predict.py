@@ -72,7 +72,7 @@ def test_a_saved_model_answers_as_the_run_that_it_came_from(folders, task, tmp_p
 
 def test_a_saved_classifier_of_arrays_names_its_classes(tmp_path):
     tokens = np.arange(40).reshape(10, 4) % 3
-    model = gf.train(None, (tokens, tokens[:, 0]), steps=1, width=8, heads=2, layers=1, show=False)
+    model = gf.train((tokens, tokens[:, 0]), steps=1, width=8, heads=2, layers=1, show=False)
     [found] = asked(gf.save(model, tmp_path / "saved"), "0 1 2 0")
     assert found["answer"] == model.classify([0, 1, 2, 0]).label
 

@@ -134,7 +134,7 @@ def test_errors_that_arguments_are_not_to_blame_for_stay_as_they_are(run):
 
 @pytest.fixture(scope="module")
 def counting():
-    return gf.train(None, "counting", steps=20, show=False)
+    return gf.train("counting", steps=20, show=False)
 
 
 def test_one_change_needs_no_list(counting):
@@ -169,5 +169,5 @@ def test_errors_of_functions_that_the_library_was_given_stay_theirs():
         return first, second
 
     with pytest.raises(ValueError, match="unpack") as caught:
-        gf.train(None, "majority", steps=1, show=False, loss=(loss, loss))
+        gf.train("majority", steps=1, show=False, loss=(loss, loss))
     assert not isinstance(caught.value, GlassformerError)

@@ -107,7 +107,7 @@ def test_refused_input_has_a_short_traceback(monkeypatch):
         lambda: run.changed(gf.interpret.put(name, np.zeros(3))),
         lambda: run["blocks.0.x"],
         lambda: trained.generate("a"),
-        lambda: gf.train(None, "majority", widht=8),
+        lambda: gf.train("majority", widht=8),
         lambda: gf.DecoderConfig(vocab=3, width=5, heads=2, layers=1, context=3),
     ]
 

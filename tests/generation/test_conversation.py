@@ -24,7 +24,7 @@ def model(tmp_path_factory, numpy_engine):
     tokenizer = PublishedTokenizer(chat_bpe().to_str(), roles={"eos": "<|im_end|>"}, chat_template=CHATML)
     write_tokens(folder / "text.txt", folder / "text.bin", tokenizer)
     settings = {**TINY_MODEL, "context": 200, "batch": 1, "steps": 1}
-    trained = gf.train(None, folder / "text.bin", **settings, show=False)
+    trained = gf.train(folder / "text.bin", **settings, show=False)
     return gf.load(gf.save(trained, folder / "model"))
 
 

@@ -171,7 +171,7 @@ def test_without_a_prompt_a_model_starts_from_a_line_break():
 
 
 def test_an_answer_ends_with_the_context_and_a_text_goes_on():
-    sorter = gf.train(None, "sort", **TINY["sort"], steps=1, show=False)
+    sorter = gf.train("sort", **TINY["sort"], steps=1, show=False)
     assert not sorter.end_ids
     question = next(iter(sorter.task.prompts))
     room = sorter.config.context - len(question) + 1

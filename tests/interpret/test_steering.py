@@ -270,7 +270,7 @@ def test_a_changed_parameter_is_used(numpy_engine):
 
 @pytest.fixture(scope="module")
 def counting():
-    return gf.train(None, "counting", steps=60, show=False)
+    return gf.train("counting", steps=60, show=False)
 
 
 def test_texts_are_steered_alone_in_batches_in_pieces_and_by_beams(counting):

@@ -41,7 +41,7 @@ def notebook(monkeypatch):
 
 def test_a_notebook_has_one_panel_that_is_drawn_anew(notebook, capsys, monkeypatch):
     monkeypatch.setattr(display, "PER_SECOND", 1e9)
-    gf.train(None, "counting", steps=4, eval_every=2)
+    gf.train("counting", steps=4, eval_every=2)
     [handle] = notebook
     assert len(handle.pages) >= 4
     assert all(page.startswith("<pre") for page in handle.pages)

@@ -55,7 +55,7 @@ def test_balanced_classes_weigh_the_same_and_a_run_keeps_their_weights(tmp_path)
     with pytest.raises(ConfigError, match="class_weights are"):
         Recipe(class_weights=(1.0, -1.0))
     settings = {"width": 8, "heads": 2, "layers": 1, "class_weights": "balanced", "show": False}
-    model = gf.train(None, rows, steps=2, out=tmp_path / "run", **settings)
+    model = gf.train(rows, steps=2, out=tmp_path / "run", **settings)
     assert model.labels == ("false", "true")
     assert len((tmp_path / "run" / "rows.jsonl").read_text().splitlines()) == len(rows)
     assert gf.resume(tmp_path / "run", steps=3, show=False).labels == model.labels

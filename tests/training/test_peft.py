@@ -80,7 +80,7 @@ def test_adapters_trained_here_are_read_by_peft(tmp_path):
     notes = tmp_path / "notes.txt"
     notes.write_text("to be or not to be, that is the question\n" * 40)
     model = gf.train(
-        gf.load(base), str(notes), lora=LoRA(rank=2, targets=("*attention.*.w",)), steps=3, context=16, lr=0.02,
+        str(notes), gf.load(base), lora=LoRA(rank=2, targets=("*attention.*.w",)), steps=3, context=16, lr=0.02,
         out=tmp_path / "run", show=False,
     )  # fmt: skip
     (run,) = gf.load(tmp_path / "run").export(tmp_path / "run_adapter", format="peft")[:1]

@@ -18,7 +18,7 @@ QUICK = {"steps": 2, "show": False}
 
 @pytest.mark.parametrize("task", ["majority", "counting", "dates"])
 def test_what_was_trained_comes_back(task, tmp_path):
-    model = gf.train(None, task, **TINY[task], **QUICK)
+    model = gf.train(task, **TINY[task], **QUICK)
     again = gf.load(gf.save(model, tmp_path / "model"))
     assert_same_bits(gf.tree.tree_map(np.ascontiguousarray, again.params), model.params)
     for name in ("config", "start_id", "end_ids", "labels", "origin", "family", "chat_template"):
@@ -57,7 +57,7 @@ def test_a_run_folder_comes_back_with_its_history_and_its_task(tmp_path):
 
 def test_the_commands_read_what_was_saved(tmp_path):
     path = write_data("text", tmp_path)
-    model = gf.train(None, path, **TINY["text"], **QUICK)
+    model = gf.train(path, **TINY["text"], **QUICK)
     folder = gf.save(model, tmp_path / "model")
     done = command("generate", folder, "The ", "--max-new-tokens", 5, "--seed", 3)
     assert done.code == 0, done.err
@@ -80,7 +80,7 @@ def test_parameters_may_be_changed_after_loading(tmp_path):
 
 
 def test_what_is_in_the_way_is_refused(tmp_path):
-    model = gf.train(None, "counting", **QUICK)
+    model = gf.train("counting", **QUICK)
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match="holds no saved model"):
         gf.save(model, tmp_path)
@@ -96,7 +96,7 @@ def test_what_is_in_the_way_is_refused(tmp_path):
 
 
 def test_damaged_folders_are_refused(tmp_path):
-    folder = gf.save(gf.train(None, "counting", **QUICK), tmp_path / "model")
+    folder = gf.save(gf.train("counting", **QUICK), tmp_path / "model")
     description = folder / "glassformer.json"
     content = json.loads(description.read_text(encoding="utf-8"))
     del content["sha256"]  # as if it had been edited on purpose
@@ -126,7 +126,7 @@ def test_damaged_folders_are_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["glassformer.json", "model.safetensors", "metrics.jsonl"])
 def test_one_changed_digit_of_a_saved_model_is_noticed(name, tmp_path):
-    folder = gf.save(gf.train(None, "counting", **QUICK), tmp_path / "model")
+    folder = gf.save(gf.train("counting", **QUICK), tmp_path / "model")
     content = (folder / name).read_bytes()
     place = next(i for i in reversed(range(len(content))) if content[i : i + 1].isdigit())
     (folder / name).write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])

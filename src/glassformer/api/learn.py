@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..core.arrays import Tree
 from ..core.errors import TrainingError
-from ..core.execution import Execution
 from ..core.reporting import granted
 from ..engines.cluster.collective import processes
 from ..progress import log
@@ -19,37 +17,25 @@ from ..runs.replay import replay as open_replay
 from ..runs.session import TrainingSession
 from ..training import StepRecord
 from ..training.interruption import Terminated, heeding_termination
-from ..training.trainable import LoRA
+from .arguments import Arguments, takes_arguments
 from .loop import Loop
 from .trained_model import TrainedModel
 
 Callback: TypeAlias = Callable[[StepRecord], object]
 
 
+@takes_arguments
 def train(
-    model: Any,
-    data: Any,
-    *,
-    steps: int | None = None,
-    seed: int = 0,
-    lora: LoRA | int | None = None,
-    validation: Any = None,
-    params: Tree | None = None,
-    out: str | Path | None = None,
-    record: bool = False,
-    execution: Execution | None = None,
-    callbacks: Sequence[Callback] = (),
-    show: bool = True,
-    **settings: Any,
+    data: Any, model: Any = None, *, callbacks: Sequence[Callback] = (), show: bool = True, **options: Any
 ) -> TrainedModel:
     """Train a model on data and return it, with its history: the parameters with the lowest validation loss.
 
-    model        the name of a preset (`gf.PRESETS`), a config, a model that `gf.build` made, or None for the one that
-                 suits the task: its parameters are drawn from the seed. Or a `TrainedModel`, to go on from there
     data         the name of a task (`gf.data.TASKS`), the path of a text, a folder or a table (CSV, TSV, JSONL), a
                  DataFrame, a list of dicts, arrays of token ids such as (tokens, targets), a Dataset, a Task, or a
                  generator that gives the batch of each step. Columns of a table are found by name, or named: text=,
                  label=, source=, target=
+    model        the name of a preset (`gf.PRESETS`), a config, a model that `gf.build` made, or None for the one that
+                 suits the task: its parameters are drawn from the seed. Or a `TrainedModel`, to go on from there
     steps        optimizer steps; None: as many as suit the task
     lora         with a trained model: freeze it, and train small matrices of this rank beside its own
     validation   arrays or a Dataset to hold out, where data is one; None: a tenth of it
@@ -67,25 +53,14 @@ def train(
     reached is saved first.
 
     >>> import glassformer as gf
-    >>> model = gf.train("tiny-decoder", "counting", steps=60, optimizer="adam", lr=0.01, show=False)
+    >>> model = gf.train("counting", "tiny-decoder", steps=60, optimizer="adam", lr=0.01, show=False)
     >>> model.generate("1", temperature=0, max_new_tokens=5).text
     ' 2 3 4 5 6'
     >>> len(model.history.loss), bool(model.history.loss[-1] < model.history.loss[0])
     (60, True)
     """
-    loop = Loop(
-        model,
-        data,
-        steps=steps,
-        seed=seed,
-        lora=lora,
-        validation=validation,
-        params=params,
-        out=out,
-        record=record,
-        execution=execution,
-        **settings,
-    )
+    more = {**({"callbacks": callbacks} if callbacks else {}), **({} if show else {"show": show})}
+    loop = Loop.of(Arguments.of_call("train", data, model, options, **more))
     for note in loop.session.task.notes if show else ():
         log(note)
     return _trained(loop, callbacks, show=show)
@@ -110,7 +85,7 @@ def resume(
 
     >>> import tempfile, glassformer as gf
     >>> folder = tempfile.mkdtemp() + "/majority"
-    >>> for record in gf.Loop(None, "majority", steps=40, save_every=10, out=folder):
+    >>> for record in gf.Loop("majority", steps=40, save_every=10, out=folder):
     ...     if record.step == 25:
     ...         break
     >>> len(gf.resume(folder, show=False).history)

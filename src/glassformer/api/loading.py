@@ -46,7 +46,7 @@ def load(
 
     >>> import tempfile, glassformer as gf
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     place = gf.save(gf.train(None, "counting", show=False), folder + "/counting")
+    ...     place = gf.save(gf.train("counting", show=False), folder + "/counting")
     ...     model = gf.load(place)
     >>> model.generate("1", temperature=0, max_new_tokens=5).text
     ' 2 3 4 5 6'

@@ -1,9 +1,9 @@
 """Training as an iterator: your own loop around the steps of `glassformer train`, at the same speed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ..core.tree import flatten, tree_map
 from ..data import Task, build_task
 from ..data.arrays import BatchStream, array_task
 from ..data.tables import is_rows, written_rows
-from ..models import PRESETS, Decoder, Encoder, EncoderDecoder, Model
+from ..models import PRESETS, Model
 from ..runs.planning import Chosen, check_fit, check_settings, jax_execution, model_config, new_run, plan_tuned
 from ..runs.run import Ready, TrainingRun, model_of_run
 from ..runs.session import TrainingSession
@@ -28,7 +28,7 @@ from ..training import History, StepRecord
 from ..training.optimizers import register_optimizer
 from ..training.peft import Adapter
 from ..training.recipe import Recipe, changed_recipe, register_loss, register_schedule
-from ..training.trainable import LoRA
+from .arguments import Arguments, takes_arguments
 from .tasks import known, named_data, sorted_for, tuning_task
 from .trained_model import TrainedModel
 
@@ -51,7 +51,7 @@ class Loop:
     are fixed when a loop begins.
 
     >>> import glassformer as gf
-    >>> loop = gf.Loop(None, "majority", steps=200, lr=3e-3)
+    >>> loop = gf.Loop("majority", steps=200, lr=3e-3)
     >>> for record in loop:
     ...     if record.step == 50:
     ...         break
@@ -61,43 +61,22 @@ class Loop:
 
     __slots__ = ("_trained", "session")  # any other attribute that is set is a mistake
 
-    def __init__(
-        self,
-        model: Any,
-        data: Any,
-        *,
-        steps: int | None = None,
-        seed: int = 0,
-        lora: LoRA | int | None = None,
-        validation: Any = None,
-        params: Tree | None = None,
-        out: str | Path | None = None,
-        record: bool = False,
-        execution: Execution | None = None,
-        **settings: Any,
-    ) -> None:
-        changes = {**_by_name(settings), **({} if steps is None else {"steps": steps})}
-        if isinstance(data, Iterator):
-            data = BatchStream(data)
-            changes = {"batch": len(data), **changes}
-        data = written_rows(data) if out is not None and is_rows(data) else data
-        data = named_data(data, changes) or data
-        built = model.model if isinstance(model, TrainedModel) else model if isinstance(model, Model) else None
-        if built is not None:
-            changes = {**_host_settings(built.execution, execution), **changes}
-        if execution is None and dispatch.current().library == "jax":
-            execution = jax_execution(PLAIN if built is None else built.execution)
-        own = None if built is None or type(built) in (Encoder, Decoder, EncoderDecoder) else built
-        asked = _Asked(data, changes, seed, validation, out, execution, record, own)
-        asked.check()
-        if isinstance(model, TrainedModel):
-            if params is not None:
-                raise ConfigError("params are given, and a trained model has its own", hint="leave params out")
-            self.session, self._trained = _tuning(model, asked, _lora(lora))
-            return
-        if lora is not None:
-            raise ConfigError("LoRA needs a trained model to start from", hint="pass one: gf.load(…)")
-        self.session, self._trained = _new(model, asked, params)
+    @takes_arguments
+    def __init__(self, data: Any, model: Any = None, **options: Any) -> None:
+        self._begin(Arguments.of_call("Loop", data, model, options))
+
+    @classmethod
+    def of(cls, arguments: Arguments) -> Self:
+        """Return the loop of a training with these arguments."""
+        loop = cls.__new__(cls)
+        loop._begin(arguments)
+        return loop
+
+    def _begin(self, arguments: Arguments) -> None:
+        arguments = _completed(arguments)
+        arguments.check()
+        begin = _tuning if isinstance(arguments.model, TrainedModel) else _new
+        self.session, self._trained = begin(arguments)
 
     @classmethod
     def resume(cls, folder: str | Path, *, steps: int | None = None, anyway: bool = False) -> Self:
@@ -150,65 +129,62 @@ class Loop:
         return replace(self._trained(params), adapter=adapter, metrics=metrics, loss=loss)
 
 
-class _Asked(NamedTuple):
-    """The data and settings of a training."""
-
-    data: Any
-    settings: dict[str, Any]
-    seed: int
-    validation: Any
-    out: str | Path | None
-    execution: Execution | None
-    record: bool
-    own: Model | None  # one of the user's own class
-
-    def check(self) -> None:
-        """Refuse what contradicts itself."""
-        if self.record and self.out is None:
-            fact = "a training in memory is not recorded: its states are kept in the folder of the run"
-            raise ConfigError(fact, hint='name one: gf.train(…, out="runs/mine", record=True)')
-        if self.validation is not None and (isinstance(self.data, Task) or named_data(self.data) is not None):
-            fact = "validation is given, but the task holds out data of its own"
-            raise ConfigError(fact, hint="leave validation out")
+def _completed(arguments: Arguments) -> Arguments:
+    """Return arguments whose data can be trained on, and with the settings that other arguments mean."""
+    data, built, execution = arguments.data, arguments.built, arguments.execution
+    settings = {**_by_name(arguments.settings), **({} if arguments.steps is None else {"steps": arguments.steps})}
+    if isinstance(data, Iterator):
+        data = BatchStream(data)
+        settings = {"batch": len(data), **settings}
+    data = written_rows(data) if arguments.out is not None and is_rows(data) else data
+    data = named_data(data, settings) or data
+    if built is not None:
+        settings = {**_host_settings(built.execution, execution), **settings}
+    if execution is None and dispatch.current().library == "jax":
+        execution = jax_execution(PLAIN if built is None else built.execution)
+    return replace(arguments, data=data, execution=execution, settings=settings)
 
 
-def _new(model: Any, asked: _Asked, params: Tree | None) -> Begun:
+def _new(arguments: Arguments) -> Begun:
     """Begin the training of a model that does not exist yet; return what makes it of its parameters, too."""
-    preset, given = _model(model)
-    of_task, of_model, of_recipe = sorted_for(asked.data, asked.settings)
-    task, origin = _task(asked, of_task, of_model, preset, given)
-    recipe = changed_recipe(task.recipe, {"seed": asked.seed, **of_recipe})
+    preset, given = _model(arguments.model)
+    of_task, of_model, of_recipe = sorted_for(arguments.data, arguments.settings)
+    task, origin = _task(arguments, of_task, of_model, preset, given)
+    recipe = changed_recipe(task.recipe, {"seed": arguments.seed, **of_recipe})
     dropout = recipe.pop("dropout")
     if given is None:
         config = model_config(task, preset, {"dropout": dropout, **of_model})
     else:
         config = given.replace(**separated(of_model)[0])
         check_fit(task, "this model", config)
-    chosen = Chosen(_options(origin), of_model, of_recipe, asked.execution)
+    chosen = Chosen(_options(origin), of_model, of_recipe, arguments.execution)
     run = new_run(task, config, Recipe.from_dict(recipe), chosen)
-    session = _session(asked, replace(run, ready=Ready(task, params)), origin)
-    source = "" if asked.out is None else str(asked.out)
+    session = _session(arguments, replace(run, ready=Ready(task, arguments.params)), origin)
+    source = "" if arguments.out is None else str(arguments.out)
     return session, lambda params: TrainedModel.of_task(session.model, params, task, source=source, origin=origin)
 
 
-def _tuning(model: TrainedModel, asked: _Asked, lora: LoRA | None) -> Begun:
+def _tuning(arguments: Arguments) -> Begun:
     """Begin the training of a model that exists: of all of it, or of adapters beside it."""
-    if asked.out is not None and not model.source:
+    model: TrainedModel = arguments.model
+    if arguments.out is not None and not model.source:
         fact = "a run folder remembers the model it started from by where it is, and this one is nowhere"
         raise ConfigError(fact, hint="write it with gf.save(model, folder), and go on with gf.load(folder)")
     source = model.source or "this model"
-    of_task, of_model, of_recipe = sorted_for(asked.data, asked.settings)
+    of_task, of_model, of_recipe = sorted_for(arguments.data, arguments.settings)
     own = joined(model.execution)
     check_settings(source, of_task, {name: value for name, value in of_model.items() if name not in own})
     base = replace(model, params=_plain(model.params))
-    options = {"seed": asked.seed, **of_task}
-    task, origin = tuning_task(asked.data, base, source, model.config, options, asked.validation)
-    of_recipe = {"seed": asked.seed, **of_recipe}
-    in_memory = asked.out is None
-    chosen = Chosen(_options(origin), of_model, of_recipe, asked.execution)
-    session = _session(asked, plan_tuned(base, task, source, chosen, lora, in_memory=in_memory), origin)
+    options = {"seed": arguments.seed, **of_task}
+    task, origin = tuning_task(arguments.data, base, source, model.config, options, arguments.validation)
+    of_recipe = {"seed": arguments.seed, **of_recipe}
+    in_memory = arguments.out is None
+    chosen = Chosen(_options(origin), of_model, of_recipe, arguments.execution)
+    session = _session(
+        arguments, plan_tuned(base, task, source, chosen, arguments.adapters, in_memory=in_memory), origin
+    )
     config = session.run.config
-    where = "" if in_memory else str(asked.out)
+    where = "" if in_memory else str(arguments.out)
     labels = task.class_labels(config)
     more: dict[str, Any] = {"labels": labels, "source": where, "origin": origin, "task_maker": lambda: task}
     return session, lambda params: replace(model, config=config, params=params, **more)
@@ -230,46 +206,46 @@ def _model(model: Any) -> tuple[str | None, TransformerConfig | None]:
 
 
 def _task(
-    asked: _Asked,
+    arguments: Arguments,
     of_task: dict[str, Any],
     of_model: dict[str, Any],
     preset: str | None,
     given: TransformerConfig | None,
 ) -> tuple[Task, dict[str, Any] | None]:
     """Return the task, and the options that would build it again where it has a name."""
-    named = named_data(asked.data)
+    named = named_data(arguments.data)
     if named is not None:
         name, path = named
         length = {"context": given.context} if name == "text" and given is not None else {}
-        options = known({"data": path, "seed": asked.seed, **length, **of_task})
+        options = known({"data": path, "seed": arguments.seed, **length, **of_task})
         return build_task(name, **options), named.origin(options)
-    if isinstance(asked.data, Task):
-        return asked.data, None
+    if isinstance(arguments.data, Task):
+        return arguments.data, None
     architecture: Any = None if given is None else given.architecture
     if preset is not None:
         architecture = PRESETS[preset]["architecture"]
     context = of_model.get("context", None if given is None else given.context)
-    how = {"validation": asked.validation, "context": context, "seed": asked.seed}
-    return array_task(asked.data, architecture=architecture, **how), None
+    how = {"validation": arguments.validation, "context": context, "seed": arguments.seed}
+    return array_task(arguments.data, architecture=architecture, **how), None
 
 
 def _options(origin: dict[str, Any] | None) -> dict[str, Any]:
     return {} if origin is None else origin["options"]
 
 
-def _session(asked: _Asked, run: TrainingRun, origin: dict[str, Any] | None) -> TrainingSession:
+def _session(arguments: Arguments, run: TrainingRun, origin: dict[str, Any] | None) -> TrainingSession:
     """Start the training in memory, or in a folder if one is asked for."""
-    if asked.out is None:
-        return start_session(replace(run, ready=run.ready._replace(model=asked.own)))
-    if asked.own is not None:
-        own = type(asked.own).__name__
+    if arguments.out is None:
+        return start_session(replace(run, ready=run.ready._replace(model=arguments.custom_model)))
+    if arguments.custom_model is not None:
+        own = type(arguments.custom_model).__name__
         fact = f"a run folder builds its model from the config, which does not know the class {own}"
         raise ConfigError(fact, hint="leave out `out`, or register a block: docs/guides/own_parts.md")
     if origin is None:
         fact = "a run folder remembers its data by the name of a task or a file, and this data has neither"
         hint = "write it into a file and pass the path; or leave out `out`, and write the model with gf.save"
         raise ConfigError(fact, hint=hint)
-    return start_session(run, Path(asked.out), recorded=asked.record)
+    return start_session(run, Path(arguments.out), recorded=arguments.record)
 
 
 def _host_settings(own: Execution, execution: Execution | None) -> dict[str, Any]:
@@ -292,7 +268,7 @@ def _plain(params: Tree) -> Tree:
     return tree_map(lambda array: np.array(widen(np.asarray(array)), order="C"), params)
 
 
-def _by_name(settings: dict[str, Any]) -> dict[str, Any]:
+def _by_name(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with the name of an optimizer, schedule or loss that is given itself, and so is registered."""
     named = dict(settings)
     for family, register in REGISTER.items():
@@ -306,9 +282,3 @@ def _by_name(settings: dict[str, Any]) -> dict[str, Any]:
         named[family] = getattr(parts[0], "__name__", type(parts[0]).__name__)
         register(named[family], *parts)
     return named
-
-
-def _lora(asked: LoRA | int | None) -> LoRA | None:
-    if asked is not None and not isinstance(asked, int | LoRA):
-        raise ConfigError(f"lora is {asked!r}", hint="pass a rank, such as 8, or gf.training.LoRA(rank=8, alpha=16.0)")
-    return LoRA(rank=asked) if isinstance(asked, int) else asked

@@ -82,7 +82,7 @@ def index(
     text    the column of a table
 
     >>> import glassformer as gf
-    >>> model = gf.train(None, "majority", steps=1, show=False)
+    >>> model = gf.train("majority", steps=1, show=False)
     >>> gf.index(model, ["0012", "2100", "1111"])
     Index(3 passages, model 'majority')
     """
@@ -108,7 +108,7 @@ def search(where: Index | str | Path, question: str, *, top: int = 5, model: Tra
     model   the encoder that made it (None: it is loaded by its name)
 
     >>> import glassformer as gf
-    >>> model = gf.train(None, "majority", steps=1, show=False)
+    >>> model = gf.train("majority", steps=1, show=False)
     >>> [hit.text for hit in gf.search(gf.index(model, ["0012", "2100"]), "0012", top=1, model=model)]
     ['0012']
     """

@@ -68,12 +68,14 @@ def named_data(data: Any, settings: Mapping[str, Any] | None = None) -> Named | 
     raise DataError(f"there is no task and no file {name!r}", hint=hint)
 
 
-def sorted_for(data: Any, settings: dict[str, Any]) -> Settings:
+def sorted_for(data: Any, settings: Mapping[str, Any]) -> Settings:
     """Sort settings by whom they belong to; data that has no name has no settings of its own."""
-    for name in settings:
+    for name, value in settings.items():
         if name.startswith("lora_"):
             hint = "pass lora=8, or lora=gf.training.LoRA(rank=8, alpha=16.0)"
             raise ConfigError(f"there is no setting {name!r}", hint=hint)
+        if name == "labels":
+            raise ConfigError("there is no setting 'labels'", hint=f"name the column of the labels by label={value!r}")
     named = named_data(data)
     if named is not None:
         return split_settings(named[0], settings)

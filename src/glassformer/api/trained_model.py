@@ -54,7 +54,7 @@ class TrainedModel(LoadedModel):
     loss                what its training minimized, and `evaluate` measures
 
     >>> import glassformer as gf
-    >>> model = gf.train(None, "majority", steps=200, show=False)
+    >>> model = gf.train("majority", steps=200, show=False)
     >>> model.config.architecture, model.classify("00112220").label
     ('encoder', '0')
     """
@@ -88,7 +88,7 @@ class TrainedModel(LoadedModel):
         changes   one or several, of values inside the model while it writes: `gf.interpret.add("blocks.3", direction)`
 
         >>> import glassformer as gf
-        >>> model = gf.train(None, "counting", show=False)
+        >>> model = gf.train("counting", show=False)
         >>> model.generate("1", temperature=0, max_new_tokens=5).text
         ' 2 3 4 5 6'
         """
@@ -104,7 +104,7 @@ class TrainedModel(LoadedModel):
         """Return an iterator over the pieces of one answer as they come: together, the text of `generate`.
 
         >>> import glassformer as gf
-        >>> "".join(gf.train(None, "counting", show=False).stream("1", temperature=0, max_new_tokens=5))
+        >>> "".join(gf.train("counting", show=False).stream("1", temperature=0, max_new_tokens=5))
         ' 2 3 4 5 6'
         """
         if changes:
@@ -121,7 +121,7 @@ class TrainedModel(LoadedModel):
             gf.load("smollm2").chat([{"role": "user", "content": "What is the capital of France?"}]).text
 
         >>> import glassformer as gf
-        >>> gf.train(None, "counting", steps=1, show=False).chat("Hello")
+        >>> gf.train("counting", steps=1, show=False).chat("Hello")
         Traceback (most recent call last):
         glassformer.core.errors.ConfigError: this model has no chat template: it was not made for conversations
         ...
@@ -140,7 +140,7 @@ class TrainedModel(LoadedModel):
         An engine with devices of its own moves all parameters there, as float32, bfloat16 or float16.
 
         >>> import glassformer as gf
-        >>> model = gf.train(None, "counting", show=False)
+        >>> model = gf.train("counting", show=False)
         >>> model.kept_as("int8").generate("1", temperature=0, max_new_tokens=5).text
         ' 2 3 4 5 6'
         """
@@ -152,7 +152,7 @@ class TrainedModel(LoadedModel):
         """Return one vector for each text, (N, D), or (D,) for one text; of an encoder.
 
         >>> import glassformer as gf
-        >>> model = gf.train(None, "majority", steps=1, show=False)
+        >>> model = gf.train("majority", steps=1, show=False)
         >>> model.embed(["0012", "2100"]).shape, model.embed("0012").shape
         ((2, 32), (32,))
         """
@@ -164,7 +164,7 @@ class TrainedModel(LoadedModel):
         """Return a `Classification` of a text or a sequence of ids, or a list of them for several; of a classifier.
 
         >>> import glassformer as gf
-        >>> model = gf.train(None, "majority", steps=200, show=False)
+        >>> model = gf.train("majority", steps=200, show=False)
         >>> [found.label for found in model.classify(["00112220", "21021021"])]
         ['0', '1']
         >>> found = model.classify([1, 1, 1, 1, 0, 2, 2, 2])
@@ -183,7 +183,7 @@ class TrainedModel(LoadedModel):
         length, seed   of a continued text: at most this many tokens, sampled with this seed
 
         >>> import glassformer as gf
-        >>> gf.train(None, "counting", show=False).ask("1")
+        >>> gf.train("counting", show=False).ask("1")
         '2 3 4 5 6'
         """
         from ..generation.answer import ask
@@ -194,7 +194,7 @@ class TrainedModel(LoadedModel):
         """Return some prompts of its task, each with the model's answer.
 
         >>> import glassformer as gf
-        >>> gf.train(None, "counting", show=False).samples(1)
+        >>> gf.train("counting", show=False).samples(1)
         [('1', '2 3 4 5 6')]
         """
         from ..generation.answer import samples
@@ -209,7 +209,7 @@ class TrainedModel(LoadedModel):
         options   of the task
 
         >>> import glassformer as gf
-        >>> model = gf.train(None, "majority", steps=200, show=False)
+        >>> model = gf.train("majority", steps=200, show=False)
         >>> model.evaluate().accuracy > 0.9
         True
         """
@@ -221,7 +221,7 @@ class TrainedModel(LoadedModel):
         """Return a figure of how the training went; notebooks show it, and `gf.plots.save` writes it.
 
         >>> import glassformer as gf
-        >>> gf.train(None, "counting", steps=20, show=False).plot().get_label()
+        >>> gf.train("counting", steps=20, show=False).plot().get_label()
         'Loss: training loss from ... at step 1 to ... at step 20; ...'
         """
         if not self.metrics:
@@ -239,7 +239,7 @@ class TrainedModel(LoadedModel):
         is the right class, which a loss needs.
 
         >>> import glassformer as gf
-        >>> gf.train(None, "majority", steps=1, show=False).batch(["0012", "21"])
+        >>> gf.train("majority", steps=1, show=False).batch(["0012", "21"])
         Batch(tokens (2, 4), mask (2, 4))
         """
         from ..interpret.reading import batch_of
@@ -250,7 +250,7 @@ class TrainedModel(LoadedModel):
         """Return the `interpret.Run` of the model on a text, several, or a batch; settings as in `interpret.watch`.
 
         >>> import glassformer as gf
-        >>> run = gf.train(None, "majority", steps=1, show=False).watch(["0012", "21"])
+        >>> run = gf.train("majority", steps=1, show=False).watch(["0012", "21"])
         >>> run.logits.shape, run.tokens[1]
         ((2, 3), ['2', '1', '', ''])
         """
@@ -265,7 +265,7 @@ class TrainedModel(LoadedModel):
         show   False: nothing is opened; the result has `html()`, `save(path)` and `serve()`
 
         >>> import glassformer as gf
-        >>> model = gf.train(None, "counting", steps=1, show=False)
+        >>> model = gf.train("counting", steps=1, show=False)
         >>> model.explore("1 2 3", show=False)
         <exploration of counting: .serve() opens it in the browser, .save(path) writes one file>
         """
@@ -279,7 +279,7 @@ class TrainedModel(LoadedModel):
         """Write the model into a folder, exactly as it is, and return the folder; see `gf.save`.
 
         >>> import tempfile, glassformer as gf
-        >>> model = gf.train(None, "counting", steps=1, show=False)
+        >>> model = gf.train("counting", steps=1, show=False)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     gf.load(model.save(folder + "/counting")).config == model.config
         True
@@ -305,7 +305,7 @@ class TrainedModel(LoadedModel):
         weights   of a GGUF file: f32 (the default), f16 or q8_0: model.export("model.gguf", weights="q8_0")
 
         >>> import tempfile, glassformer as gf
-        >>> model = gf.train("gpt2", "counting", steps=1, width=16, heads=2, layers=1, feed_forward=32, show=False)
+        >>> model = gf.train("counting", "gpt2", steps=1, width=16, heads=2, layers=1, feed_forward=32, show=False)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     sorted(file.name for file in model.export(folder))
         ['config.json', 'generation_config.json', 'model.safetensors']
@@ -337,7 +337,7 @@ def save(model: TrainedModel, path: str | Path) -> Path:
     too: `glassformer generate FOLDER`. For other programs, see `TrainedModel.export`.
 
     >>> import tempfile, glassformer as gf
-    >>> model = gf.train(None, "majority", steps=1, show=False)
+    >>> model = gf.train("majority", steps=1, show=False)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     again = gf.load(gf.save(model, folder + "/majority"))
     >>> again.config == model.config, again.labels, len(again.history)

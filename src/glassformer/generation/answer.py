@@ -154,7 +154,7 @@ def classify(model: LoadedModel, inputs: Any) -> Any:
         what = "an encoder without a head for classes" if is_encoder else "no encoder"
         raise ConfigError(
             f"this is {what}, so it tells no classes apart",
-            hint="use an encoder that was trained on classes, such as gf.train(None, 'majority')",
+            hint="use an encoder that was trained on classes, such as gf.train('majority')",
         )
     is_ordered = hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__") and not isinstance(inputs, Mapping)
     if not is_ordered or (len(inputs) == 0 and not isinstance(inputs, str)):

@@ -52,7 +52,7 @@ def session_on(task: Task, seed: int, model: dict[str, Any], recipe: dict[str, A
 
 
 def trained(task: str, seed: int, **settings: Any) -> TrainedModel:
-    """Train a task and return the model with its history, as `gf.train(None, task, seed=seed, **settings)` does."""
+    """Train a task and return the model with its history, as `gf.train(task, seed=seed, **settings)` does."""
     return _finished(session_of(task, seed, **settings))
 
 
