@@ -30,7 +30,7 @@ from .errors import ConfigError, did_you_mean
 from .sources import SourceGuard, checked
 
 ENGINES = "glassformer.engines"
-"""The package of engines: `find(name)` returns one, `find_for(array_type, own)` the one for such arrays."""
+"""The package of engines: `find(name)` returns one, `find_for(array_type, engine)` the one for such arrays."""
 
 VARIABLE = "GLASSFORMER_ENGINE"
 

@@ -63,7 +63,9 @@ def split(
     for number, example in enumerate(examples):
         groups.setdefault(number if key is None else key(example), []).append(example)
     ordered = list(groups.values())
-    train, *others = ([one for i in part for one in ordered[i]] for part in random_split(len(ordered), shares, seed))
+    train, *others = (
+        [example for i in part for example in ordered[i]] for part in random_split(len(ordered), shares, seed)
+    )
     return Splits(train, others[0] if len(others) > 1 else [], others[-1])
 
 

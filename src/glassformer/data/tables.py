@@ -354,7 +354,7 @@ def _from_python(data: Any) -> Table:
         dicts = data.to_dicts() if hasattr(data, "to_dicts") else data.to_dict("records")
     else:
         dicts = data
-    table = _of_dicts("the table", [Row("", number, (one,)) for number, one in enumerate(dicts)])
+    table = _of_dicts("the table", [Row("", number, (item,)) for number, item in enumerate(dicts)])
     for row in table.rows:
         if row.error is not None:
             raise row.error

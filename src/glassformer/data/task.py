@@ -78,9 +78,9 @@ class Task:
     @property
     def is_picklable(self) -> bool:
         """Whether it holds arrays, and no functions that pickle could not find again."""
-        own = (self.encode_input, self.decode_answer)
-        is_of_arrays = all(isinstance(one, Examples | Windows) for one in (self.train, self.held_out))
-        return is_of_arrays and not any("<locals>" in getattr(one, "__qualname__", "") for one in own)
+        functions = (self.encode_input, self.decode_answer)
+        is_of_arrays = all(isinstance(data, Examples | Windows) for data in (self.train, self.held_out))
+        return is_of_arrays and not any("<locals>" in getattr(each, "__qualname__", "") for each in functions)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if not self.is_picklable:
@@ -137,8 +137,8 @@ _PLURAL = re.compile(r"^(\w+ )?(row|text|pair|line|source|file)s\b")
 
 def left_out(reasons: Mapping[str, int]) -> tuple[str, ...]:
     """Return how many were left out for each reason, in one line; none if nothing was."""
-    one = {reason: _PLURAL.sub(r"\1\2", reason) for reason in reasons}  # 1 row, 2 rows
-    parts = [f"{count:,} {one[reason] if count == 1 else reason}" for reason, count in reasons.items() if count]
+    singular = {reason: _PLURAL.sub(r"\1\2", reason) for reason in reasons}  # 1 row, 2 rows
+    parts = [f"{count:,} {singular[reason] if count == 1 else reason}" for reason, count in reasons.items() if count]
     return (f"left out: {'; '.join(parts)}",) if parts else ()
 
 
@@ -154,9 +154,9 @@ def length_line(what: str, lengths: Sequence[int], note: str = "") -> str:
     return f"{what}: median {int(np.median(lengths)):,} tokens, longest {max(lengths):,}{note}"
 
 
-def tokens_line(tokenizer: Tokenizer, *, own: bool = True) -> str:
-    """Return the line about what texts are cut into; `own`: it was made for this data."""
-    return f"tokenizer: {tokenizer.kind}, {tokenizer.size:,} tokens" + ("" if own else ", of the model")
+def tokens_line(tokenizer: Tokenizer, *, learned: bool = True) -> str:
+    """Return the line about what texts are cut into; `learned`: it was made for this data."""
+    return f"tokenizer: {tokenizer.kind}, {tokenizer.size:,} tokens" + ("" if learned else ", of the model")
 
 
 def split_line(parts: Sequence[Sequence[object]]) -> str:

@@ -95,10 +95,10 @@ def find(name: str | None = None) -> Engine:
     return REFERENCE if name == "numpy" else importlib.import_module(f"{__name__}.{name}").ENGINE
 
 
-def find_for(array_type: type, own: Engine) -> Engine:
-    """Return the engine that is at home with a type of arrays: `own`, if it is."""
+def find_for(array_type: type, engine: Engine) -> Engine:
+    """Return the engine that is at home with a type of arrays: `engine`, if it is."""
     library = "jax" if array_type.__module__.partition(".")[0] in ("jax", "jaxlib") else "numpy"
-    return own if own.library == library else find("jax" if library == "jax" else None)
+    return engine if engine.library == library else find("jax" if library == "jax" else None)
 
 
 def gather(folder: Path) -> None:
@@ -115,7 +115,7 @@ def is_readable(stack: "Stack", activations: Collection[str]) -> bool:
 
     block = stack.block
     attention, feed_forward = block.attention, block.feed_forward
-    residuals = [(type(one), one.name) for one in block.residuals]
+    residuals = [(type(residual), residual.name) for residual in block.residuals]
     return (
         (type(block), type(attention), type(feed_forward)) == (Block, Attention, FeedForward)
         and residuals == [(Residual, "attention"), (Residual, "feed_forward")]

@@ -99,10 +99,10 @@ def remember(file: CustomFile) -> None:
 
 def _trusted() -> list[list[str]]:
     try:
-        found = json.loads(_store().read_text(encoding="utf-8"))
+        entries = json.loads(_store().read_text(encoding="utf-8"))
     except (OSError, ValueError, RuntimeError):  # unreadable, damaged, or no home folder
         return []
-    return found if isinstance(found, list) else []
+    return entries if isinstance(entries, list) else []
 
 
 def _store() -> Path:

@@ -70,7 +70,7 @@ def list_runs(folder: str | Path) -> list[RunSummary]:
     folder = Path(folder)
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", hint="train something first, or name the folder of your runs")
-    return sorted(map(summarize, _found(folder, DEPTH)), key=lambda one: one.when, reverse=True)
+    return sorted(map(summarize, _found(folder, DEPTH)), key=lambda summary: summary.when, reverse=True)
 
 
 def _found(folder: Path, depth: int) -> Iterator[Path]:
@@ -131,27 +131,27 @@ def changed_settings(run: TrainingRun) -> dict[str, Any]:
         "engine": "jax" if run.under_jax else None,
         "precision": None if run.execution.precision == PLAIN.precision else run.execution.precision,
     }
-    found = {name: value for name, value in named.items() if value is not None}
-    found |= {} if run.under_jax else joined(run.execution)
+    changes = {name: value for name, value in named.items() if value is not None}
+    changes |= {} if run.under_jax else joined(run.execution)
     options = {name: value for name, value in run.task_options.items() if name not in ("seed", "lexicon")}
     seed = {"seed": run.recipe.seed} if run.recipe.seed else {}
     if run.task_name not in TASKS:  # it is gone
-        return {**found, **options, **seed}
-    found |= _changed(options, {setting.name: setting.default for setting in described(TASKS[run.task_name])})
+        return {**changes, **options, **seed}
+    changes |= _changed(options, {setting.name: setting.default for setting in described(TASKS[run.task_name])})
     with suppress(GlassformerError):  # a custom task that cannot be built here
         task = default_task(run.task_name)
         if run.base is None:
             expected = model_config(task, run.provenance.preset, {"dropout": task.recipe["dropout"]})
-            found |= _changed(asdict(run.config), asdict(expected), leave=FROM_DATA)
-        own = task.recipe
+            changes |= _changed(asdict(run.config), asdict(expected), leave=FROM_DATA)
+        recipe = task.recipe
         if run.base is not None:
             how = {"adapters": run.lora is not None, "head": run.base.head, "frozen": run.trains_head_alone}
-            own = {**own, **tuning_defaults(run.config, **how)}
-        own = changed_recipe(own, {"optimizer": run.recipe.optimizer})
-        own.pop("dropout")
-        usual = {**Recipe.from_dict(own).to_dict(), "optimizer": task.recipe["optimizer"]}
-        found |= _changed(run.recipe.to_dict(), usual, leave=_NOT_COMPARED)
-    return {**found, **seed}
+            recipe = {**recipe, **tuning_defaults(run.config, **how)}
+        recipe = changed_recipe(recipe, {"optimizer": run.recipe.optimizer})
+        recipe.pop("dropout")
+        usual = {**Recipe.from_dict(recipe).to_dict(), "optimizer": task.recipe["optimizer"]}
+        changes |= _changed(run.recipe.to_dict(), usual, leave=_NOT_COMPARED)
+    return {**changes, **seed}
 
 
 def _changed(have: Mapping[str, Any], expected: Mapping[str, Any], leave: Sequence[str] = ()) -> dict[str, Any]:
@@ -189,12 +189,12 @@ def curves_of(name: str, metrics: Sequence[Mapping[str, Any]]) -> Curves:
     times = list(itertools.accumulate(finite(line.get("seconds")) or 0.0 for line in metrics))
 
     def points(field: str) -> Points:
-        found = [
+        rows = [
             (line["step"], time, value)
             for line, time in zip(metrics, times, strict=True)
             if (value := finite(line.get(field))) is not None
         ]
-        return Points([row[0] for row in found], [row[1] for row in found], [row[2] for row in found])
+        return Points([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
 
     return Curves(name, points("loss"), points("val_loss"))
 
@@ -243,25 +243,25 @@ def settings_of(run: TrainingRun) -> dict[str, Any]:
 def differing(runs: Sequence[TrainingRun]) -> dict[str, list[Any]]:
     """Return the settings in which runs differ, each with its value in every run; MISSING where a run has none."""
     every = [settings_of(run) for run in runs]
-    names = dict.fromkeys(name for one in every for name in one)
-    rows = {name: [one.get(name, MISSING) for one in every] for name in names}
+    names = dict.fromkeys(name for settings in every for name in settings)
+    rows = {name: [settings.get(name, MISSING) for settings in every] for name in names}
     return {name: values for name, values in rows.items() if any(value != values[0] for value in values)}
 
 
 def losses_by(axis: str, curves: Sequence[Curves]) -> list[tuple[Any, list[float | None]]]:
     """Return, for some `steps` or `seconds`, the losses of the last evaluations up to then; None after a run's end."""
-    shown = [(getattr(judged(one), axis), judged(one).values) for one in curves]
-    places = sorted({place for at, _ in shown for place in at})
+    shown = [(getattr(judged(curve), axis), judged(curve).values) for curve in curves]
+    moments = sorted({moment for at, _ in shown for moment in at})
     # The last of each run is where it is to be judged; the others are spread evenly.
     kept = {at[-1] for at, values in shown if values}
     free = max(ROWS - len(kept), 1)
-    kept |= {places[i * (len(places) - 1) // free] for i in range(free)} if places else set()
+    kept |= {moments[i * (len(moments) - 1) // free] for i in range(free)} if moments else set()
 
-    def value(at: Sequence[float], values: Sequence[float], place: float) -> float | None:
-        number = bisect.bisect_right(at, place)
-        return values[number - 1] if number and place <= at[-1] else None
+    def value(at: Sequence[float], values: Sequence[float], moment: float) -> float | None:
+        number = bisect.bisect_right(at, moment)
+        return values[number - 1] if number and moment <= at[-1] else None
 
-    return [(place, [value(*points, place) for points in shown]) for place in sorted(kept)]
+    return [(moment, [value(*points, moment) for points in shown]) for moment in sorted(kept)]
 
 
 def judged(curves: Curves) -> Points:

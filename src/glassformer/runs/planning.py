@@ -118,11 +118,11 @@ def plan_task(task: Task, chosen: Chosen, *, preset: str | None = None) -> Train
     return new_run(task, config, Recipe.from_dict(recipe), chosen, preset=preset)
 
 
-def jax_execution(own: Execution = PLAIN) -> Execution:
+def jax_execution(execution: Execution = PLAIN) -> Execution:
     """Return how the engine jax trains unless told otherwise: over all devices."""
     import jax
 
-    return own.replace(mesh=MeshShape(data=jax.device_count())) if own.mesh == PLAIN.mesh else own
+    return execution.replace(mesh=MeshShape(data=jax.device_count())) if execution.mesh == PLAIN.mesh else execution
 
 
 def plan_tuning(
@@ -176,8 +176,8 @@ def plan_tuned(
     run = new_run(task, config, recipe, chosen._replace(of_model=of_model), base=base)
     if lora is None and not head_alone:
         return replace(run, ready=Ready(task, model.params, EVERYTHING))
-    own = Parametrization(model.params, lora, (HEAD,) if head else (), model.source)
-    return replace(run, ready=Ready(task, own.first(recipe.seed), own))
+    parametrization = Parametrization(model.params, lora, (HEAD,) if head else (), model.source)
+    return replace(run, ready=Ready(task, parametrization.first(recipe.seed), parametrization))
 
 
 def model_config(task: Task, preset: str | None, changes: dict[str, Any]) -> TransformerConfig:
@@ -212,11 +212,11 @@ def tuning_defaults(config: TransformerConfig, *, adapters: bool, head: bool, fr
     head     whether the model gets a new head, for the classes of a task
     frozen   whether the user left it to us what is frozen then: all but the head
     """
-    found = {**RECIPE, **(CLASSES_RECIPE if head else {}), **({"lr": LORA_LR} if adapters else {})}
+    defaults = {**RECIPE, **(CLASSES_RECIPE if head else {}), **({"lr": LORA_LR} if adapters else {})}
     if not head or adapters or not frozen:
-        return found
+        return defaults
     others = [part for part in build(config).specs() if part != HEAD]
-    return {**found, **HEAD_RECIPE, "freeze": others}
+    return {**defaults, **HEAD_RECIPE, "freeze": others}
 
 
 def needs_head(config: TransformerConfig) -> bool:
@@ -227,35 +227,39 @@ def needs_head(config: TransformerConfig) -> bool:
 def fine_tuning_groups(task_name: str, source: str, config: TransformerConfig, *, adapters: bool) -> list[Group]:
     """Return the settings of fine-tuning a model on a task, with their defaults."""
     task, *_ = groups = task_groups(task_name)
-    of_task = [one for one in task.settings if one.name not in OF_TOKENIZER] if len(groups) == 3 else []
+    of_task = [setting for setting in task.settings if setting.name not in OF_TOKENIZER] if len(groups) == 3 else []
     head = needs_head(config) and "classes" in default_task(task_name).settings
     if head:
-        place = locate(source)
-        config = classes_config(config, 2, read_pooling(place) if place.is_dir() else None)
+        path = locate(source)
+        config = classes_config(config, 2, read_pooling(path) if path.is_dir() else None)
         config = config if adapters else config.replace(**NO_DROPOUT)
-    of_model = [one for one in model_settings(config.architecture, config.to_dict()) if one.name in MAY_CHANGE]
+    of_model = [
+        setting for setting in model_settings(config.architecture, config.to_dict()) if setting.name in MAY_CHANGE
+    ]
     recipe = with_defaults(groups[-1].settings, tuning_defaults(config, adapters=adapters, head=head))
     how = "--set NAME=VALUE"
-    found = [
+    shown = [
         Group(f"task {task_name}", how, with_defaults(of_task, task_options(task_name, config, {}))),
         Group(f"model ({source})", how, of_model),
         Group("recipe of fine-tuning", how + "; steps also as --steps", recipe),
         *(groups_of("lora") if adapters else []),
     ]
-    return [group for group in found if group.settings]
+    return [group for group in shown if group.settings]
 
 
 def _split_lora(settings: dict[str, Any], adapters: bool) -> tuple[dict[str, Any], LoRA | None]:
     """Split off the settings of adapters."""
     others = {name: value for name, value in settings.items() if not name.startswith("lora_")}
-    own = {name.removeprefix("lora_"): value for name, value in settings.items() if name not in others}
+    adapter = {name.removeprefix("lora_"): value for name, value in settings.items() if name not in others}
     if not adapters:
-        if own:
-            raise ConfigError(f"lora_{next(iter(own))} is set, but there are no adapters to train", hint="add --lora")
+        if adapter:
+            raise ConfigError(
+                f"lora_{next(iter(adapter))} is set, but there are no adapters to train", hint="add --lora"
+            )
         return others, None
-    if isinstance(own.get("targets"), str):
-        own["targets"] = own["targets"].split(",")
-    return others, LoRA.from_dict(own)
+    if isinstance(adapter.get("targets"), str):
+        adapter["targets"] = adapter["targets"].split(",")
+    return others, LoRA.from_dict(adapter)
 
 
 def check_settings(source: str, of_task: dict[str, Any], of_model: dict[str, Any]) -> None:

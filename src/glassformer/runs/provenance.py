@@ -112,9 +112,9 @@ class Provenance:
         data = DataProvenance(**content["data"]) if "data" in content else None
         blanks = {"blas": None, "products": None, "processor": None}
         made = cls(**{**blanks, **content, "data": data, "changes": tuple(content.get("changes", ()))})
-        for one in (made, data):
-            if one is not None:
-                check_types(one, " of the record")
+        check_types(made, " of the record")
+        if data is not None:
+            check_types(data, " of the record")
         check_range(made, "cores", "blas", least=1, of=" of the record")
         return made
 
@@ -147,8 +147,8 @@ def products(engine: str) -> str | None:
 
         if (intel := mkl()) is not None:
             return f"mkl {intel.version}"
-    found = blas()
-    return f"{found['internal_api']} {found.get('version')}" if found else None
+    library = blas()
+    return f"{library['internal_api']} {library.get('version')}" if library else None
 
 
 def versions(engine: str) -> dict[str, str]:

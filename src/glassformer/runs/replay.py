@@ -138,21 +138,21 @@ class Replay:
                 state, record = take_step(self.trainer, self.task.train, state, schedule(step), None, overwrite=False)
                 line = self._compared(record)
                 if "val_loss" in line:
-                    found = Evaluation(number(line["val_loss"]), 0, 0, line.get("accuracy"))
-                    state, _ = apply_evaluation(state, record, recipe, found)
+                    evaluation = Evaluation(number(line["val_loss"]), 0, 0, line.get("accuracy"))
+                    state, _ = apply_evaluation(state, record, recipe, evaluation)
         return state
 
     def _compared(self, record: StepRecord) -> dict[str, Any]:
         """Return the recorded line of a repeated step; raise if the step differs from it."""
-        line, found = self.lines.get(record.step), record.to_dict()
+        line, repeated = self.lines.get(record.step), record.to_dict()
         if line is None:
             fact = f"{self.run.folder / METRICS} has no line of step {record.step:,}"
             raise CheckpointError(fact, hint="restore it from a copy")
         for name in ("loss", "grad_norm"):
-            if found[name] != line[name]:
+            if repeated[name] != line[name]:
                 raise CheckpointError(
                     f"step {record.step:,} of {self.run.folder} was not reproduced: "
-                    f"its {name} was {line[name]!r} and is {found[name]!r}",
+                    f"its {name} was {line[name]!r} and is {repeated[name]!r}",
                     hint="use the program and the machine that the run was trained with",
                 )
         return line
@@ -172,12 +172,12 @@ def frame_of(
     """Return a state of a run as a frame, with the line of the step that led there."""
     taken = taking.trainer.take(state)
     # Copies: the next step may overwrite the memory of this state.
-    own = taken._replace(**tree_map(np.array, taken.trees))
+    copied = taken._replace(**tree_map(np.array, taken.trees))
     model = taking.run.model
-    used = taking.parametrization.effective(final_params(own, taking.run.recipe))
-    params = taking.parametrization.effective(own.params)
+    used = taking.parametrization.effective(final_params(copied, taking.run.recipe))
+    params = taking.parametrization.effective(copied.params)
     trained = model_class.of_task(model, used, taking.task)
-    return Frame(state.step, own, model, params, dict(line or {}), trained)
+    return Frame(state.step, copied, model, params, dict(line or {}), trained)
 
 
 def spaced_steps(first: int, last: int, count: int = 40) -> list[int]:
@@ -202,9 +202,9 @@ def replay(folder: str | Path, model_class: type[LoadedModel] = LoadedModel) -> 
     recording = open_recording(RunFolder(run), trainer.first(run.first_params()))
     if recording is None:
         raise ConfigError(f"{folder} was not recorded", hint="train it again with --record")
-    _, found = compare(run, task)
-    if found:
-        raise refusal(run, found, "be reproduced")
+    _, differences = compare(run, task)
+    if differences:
+        raise refusal(run, differences, "be reproduced")
     kept = recording.kept()
     changed = max((change["step"] for change in run.provenance.changes), default=0)
     last = max(read_meta(run.folder, LATEST).get("step", 0), *kept, 0)
@@ -259,8 +259,8 @@ def measure(
     for done, frame in enumerate(replay.frames(wanted)):
         report(done, len(wanted))
         for name, measure in every.items():
-            found = measure(frame)
-            parts = {f"{name}.{own}": x for own, x in found.items()} if isinstance(found, Mapping) else {name: found}
+            result = measure(frame)
+            parts = {f"{name}.{key}": x for key, x in result.items()} if isinstance(result, Mapping) else {name: result}
             for row, value in parts.items():
                 rows.setdefault(row, []).append(value)
     report(len(wanted), len(wanted))
@@ -322,8 +322,8 @@ def detected_heads(*kinds: str) -> Measure:
     from ..interpret import detect_heads  # which training does without
 
     def measure(frame: Frame) -> dict[str, Array]:
-        found = detect_heads(frame.model, frame.trained.params)
-        scores = found["decoder" if "decoder" in found else "encoder"].scores
+        stacks = detect_heads(frame.model, frame.trained.params)
+        scores = stacks["decoder" if "decoder" in stacks else "encoder"].scores
         for kind in kinds:
             if kind not in scores:
                 raise ConfigError(f"heads are not scored as {kind!r}", hint=did_you_mean(kind, scores))

@@ -139,8 +139,8 @@ class TrainingRun:
     def check_data(self) -> None:
         """Refuse data that differs from what the run began with, if the run has its hash."""
         known = self.provenance.data
-        found = None if known is None else data_provenance(self.task_name, self.task_options.get("data"))
-        if known is not None and found is not None and found.sha256 != known.sha256:
+        now = None if known is None else data_provenance(self.task_name, self.task_options.get("data"))
+        if known is not None and now is not None and now.sha256 != known.sha256:
             raise DataError(
                 f"the data of {self.folder} has changed: {known.source} is not what it was trained on",
                 hint=f"restore what had SHA-256 {known.sha256[:12]}…, or train anew",
@@ -173,16 +173,16 @@ class TrainingRun:
         """Return the parameters of the base model, with its new head; refuse a base model that has changed."""
         assert self.base is not None
         with following(self.folder):
-            found = read_base(named_base(self.base.source, self.folder))
+            base = read_base(named_base(self.base.source, self.folder))
         if self.base.head:
-            found = with_classes(found, self.config.to_dict()["classes"], self.recipe.seed)
-        if fingerprint(found.params) != self.base.sha256:
+            base = with_classes(base, self.config.to_dict()["classes"], self.recipe.seed)
+        if fingerprint(base.params) != self.base.sha256:
             raise CheckpointError(
                 f"{self.base.source} is not the model that this run started from: its parameters differ",
                 hint="restore it, or fine-tune anew",
             )
-        check_same(found.params, self.model.specs())
-        return found.params
+        check_same(base.params, self.model.specs())
+        return base.params
 
     def load_params(self, name: str = BEST) -> Tree:
         """Return trained parameters of the model, adapters merged: the best, or the latest if there is no best yet."""
@@ -204,9 +204,9 @@ class TrainingRun:
         """Return what is trained before the first step, where training starts from a model; None: it is drawn anew."""
         if self.ready.params is not None:
             return self.ready.params
-        own = self.parametrization()
-        if own.base is not None:
-            return own.first(self.recipe.seed)
+        parametrization = self.parametrization()
+        if parametrization.base is not None:
+            return parametrization.first(self.recipe.seed)
         return None if self.base is None else self._base_params()
 
     def load_state(self, folder: Path | None = None, name: str = LATEST) -> TrainingState:
@@ -242,16 +242,18 @@ def open_run(folder: str | Path) -> TrainingRun:
     folder = Path(folder)
     content = read_config(folder)
     with explaining_damage(folder / CONFIG):
-        own = load_custom_files(content, folder)
+        files = load_custom_files(content, folder)
         chosen = {**content["recipe"], **content["model"]}
         check_stored(chosen, folder, CheckpointError, content["tokenizer"], content["target_tokenizer"])
         config = config_from_dict(content["model"])
         base = Base.from_dict(content["base"]) if "base" in content else None
-        ids = [] if base is None else [one for one in (base.start_id, *base.end_ids) if one is not None]
-        if not all(0 <= one < config.vocab for one in ids):
+        ids = [] if base is None else [token for token in (base.start_id, *base.end_ids) if token is not None]
+        if not all(0 <= token < config.vocab for token in ids):
             raise ConfigError(f"of its start and end tokens {ids!r:.60}, some are not in the vocabulary")
         # Settings of execution may stand beside those of the model.
-        given = {name: value for name, value in content.get("jax", {}).items() if value != getattr(PLAIN, name, None)}
+        execution = {
+            name: value for name, value in content.get("jax", {}).items() if value != getattr(PLAIN, name, None)
+        }
         return TrainingRun(
             folder=folder,
             task_name=content["task"]["name"],
@@ -262,9 +264,9 @@ def open_run(folder: str | Path) -> TrainingRun:
             tokenizer=content["tokenizer"],
             target_tokenizer=content["target_tokenizer"],
             base=base,
-            execution=Execution.from_dict({**separated(content["model"])[1], **given}),
+            execution=Execution.from_dict({**separated(content["model"])[1], **execution}),
             under_jax="jax" in content,
-            own=own,
+            own=files,
             labels=tuple(content.get("labels", ())),
         )
 
@@ -282,8 +284,8 @@ def read_model(source: str | Path, *, blocks: bool = False) -> LoadedModel:
 
 def read_base(source: str) -> LoadedModel:
     """Read a model to train, its parameters in float32 or wider."""
-    found = read_model(source)
-    return replace(found, params=tree_map(widen, found.params))
+    model = read_model(source)
+    return replace(model, params=tree_map(widen, model.params))
 
 
 def model_of_run(run: TrainingRun, checkpoint: str = BEST, *, params: Tree | None = None) -> LoadedModel:
@@ -305,9 +307,9 @@ def model_of_run(run: TrainingRun, checkpoint: str = BEST, *, params: Tree | Non
             labels = run.task().class_labels(run.config)
     adapter = None
     if params is None:
-        own, trained = run.parametrization(), run.load_trained(checkpoint)
-        params = own.effective(trained)
-        adapter = Adapter.of(own, trained, params)
+        parametrization, trained = run.parametrization(), run.load_trained(checkpoint)
+        params = parametrization.effective(trained)
+        adapter = Adapter.of(parametrization, trained, params)
     return LoadedModel(
         run.model,  # type: ignore[arg-type]
         params,

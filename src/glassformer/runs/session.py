@@ -77,8 +77,8 @@ class Recording:
         """Return the steps whose states are there, in order, each with the name of its checkpoint."""
         matches = [match for match in map(_NAME.fullmatch, list_checkpoints(self.folder)) if match]
         # Of two states after one step, the one that the run continued from counts.
-        found = sorted(matches, key=lambda match: (int(match[2]), match[1] == "from"))
-        return {int(match[2]): match[0] for match in found}
+        ordered = sorted(matches, key=lambda match: (int(match[2]), match[1] == "from"))
+        return {int(match[2]): match[0] for match in ordered}
 
 
 @dataclass
@@ -216,12 +216,12 @@ class TrainingSession:
 
     def _judge(self, params: Tree) -> Evaluation:
         """Evaluate the parameters after a step, and where accuracy is defined also on what that step learned from."""
-        found, recipe, train = self.evaluate(params), self.run.recipe, self.task.train
-        if found.accuracy is None or isinstance(train, BatchStream):
-            return found
+        evaluation, recipe, train = self.evaluate(params), self.run.recipe, self.task.train
+        if evaluation.accuracy is None or isinstance(train, BatchStream):
+            return evaluation
         learned = Examples(train.batch(self.state.step, recipe.batch, recipe.seed, rows=np.arange(recipe.batch)))
         accuracy = self.trainer.evaluate(params, learned, metric=self.task.metric).accuracy
-        return replace(found, learned=accuracy)
+        return replace(evaluation, learned=accuracy)
 
     def test(self, params: Tree) -> Evaluation:
         """Evaluate parameters on the held-out data; on a sample of a long text."""
@@ -257,8 +257,8 @@ def make_trainer(run: TrainingRun) -> Trainer:
     task, parametrization = run.task(), run.parametrization()
     if processes() > 1:
         tokens = np.asarray(task.train.batch(0, run.recipe.batch, run.recipe.seed).tokens)
-        own = [len(task.train), digest(tokens)]
-        if agreed(own) != own:
+        reading = [len(task.train), digest(tokens)]
+        if agreed(reading) != reading:
             raise DataError("this worker reads other data than worker 0", hint="give all workers the same data")
     model = run.build(run.execution)
     frozen = parametrization.base is not None and parametrization.lora is None

@@ -93,10 +93,14 @@ def settings(topic: Any) -> Table:
     """
     return Table(
         SettingRow(
-            group.title, one.name, "must be given" if one.default is MISSING else one.default, one.takes, one.meaning
+            group.title,
+            setting.name,
+            "must be given" if setting.default is MISSING else setting.default,
+            setting.takes,
+            setting.meaning,
         )
         for group in groups_of(topic)
-        for one in group.settings
+        for setting in group.settings
     )
 
 
@@ -124,9 +128,9 @@ def _suggestion(name: str, task_name: str, known: set[str]) -> str:
     file = registry.origin("task", task_name)
     topic = task_name if file is None else typed(os.path.relpath(file))
     listed = f"`glassformer settings {topic}` lists every setting"
-    found = [own for own, others in ALIASES.items() if name.casefold() in others and own in known]
-    if found:
-        return f"here it is called {found[0]!r}; {listed}"
+    matches = [ours for ours, others in ALIASES.items() if name.casefold() in others and ours in known]
+    if matches:
+        return f"here it is called {matches[0]!r}; {listed}"
     tasks = [other for other in TASKS if name in _options(other)]
     if tasks:
         return f"{name} is a setting of {' and '.join(map(repr, tasks))}, not of {task_name!r}; {listed}"
@@ -163,26 +167,26 @@ def _small_task(name: str, make: Any) -> Task:
 def task_groups(name: str) -> list[Group]:
     """Return every setting of training on a task, with the task's defaults."""
     task = default_task(name)
-    own = [setting for setting in described(TASKS[name]) if setting.name not in NOT_SETTINGS]
-    taken = {setting.name for setting in own}
-    given = {**task.settings, "dropout": task.recipe["dropout"]}
-    given |= {part: OF_DATA for part in FROM_DATA if part in task.settings}
-    model = [setting for setting in model_settings(task.architecture, given) if setting.name not in taken]
-    recipe = [one for one in with_defaults(recipe_settings(), task.recipe) if one.name not in taken]
+    of_task = [setting for setting in described(TASKS[name]) if setting.name not in NOT_SETTINGS]
+    taken = {setting.name for setting in of_task}
+    defaults = {**task.settings, "dropout": task.recipe["dropout"]}
+    defaults |= {part: OF_DATA for part in FROM_DATA if part in task.settings}
+    model = [setting for setting in model_settings(task.architecture, defaults) if setting.name not in taken]
+    recipe = [setting for setting in with_defaults(recipe_settings(), task.recipe) if setting.name not in taken]
     how = "--set NAME=VALUE"
     return [
-        *([Group(f"task {name}", how, own)] if own else []),
+        *([Group(f"task {name}", how, of_task)] if of_task else []),
         Group(f"model ({task.architecture})", how, model),
         Group("recipe", how + "; steps also as --steps", recipe),
     ]
 
 
-def model_settings(architecture: str, given: Mapping[str, Any] | None = None) -> list[Setting]:
-    """Return the settings of an architecture's model and of how it runs; `given` are other defaults."""
-    own = described(CONFIGS[architecture], choices())
+def model_settings(architecture: str, defaults: Mapping[str, Any] | None = None) -> list[Setting]:
+    """Return the settings of an architecture's model and of how it runs; `defaults` come before their own."""
+    of_model = described(CONFIGS[architecture], choices())
     beside = {setting.name: setting for setting in described(Execution, {"precision": PRECISIONS})}
-    own += [replace(beside[name], name=called) for called, name in AMONG_MODEL_SETTINGS.items()]
-    return with_defaults(own, given or {})
+    of_model += [replace(beside[name], name=called) for called, name in AMONG_MODEL_SETTINGS.items()]
+    return with_defaults(of_model, defaults or {})
 
 
 def recipe_settings() -> list[Setting]:
@@ -193,7 +197,10 @@ def recipe_settings() -> list[Setting]:
 
 def with_defaults(settings: list[Setting], defaults: Mapping[str, Any]) -> list[Setting]:
     """Return the settings with other defaults."""
-    return [replace(one, default=defaults[one.name]) if one.name in defaults else one for one in settings]
+    return [
+        replace(setting, default=defaults[setting.name]) if setting.name in defaults else setting
+        for setting in settings
+    ]
 
 
 def groups_of(topic: Any) -> list[Group]:
@@ -214,22 +221,22 @@ def groups_of(topic: Any) -> list[Group]:
     if topic in TASKS:
         return task_groups(topic)
     if topic in PRESETS:
-        given = {name: value for name, value in PRESETS[topic].items() if name != "architecture"}
+        values = {name: value for name, value in PRESETS[topic].items() if name != "architecture"}
         architecture = PRESETS[topic]["architecture"]
         title = f"model ({topic}, {architecture})"
-        return [Group(title, set_model.replace("PRESET", topic), model_settings(architecture, given))]
+        return [Group(title, set_model.replace("PRESET", topic), model_settings(architecture, values))]
     if topic in CONFIGS:
         return [Group(f"model ({topic})", set_model, model_settings(topic))]
     listed = "`glassformer settings` lists tasks, presets and groups"
     check_known("there is nothing to set called", topic, [*TOPICS, *TASKS, *PRESETS, *CONFIGS], listed=listed)
     if topic == "model":
-        every = {one.name: one for name in CONFIGS for one in model_settings(name)}
+        every = {setting.name: setting for name in CONFIGS for setting in model_settings(name)}
         return [Group("model (all architectures)", set_model, list(every.values()))]
     if topic == "recipe":
         return [Group("recipe", "train TASK --set NAME=VALUE; steps also as --steps", recipe_settings())]
     if topic == "lora":
-        own = [replace(one, name=f"lora_{one.name}") for one in described(LoRA)]
-        return [Group("adapters", "train TASK --from MODEL --lora --set NAME=VALUE", own)]
+        adapters = [replace(setting, name=f"lora_{setting.name}") for setting in described(LoRA)]
+        return [Group("adapters", "train TASK --from MODEL --lora --set NAME=VALUE", adapters)]
     drawn = with_defaults(described(Sampling), {"temperature": TEMPERATURE})
     return [Group("sampling", "generate MODEL --NAME VALUE, with - in the place of _", drawn)]
 

@@ -163,11 +163,11 @@ def _check_free(folder: Path) -> None:
         raise ConfigError(f"{folder} exists already", hint=f"{resume}choose another folder: --out, or out=…")
 
 
-def _followed(own: TrainingRun) -> TrainingRun:
+def _followed(planned: TrainingRun) -> TrainingRun:
     """Return the run that the first process created; refuse another run than its."""
-    check_shared(own.folder / CONFIG)
-    run = open_run(own.folder)
-    have, want = (flatten(as_read(each.to_dict())) for each in (own, run))
+    check_shared(planned.folder / CONFIG)
+    run = open_run(planned.folder)
+    have, want = (flatten(as_read(each.to_dict())) for each in (planned, run))
     may_differ = {"recipe.shards", "task.options.data"}  # each machine has its own cores, and its own paths
     for name in [*want, *have]:
         apart = name.startswith(("base.", "record.")) and name != "record.data.sha256"
@@ -177,7 +177,7 @@ def _followed(own: TrainingRun) -> TrainingRun:
                 f"this worker was started with {name} = {have.get(name)!r}, worker 0 with {want.get(name)!r}",
                 hint="start all workers with the same command and the same data",
             )
-    return replace(run, ready=own.ready)
+    return replace(run, ready=planned.ready)
 
 
 # --- resuming --------------------------------------------------------------------------------------------------------
@@ -220,16 +220,16 @@ def resume_session(
 def _continued(
     sink: RunFolder, notes: list[str], steps: int | None, mesh: MeshShape | None, *, anyway: bool
 ) -> TrainingSession:
-    run, found = sink.run, Changes()
+    run, changes = sink.run, Changes()
     task, first, now = run.task(), process() == 0, run.provenance
     if first:
-        now, found = compare(run, task)
-        if found and not anyway:
-            raise refusal(run, found, "continue", otherwise=ANYWAY)
+        now, changes = compare(run, task)
+        if changes and not anyway:
+            raise refusal(run, changes, "continue", otherwise=ANYWAY)
         before = run.provenance.cores
         if before != now.cores and not run.under_jax:
             if anyway:
-                found["cores"] = before, now.cores
+                changes["cores"] = before, now.cores
             else:
                 notes.append(f"computing as with {before} cores, as it began; {now.cores} are here")
     elif not anyway:
@@ -244,17 +244,17 @@ def _continued(
     trainer = make_trainer(run)
     state, ignored = _latest(run, trainer)
     notes += [f"{path} is incomplete and ignored; continuing after step {state.step:,}" for path in ignored]
-    if found:
-        change = {"step": state.step, "when": now.started, **{name: list(pair) for name, pair in found.items()}}
+    if changes:
+        change = {"step": state.step, "when": now.started, **{name: list(pair) for name, pair in changes.items()}}
         now = replace(now, started=run.provenance.started, changes=(*run.provenance.changes, change))
         run = replace(run, provenance=now)
     sink = replace(sink, run=run)
     begin = state if steps is None else _extend(sink, state)
-    recording = continue_recording(sink, trainer, begin, anew=bool(found) or begin is not state)
+    recording = continue_recording(sink, trainer, begin, anew=bool(changes) or begin is not state)
     if first:
-        if found:
+        if changes:
             sink.write_config()
-            notes.append(f"continuing anyway, and last digits will differ: {describe(found)}")
+            notes.append(f"continuing anyway, and last digits will differ: {describe(changes)}")
         notes += _rewind(sink, begin.step)
     return TrainingSession(run, trainer, begin, sink, notes=notes, recording=recording)
 
@@ -336,20 +336,20 @@ def _relevant(package: str, version: str | None) -> str | None:
     return version if version is None or package != "python" else ".".join(version.split(".")[:2])
 
 
-def refusal(run: TrainingRun, found: Changes, verb: str, otherwise: str = "") -> CheckpointError | DataError:
+def refusal(run: TrainingRun, changes: Changes, verb: str, otherwise: str = "") -> CheckpointError | DataError:
     """Return the error for a run that has changed, so that it cannot continue or be repeated."""
-    if any(name in found for name in ("data", "examples", "first batch")):
+    if any(name in changes for name in ("data", "examples", "first batch")):
         known = run.provenance.data
         what, restore = "what is drawn now", "restore its source"
         if known is not None:
             what, restore = known.source, f"restore what had SHA-256 {known.sha256[:12]}…"
         fact = f"the data of {run.folder} has changed: {what} is not what it was trained on"
         return DataError(fact, hint=f"{restore}, or train anew; {otherwise}".rstrip("; "))
-    restore = f"use --engine {found['engine'][0]}" if "engine" in found else "restore what it began with"
-    fact = f"{run.folder} would not {verb} to the same bits: {describe(found)}"
+    restore = f"use --engine {changes['engine'][0]}" if "engine" in changes else "restore what it began with"
+    fact = f"{run.folder} would not {verb} to the same bits: {describe(changes)}"
     return CheckpointError(fact, hint=f"{restore}, {otherwise}".rstrip(", "))
 
 
-def describe(found: Mapping[str, tuple[Any, Any]]) -> str:
+def describe(changes: Mapping[str, tuple[Any, Any]]) -> str:
     """Return what changed, as one phrase."""
-    return ", ".join(f"{name} was {before} and is {now}" for name, (before, now) in found.items())
+    return ", ".join(f"{name} was {before} and is {now}" for name, (before, now) in changes.items())

@@ -240,7 +240,7 @@ def _plain(value: Any) -> Any:
     """Return a setting; one number for each layer will do when all are the same."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
-    if isinstance(value, list) and value and all(one == value[0] for one in value):
+    if isinstance(value, list) and value and all(number == value[0] for number in value):
         value = value[0]
     return decimal(value) if isinstance(value, float) else value
 

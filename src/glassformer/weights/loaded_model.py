@@ -93,8 +93,8 @@ class LoadedModel:
         return replace(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        own = {name: copy.deepcopy(getattr(self, name), memo) for name in ("params", "metrics", "extras", "origin")}
-        return replace(self, **own)
+        copies = {name: copy.deepcopy(getattr(self, name), memo) for name in ("params", "metrics", "extras", "origin")}
+        return replace(self, **copies)
 
     @property
     def model(self) -> Model:

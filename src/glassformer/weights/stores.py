@@ -177,7 +177,7 @@ def hub_folder(name: str, *, is_cached: bool = False) -> Path:
     except Exception as error:  # those of the library, and of the ones it downloads with, have no common class
         hint = "check the name and the connection; HF_HUB_OFFLINE=1 uses what is in the cache"
         causes = (error, error.__cause__, error.__context__)
-        offline = any("Connect" in f"{type(one).__name__}: {one}" for one in causes if one is not None)
+        offline = any("Connect" in f"{type(cause).__name__}: {cause}" for cause in causes if cause is not None)
         reason = "the Hugging Face hub cannot be reached" if offline else first_line(error)
         raise WeightsError(f"{name} cannot be downloaded: {reason}", hint=hint) from error
 

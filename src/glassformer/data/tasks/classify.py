@@ -74,14 +74,14 @@ def classify(
     table = read_table(data, {"text": text, "label": label})
     kept, classes, notes = _read(table, lexicon.labels if lexicon else ())
     splits = _split(table.name, kept)
-    train, *others = ([one.text for one in part] for part in splits)
-    if own := lexicon is None:
+    train, *others = ([example.text for example in part] for part in splits)
+    if learned := lexicon is None:
         family = "bpe" if tokenizer == "auto" else tokenizer
         lexicon = Lexicon(fit_tokenizer(family, train, [text for part in others for text in part], size=tokenizer_size))
     parts, lengths = _encoded(splits, lexicon, classes, longest)
-    sizes = {"vocab": lexicon.tokenizer.size, "context": longest if own else min(longest, max(lengths))}
+    sizes = {"vocab": lexicon.tokenizer.size, "context": longest if learned else min(longest, max(lengths))}
     weights = {"class_weights": _balancing(splits.train, classes)} if class_weights == "balanced" else {}
-    about = split_line(splits), tokens_line(lexicon.tokenizer, own=own), _lengths_line(lengths, longest)
+    about = split_line(splits), tokens_line(lexicon.tokenizer, learned=learned), _lengths_line(lengths, longest)
     return Task(
         name="classify",
         architecture="encoder",
@@ -91,8 +91,8 @@ def classify(
         metric="classes",
         encode_input=lambda typed: lexicon.encode_question("encoder", require_text(typed)),
         decode_answer=lambda ids: classes[int(ids[0])],
-        prompts=tuple(one.text for one in splits.held_out if len(one.text) <= longest)[:3],
-        groups=tuple(one.label for one in splits.held_out),
+        prompts=tuple(example.text for example in splits.held_out if len(example.text) <= longest)[:3],
+        groups=tuple(example.label for example in splits.held_out),
         notes=(*notes, *about, *example_lines(kept[:3])),
         **parts,
     )
@@ -105,14 +105,14 @@ def labeled_examples(
     table = read_table(data, {"text": text, "label": label})
     columns = _columns(table)
     rows = [Labeled(*pair) for pair in zip(*map(table.texts, columns), strict=True)]
-    for row, one in zip(table.rows, rows, strict=True):
-        if all(one) and one.label not in classes:
+    for row, example in zip(table.rows, rows, strict=True):
+        if all(example) and example.label not in classes:
             known = ", ".join(map(repr, classes[:MAX_LABELS]))
             raise DataError(
-                f"{row.location}: the model has no class {one.label!r}; it knows {known}",
+                f"{row.location}: the model has no class {example.label!r}; it knows {known}",
                 hint="leave the row out, or name the column of the labels",
             )
-    full = [one for one in rows if all(one)]
+    full = [example for example in rows if all(example)]
     if not full:
         raise DataError(f"{table.name} has no row with both a text and a label", hint="pass rows that have both")
     parts, lengths = _encoded(Splits(full, [], []), lexicon, classes, longest)
@@ -126,12 +126,12 @@ def _read(table: Table, known: Sequence[str]) -> tuple[list[Labeled], list[str],
     kept, reasons = _kept(table, text, label)
     classes = _classes(table.name, label, kept, known)
     rows = f"{table.name}: {len(table.rows):,} rows; texts in {text!r}, labels in {label!r}"
-    return kept, classes, (rows, *left_out(reasons), label_counts(Counter(one.label for one in kept)))
+    return kept, classes, (rows, *left_out(reasons), label_counts(Counter(example.label for example in kept)))
 
 
 def _balancing(train: Sequence[Labeled], classes: Sequence[str]) -> list[float]:
     """Return the weight of each class that lets all of them weigh the same in the training data."""
-    counts = Counter(one.label for one in train)
+    counts = Counter(example.label for example in train)
     return [len(train) / (len(counts) * counts[name]) if counts[name] else 0.0 for name in classes]
 
 
@@ -161,15 +161,15 @@ def _columns(table: Table) -> list[str]:
 def _kept(table: Table, text: str, label: str) -> tuple[list[Labeled], dict[str, int]]:
     """Return the first row of each different text, and how many others there are, by the reason."""
     rows = [Labeled(*pair) for pair in zip(table.texts(text), table.texts(label), strict=True)]
-    full = [one for one in rows if all(one)]
+    full = [row for row in rows if all(row)]
     first: dict[str, Labeled] = {}
-    for one in full:
-        first.setdefault(normalized(one.text), one)
-    conflicts = sum(one.label != first[normalized(one.text)].label for one in full)
+    for row in full:
+        first.setdefault(normalized(row.text), row)
+    conflicts = sum(row.label != first[normalized(row.text)].label for row in full)
     others = f" ({conflicts:,} had another label)" if conflicts else ""
     reasons = {
-        "rows without a text": sum(not one.text for one in rows),
-        "rows without a label": sum(bool(one.text) and not one.label for one in rows),
+        "rows without a text": sum(not row.text for row in rows),
+        "rows without a label": sum(bool(row.text) and not row.label for row in rows),
         f"repeated texts, the first label of each stays{others}": len(full) - len(first),
     }
     return list(first.values()), reasons
@@ -180,7 +180,7 @@ def _classes(name: str, column: str, kept: Sequence[Labeled], known: Sequence[st
 
     A model that exists tells the classes apart that it knows: labels must be among them.
     """
-    labels = sorted({one.label for one in kept})
+    labels = sorted({example.label for example in kept})
     unknown = [label for label in labels if label not in known]
     if known and labels:
         if unknown:
@@ -202,15 +202,15 @@ def _classes(name: str, column: str, kept: Sequence[Labeled], known: Sequence[st
 
 def _split(name: str, kept: Sequence[Labeled]) -> Splits:
     """Split the texts of each label by a hash; a label with a single text is trained on."""
-    by_hash = sorted(kept, key=lambda one: hash_fraction(normalized(one.text)))
-    sizes, taken = Counter(one.label for one in kept), Counter[str]()
+    by_hash = sorted(kept, key=lambda example: hash_fraction(normalized(example.text)))
+    sizes, taken = Counter(example.label for example in kept), Counter[str]()
     splits = Splits([], [], [])
-    for one in by_hash:
-        size, number = sizes[one.label], taken[one.label]
-        taken[one.label] += 1
+    for example in by_hash:
+        size, number = sizes[example.label], taken[example.label]
+        taken[example.label] += 1
         test = min(max(1, round(size * HELD_OUT_SHARE)), size - 1)
         validation = min(test, size - 1 - test) if len(kept) >= ENOUGH else 0
-        splits[2 if number < test else 1 if number < test + validation else 0].append(one)
+        splits[2 if number < test else 1 if number < test + validation else 0].append(example)
     if not splits.held_out:
         fact = f"{name} has one different text for each label, so nothing can be held out"
         raise DataError(fact, hint="use more texts; repeated ones count once")
@@ -224,11 +224,11 @@ def _encoded(
     parts: dict[str, Any] = {}
     lengths: list[int] = []
     for part, pairs in splits._asdict().items():
-        ids = lexicon.encode_sources([one.text for one in pairs])
+        ids = lexicon.encode_sources([pair.text for pair in pairs])
         lengths += [len(each) for each in ids]
         if pairs:
             ids = [cut_ids(each, longest, lexicon.tokenizer) for each in ids]
-            parts[part] = class_examples(ids, [one.label for one in pairs], classes)
+            parts[part] = class_examples(ids, [pair.label for pair in pairs], classes)
     return parts, lengths
 
 

@@ -125,8 +125,8 @@ def _writings_of(locale: str) -> list[Writing]:
     patterns = [str(known.date_formats[style].pattern) for style in STYLES]
     skeletons = known.datetime_skeletons
     patterns += [str(skeletons[name].pattern) for name in SKELETONS if name in skeletons]
-    found = [_writing(pattern, locale) for pattern in dict.fromkeys(patterns)]
-    return list(dict.fromkeys(writing for writing in found if writing is not None))
+    ways = [_writing(pattern, locale) for pattern in dict.fromkeys(patterns)]
+    return list(dict.fromkeys(writing for writing in ways if writing is not None))
 
 
 def _writing(pattern: str, locale: str) -> Writing | None:

@@ -77,7 +77,7 @@ def text(
         fact = "the text is too short: its last tenth, which is held out, has fewer than two tokens"
         raise DataError(fact, hint="use a longer text")
     split_of = f"split: {ids.sizes[0]:,} {ids.unit} to train on, {context:,} tokens at a time"
-    about = tokens_line(known, own=lexicon is None), f"{split_of}; the last {ids.sizes[1]:,} held out"
+    about = tokens_line(known, learned=lexicon is None), f"{split_of}; the last {ids.sizes[1]:,} held out"
     return Task(
         name="text",
         architecture="decoder",
@@ -124,7 +124,7 @@ def lines(
         raise DataError(f"{name} has no line of at most {longest} characters", hint="raise `longest`")
     share = min(HELD_OUT_SHARE, MOST_HELD_OUT / len(kept))
     splits = _without_repeats(split(kept, (1 - 2 * share, share), seed=seed))
-    own = lexicon is None
+    learned = lexicon is None
     if lexicon is None:
         specials, others = ("<bos>", "<eos>"), [*splits.validation, *splits.held_out]
         lexicon = _lexicon(fit_tokenizer(tokenizer, splits.train, others, size=tokenizer_size, specials=specials))
@@ -133,7 +133,7 @@ def lines(
         "repeated lines of validation and test, because training holds them": len(kept) - sum(map(len, splits)),
     }
     notes = f"{name}: {len(every):,} lines", *left_out(reasons)
-    return _noted(notes, [(line,) for line in kept], lexicon, splits, own, question_task(
+    return _noted(notes, [(line,) for line in kept], lexicon, splits, learned, question_task(
         "lines",
         "decoder",
         replace(lexicon, target_tokenizer=None, start_id=lexicon.borders[0]),
@@ -172,12 +172,12 @@ def pairs(
     kept, notes = _pairs_of(data, source, target, longest)
     # Pairs whose sources differ in case or white space alone stay together.
     splits = split(kept, (TRAIN_SHARE,), seed=seed, key=lambda pair: normalized(pair.source))
-    own, specials = lexicon is None, ("<pad>", "<bos>", "<eos>")
+    learned, specials = lexicon is None, ("<pad>", "<bos>", "<eos>")
     if lexicon is None:
         sides = zip(zip(*splits.train, strict=True), zip(*splits.held_out, strict=True), strict=True)
         lexicon = _lexicon(*(fit_tokenizer(tokenizer, *side, size=tokenizer_size, specials=specials) for side in sides))
-    context = {"context": longest + 1} if own and lexicon.tokenizer.kind == lexicon.writer.kind == "chars" else {}
-    return _noted(notes, kept, lexicon, splits, own, question_task(
+    context = {"context": longest + 1} if learned and lexicon.tokenizer.kind == lexicon.writer.kind == "chars" else {}
+    return _noted(notes, kept, lexicon, splits, learned, question_task(
         "pairs",
         "encoder-decoder",
         lexicon,
@@ -194,14 +194,14 @@ def _lexicon(reader: Tokenizer, writer: Tokenizer | None = None) -> Lexicon:
 
 
 def _noted(
-    notes: Sequence[str], kept: Sequence[Sequence[str]], lexicon: Lexicon, splits: Splits, own: bool, task: Task
+    notes: Sequence[str], kept: Sequence[Sequence[str]], lexicon: Lexicon, splits: Splits, learned: bool, task: Task
 ) -> Task:
     """Return a task with the lines that say what was understood of its data."""
     rows = getattr(task.train, "rows", None)
     masks = [mask for mask in (rows.source_mask, rows.mask) if mask is not None] if rows else []
     names = ("sources", "targets") if len(masks) == 2 else ("lines",)
     lengths = [length_line(name, mask.sum(axis=1).tolist()) for name, mask in zip(names, masks, strict=False)]
-    about = tokens_line(lexicon.tokenizer, own=own), *lengths, split_line(splits)
+    about = tokens_line(lexicon.tokenizer, learned=learned), *lengths, split_line(splits)
     return replace(task, notes=(*notes, *about, *example_lines(kept[:3])))
 
 

@@ -59,25 +59,25 @@ def find_cluster(
 ) -> Cluster | None:
     """Return which process of how many this is; None where it is alone. What is passed comes first."""
     options = {"process": process, "processes": processes, "coordinator": coordinator}
-    found = {"--coordinator, --processes, --process": options}
-    found["GLASSFORMER_COORDINATOR, _PROCESSES, _PROCESS"] = {
+    answers = {"--coordinator, --processes, --process": options}
+    answers["GLASSFORMER_COORDINATOR, _PROCESSES, _PROCESS"] = {
         "process": _number(environ, "GLASSFORMER_PROCESS"),
         "processes": _number(environ, "GLASSFORMER_PROCESSES"),
         "coordinator": environ.get("GLASSFORMER_COORDINATOR") or None,
     }
-    given = _joined(found)
+    passed = _joined(answers)
     # Only the nearest launcher counts: `mpirun` starts its helpers with `srun`, whose numbers are those of the helpers.
     for name, find in (("Open MPI", _open_mpi), ("Slurm", _slurm), ("Kubernetes", _kubernetes)):
         if told := find(environ):
-            found[name] = told
+            answers[name] = told
             break
-    values = _joined(found)
+    values = _joined(answers)
     if not values.keys() & WORDS.keys():
         return None
     if values.get("processes") == 1:
-        _check_numbers(given.get("process", 0), 1)
+        _check_numbers(passed.get("process", 0), 1)
         return None
-    source = " and ".join(name for name, told in found.items() if any(told[word] is not None for word in WORDS))
+    source = " and ".join(name for name, told in answers.items() if any(told[word] is not None for word in WORDS))
     missing = [name for name in WORDS if name not in values]
     if missing:
         have = " and ".join(WORDS[name] for name in WORDS if name in values)
@@ -90,9 +90,9 @@ def find_cluster(
     return Cluster(values["process"], values["processes"], *address, values.get("devices"), source)
 
 
-def _joined(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _joined(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return each value from the first source that has it."""
-    sources = reversed(list(found.values()))
+    sources = reversed(list(answers.values()))
     return {name: value for told in sources for name, value in told.items() if value is not None}
 
 
@@ -165,12 +165,13 @@ class Workers:
         self._parent = int(os.environ.pop(PARENT, "-1")) if cluster is not None else -1
         if self._parent >= 0:
             os.set_inheritable(self._parent, False)
-            threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
 
-    def _end_with_parent(self) -> None:
-        with contextlib.suppress(OSError):
-            os.read(self._parent, 1)  # which never writes: this returns when it has gone
-        os.kill(os.getpid(), signal.SIGKILL)
+            def end_with_parent() -> None:
+                with contextlib.suppress(OSError):
+                    os.read(self._parent, 1)  # which never writes: this returns when it has gone
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            threading.Thread(target=end_with_parent, name="parent", daemon=True).start()
 
     def tell(self, message: str) -> None:
         """Send a message to the parent, if there is one."""
@@ -222,7 +223,10 @@ class Workers:
 
     def _fail(self, error: BaseException) -> None:
         """Leave without waiting for the others, after this worker's own error has been told."""
-        if not _is_understood(error):
+        cause: BaseException | None = error
+        while isinstance(cause, GlassformerError | OSError | MemoryError | KeyboardInterrupt):
+            cause = cause.__cause__
+        if cause is not None:  # a surprise, as which a message that got no answer comes
             # It may have broken off because another one is gone: the parent finds out, or JAX ends this process.
             self.tell("broken")
             time.sleep(limit("SILENCE") + MARGIN)
@@ -241,13 +245,6 @@ class Workers:
         if self.cluster is not None and self.cluster.process == 0:
             time.sleep(GRACE)
         os._exit(code)
-
-
-def _is_understood(error: BaseException | None) -> bool:
-    """Return whether an error and what caused it are no surprises; a message that got no answer comes as one."""
-    while isinstance(error, GlassformerError | OSError | MemoryError | KeyboardInterrupt):
-        error = error.__cause__
-    return error is None
 
 
 def _joined_address(host: str, port: int) -> str:
@@ -319,10 +316,10 @@ def _one_device(environ: Mapping[str, str], name: str) -> tuple[int, ...] | None
 
 def _first_node(nodes: str) -> str:
     """Return the first name of a Slurm list: gpu003 of "gpu[003-007,010],cpu1", r1n2 of "r[1-3]n[2,4]"."""
-    found = re.match(r"(?:[^\[\],\s]|\[\w[\w,-]*\])+(?=,|$)", nodes)
-    if found is None:
+    match = re.match(r"(?:[^\[\],\s]|\[\w[\w,-]*\])+(?=,|$)", nodes)
+    if match is None:
         raise ConfigError(f"SLURM_STEP_NODELIST is {nodes!r}", hint="pass --coordinator HOST:PORT")
-    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", found[0])
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", match[0])
 
 
 def _check_numbers(process: int, processes: int) -> None:

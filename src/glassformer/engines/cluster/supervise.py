@@ -85,8 +85,8 @@ class Roll:
 
     def failed_to_start(self) -> str:
         """Return a sentence on the workers that have ended since this one began."""
-        found = [(number, *self._read(number)) for number in range(self.total) if number != self.number]
-        ended = [(number, there.get("ended")) for number, touched, there in found if touched >= self.began]
+        others = [(number, *self._read(number)) for number in range(self.total) if number != self.number]
+        ended = [(number, there.get("ended")) for number, touched, there in others if touched >= self.began]
         return "; ".join(f"{self.name(number)} {why}" for number, why in ended if why and why != FOLLOWED)
 
     def lost(self, *, joined: bool) -> str:

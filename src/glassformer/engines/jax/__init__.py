@@ -35,13 +35,13 @@ class Jax(Engine):
 
     def table_for(self, array_type: type) -> Kernels:
         """Return the kernels for a type of array; where NumPy runs the blocks of a model, say so once."""
-        found = super().table_for(array_type)
+        kernels = super().table_for(array_type)
         if array_type is not np.ndarray:
-            return found
+            return kernels
         from ...layers import Stack
 
         def say(*_: Any, **__: Any) -> Any:
-            self.tables[array_type] = found
+            self.tables[array_type] = kernels
             logging.getLogger("glassformer").warning(
                 "the engine jax is in use, but the parameters are NumPy arrays, so NumPy computes; "
                 "move them once: params = gf.tree.tree_map(jax.numpy.asarray, params)"
@@ -49,7 +49,7 @@ class Jax(Engine):
             return NotImplemented
 
         kernel = Kernel(say, Stack.run_blocks)
-        self.tables[array_type] = ChainMap({kernel.name: kernel}, found)  # type: ignore[assignment]
+        self.tables[array_type] = ChainMap({kernel.name: kernel}, kernels)  # type: ignore[assignment]
         return self.tables[array_type]
 
     def on_host(self, function: Callable[..., Any], like: Any, *arrays: Any) -> Any:

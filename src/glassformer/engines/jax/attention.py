@@ -184,7 +184,7 @@ def cudnn_pair() -> Any:
         masks, layout = (home.MaskType.NO_MASK, home.MaskType.CAUSAL), home.AttentionLayout.BTNH.value
         public = inspect.signature(home.dot_product_attention).parameters.values()
         # Of arguments that stand for several, as an empty tuple does, there is none to give.
-        added = {one.name: one.default for one in public if one.default is not one.empty}
+        added = {argument.name: argument.default for argument in public if argument.default is not argument.empty}
         pair = [
             _calling(primitive, list(inspect.signature(function).parameters), added, masks, layout)
             for primitive, function in (

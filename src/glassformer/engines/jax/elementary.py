@@ -127,9 +127,9 @@ def relative_buckets(
         return NotImplemented
     farthest = len(columns) - 1
     distances = np.arange(-farthest, farthest + 1)
-    one = np.zeros(1, dtype=np.int64)
+    row = np.zeros(1, dtype=np.int64)
     settings: dict[str, Any] = {"bidirectional": bidirectional, "buckets": buckets, "max_distance": max_distance}
-    table = position.relative_buckets(one, distances, **settings)[0]
+    table = position.relative_buckets(row, distances, **settings)[0]
     return jax.numpy.asarray(table)[columns - rows[:, None] + farthest]
 
 

@@ -68,7 +68,7 @@ class Placement:
         arrays = {}
         for name, shape in flatten(shapes).items():
             alone = name in leaves
-            parts = [leaves.pop(name)] if alone else [leaves.pop(one) for one in names_in_list(name, shape.shape[0])]
+            parts = [leaves.pop(name)] if alone else [leaves.pop(part) for part in names_in_list(name, shape.shape[0])]
             if isinstance(parts[0], np.ndarray):
                 arrays[name] = place(parts[0] if alone else np.stack(parts), shape.sharding)
             else:
@@ -138,9 +138,9 @@ class Placement:
 
         shapes = rows(numbers[0, :1])
         gathered = {
-            field: jax.make_array_from_callback((*numbers.shape, *np.shape(one)[1:]), target, partial(part, field))
-            for field, one in shapes._asdict().items()
-            if one is not None
+            field: jax.make_array_from_callback((*numbers.shape, *np.shape(array)[1:]), target, partial(part, field))
+            for field, array in shapes._asdict().items()
+            if array is not None
         }
         return shapes._replace(**gathered)
 

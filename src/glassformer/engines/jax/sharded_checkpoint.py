@@ -68,8 +68,8 @@ def _folders(folder: str | Path) -> Iterator[Path]:
     """Yield the folders that were made for checkpoints; whatever else lies there is someone else's."""
     root = Path(folder) / SHARDED
     for path in root.iterdir() if root.is_dir() else ():
-        found = re.fullmatch(r"([0-9]{8,})(\.orbax-checkpoint-tmp.*)?", path.name)
-        if found is not None and found[1] == f"{int(found[1]):08d}" and path.is_dir():
+        match = re.fullmatch(r"([0-9]{8,})(\.orbax-checkpoint-tmp.*)?", path.name)
+        if match is not None and match[1] == f"{int(match[1]):08d}" and path.is_dir():
             yield path
 
 
@@ -124,10 +124,10 @@ def save_sharded(folder: str | Path, state: Tree, meta: Mapping[str, Any]) -> Pa
             some = {name: array for name, array in arrays.items() if array.size}  # Orbax refuses arrays of nothing
             checkpointer.save(path.resolve(), args=orbax.args.PyTreeSave(some))
         check_shared(path)
-        own = _share(files_of(path))
-        for name in own:
+        names = _share(files_of(path))
+        for name in names:
             flush(path / name)  # Orbax leaves that to the system
-        write_text(path / f"files.{process()}", json.dumps({name: checksum(path / name) for name in own}))
+        write_text(path / f"files.{process()}", json.dumps({name: checksum(path / name) for name in names}))
         meet(f"checkpoint: written {path.name}")
         if process() == 0:
             _commit(path, _content(arrays, meta))
@@ -188,8 +188,8 @@ def _explained(path: Path, size: int) -> Iterator[None]:
 
 def files_of(path: Path) -> list[str]:
     """Return the files of a checkpoint, in an order that all processes agree on."""
-    found = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
-    return sorted(name for name in found if not name.startswith(("files.", MANIFEST)))
+    names = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+    return sorted(name for name in names if not name.startswith(("files.", MANIFEST)))
 
 
 def checksum(path: Path) -> list[int]:
@@ -225,11 +225,11 @@ def check_files(path: Path, share: Callable[[list[str]], list[str]]) -> dict[str
         raise documents.damaged(path, f"{missing[0]} is missing", _remedy(path))
     for name in share(sorted(manifest["files"])):
         try:
-            found = checksum(path / name)
+            actual = checksum(path / name)
         except OSError as error:
             why = f"{name} cannot be read ({error.strerror or error})"
             raise documents.damaged(path, why, _remedy(path)) from error
-        if found != manifest["files"][name]:
+        if actual != manifest["files"][name]:
             raise documents.damaged(path, f"the checksum of {name} does not match its content", _remedy(path))
     return manifest
 
@@ -267,10 +267,10 @@ def _read_arrays(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     for name, leaf in wanted.items():
         sharding = getattr(leaf, "sharding", None)
         if name not in empty:
-            place = {"sharding": sharding, "global_shape": leaf.shape, "dtype": leaf.dtype}
+            target = {"sharding": sharding, "global_shape": leaf.shape, "dtype": leaf.dtype}
             targets[name] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
             on_host = sharding is None
-            how[name] = orbax.RestoreArgs(restore_type=np.ndarray) if on_host else orbax.ArrayRestoreArgs(**place)
+            how[name] = orbax.RestoreArgs(restore_type=np.ndarray) if on_host else orbax.ArrayRestoreArgs(**target)
     if not targets:
         return empty
     try:

@@ -131,7 +131,7 @@ class Plan:
         unsplit = sum(numbers.values()) - inside - outside
         size, tied = local.itemsize, local.tied()
         sums, lookups = _sums(self.config, remat=self.remat)
-        found = [
+        every = [
             _message("fsdp", "all-gather", "weights of blocks, forward and backward", inside * size, 2 * parts, mesh),
             _message("fsdp", "all-gather", "other weights", outside * size, 1, mesh),
             _message("fsdp", "reduce-scatter", "gradients", (inside + outside + tied) * MASTER, parts, mesh),
@@ -140,7 +140,7 @@ class Plan:
             _message("tensor", "all-reduce", "activations and their gradients", local.vector, sums * parts, mesh),
             _message("tensor", "all-reduce", "rows of the tokens", local.looked_up, lookups * parts, mesh),
         ]
-        return tuple(message for message in found if message.sent)
+        return tuple(message for message in every if message.sent)
 
     @property
     def total(self) -> int:
@@ -218,8 +218,8 @@ def better(refused: Plan) -> Plan | None:
     (messages inside of every block). If nothing helps, the same on more devices.
     """
     for more in MORE_DEVICES:
-        found = sorted(_candidates(refused, more), key=lambda candidate: _price(refused, candidate))
-        for mesh, accumulate, remat in found:
+        candidates = sorted(_candidates(refused, more), key=lambda candidate: _price(refused, candidate))
+        for mesh, accumulate, remat in candidates:
             try:
                 tried = replace(refused, mesh=mesh, accumulate=accumulate, remat=remat)
                 if tried.fits:

@@ -81,9 +81,9 @@ def axes_for(name: str, shape: Sequence[int], mesh: MeshShape, rules: Rules = RU
             hint="give a rule at most as many axes as its parameters have",
         )
     front = len(shape) - len(rule.axes)
-    for place, axis in enumerate(rule.axes):
-        if axis is not None and shape[front + place] % getattr(mesh, axis):
-            raise _uneven(name, tuple(shape), front + place, axis, mesh, rule.sizes[place : place + 1])
+    for index, axis in enumerate(rule.axes):
+        if axis is not None and shape[front + index] % getattr(mesh, axis):
+            raise _uneven(name, tuple(shape), front + index, axis, mesh, rule.sizes[index : index + 1])
     return (None,) * front + rule.axes
 
 
@@ -133,18 +133,18 @@ def check_execution(config: TransformerConfig, execution: Execution, *, batch: i
         build_mesh(mesh)
 
 
-def parse_rules(given: str | Path | Iterable[Any] = ()) -> Rules:
+def parse_rules(rules: str | Path | Iterable[Any] = ()) -> Rules:
     """Return the user's rules, which come first, and then the table; see `own_rules`."""
-    return (*(Rule(pattern, axes) for pattern, axes in own_rules(given)), *RULES)
+    return (*(Rule(pattern, axes) for pattern, axes in own_rules(rules)), *RULES)
 
 
-def own_rules(given: str | Path | Iterable[Any]) -> OwnRules:
+def own_rules(rules: str | Path | Iterable[Any]) -> OwnRules:
     """Read the user's rules.
 
     Rules are text such as "*attention.key.w=fsdp,none; head.b=", an axis or none for each of the last axes of the
     array; or a list of such texts or of [pattern, [axes]]; or a JSON file with a list or an object {pattern: [axes]}.
     """
-    entries: Any = given
+    entries: Any = rules
     if isinstance(entries, Path) or (isinstance(entries, str) and entries.endswith(".json")):
         entries = _read(Path(entries))
     if isinstance(entries, str):
@@ -182,25 +182,25 @@ def _parse(entry: Any) -> tuple[str, Axes]:
 
 def _read(path: Path) -> Any:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read the rules in {path}: {error}", hint="check the file") from None
-    if not isinstance(found, list | dict):
+    if not isinstance(content, list | dict):
         raise ConfigError(f"{path} holds no list of rules", hint='write [["*attention.key.w", ["fsdp", null]], …]')
-    return found
+    return content
 
 
 @cache
 def _regex(pattern: str) -> re.Pattern[str]:
     """Translate a pattern, whose letters mean themselves apart from * and {one,other}."""
     pieces = {r"\*": ".*", r"\{": "(?:", r"\}": ")", ",": "|"}
-    return re.compile(re.sub(r"\\\*|\\\{|\\\}|,", lambda found: pieces[found.group()], re.escape(pattern)))
+    return re.compile(re.sub(r"\\\*|\\\{|\\\}|,", lambda match: pieces[match.group()], re.escape(pattern)))
 
 
 def _uneven(
-    name: str, shape: tuple[int, ...], place: int, axis: str, mesh: MeshShape, setting: tuple[str, ...]
+    name: str, shape: tuple[int, ...], index: int, axis: str, mesh: MeshShape, setting: tuple[str, ...]
 ) -> ConfigError:
-    size, parts = shape[place], getattr(mesh, axis)
+    size, parts = shape[index], getattr(mesh, axis)
     remedy = f"choose {axis} so that it divides {size:,}"
     if setting in (("vocab",), ("source_vocab",)):
         more = -(-size // parts) * parts
@@ -236,14 +236,14 @@ def build_mesh(shape: MeshShape, devices: Sequence[Any] | None = None) -> Any:
     jax = require_jax()
     from jax.experimental.mesh_utils import create_device_mesh
 
-    found = jax.devices() if devices is None else list(devices)
-    if len(found) != shape.size:
+    available = jax.devices() if devices is None else list(devices)
+    if len(available) != shape.size:
         raise ConfigError(
-            f"the mesh {shape} needs {shape.size:,} devices, but there are {len(found):,}",
-            hint=f"choose axes whose product is {len(found):,}, such as fsdp={len(found)}",
+            f"the mesh {shape} needs {shape.size:,} devices, but there are {len(available):,}",
+            hint=f"choose axes whose product is {len(available):,}, such as fsdp={len(available)}",
         )
     sizes = tuple(shape.to_dict().values())
-    return jax.sharding.Mesh(create_device_mesh(sizes, devices=found), AXES)
+    return jax.sharding.Mesh(create_device_mesh(sizes, devices=available), AXES)
 
 
 def require_jax() -> Any:

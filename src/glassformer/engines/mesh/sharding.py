@@ -26,7 +26,10 @@ def param_shardings(tree: Tree, mesh: Any, rules: Rules = RULES) -> Tree:
     shape = shape_of(mesh)
 
     def resting(name: str, array: Array) -> Any:
-        return sharding(mesh, axes_for(_parameter(name), array.shape, shape, rules) if len(array.shape) else ())
+        steps = name.split(".")
+        first = next((index for index, step in enumerate(steps) if step in ROOTS), 0)
+        parameter = ".".join(steps[first:])
+        return sharding(mesh, axes_for(parameter, array.shape, shape, rules) if len(array.shape) else ())
 
     return map_named(resting, tree)
 
@@ -88,13 +91,6 @@ def _fetched(array: Array, wanted: bool) -> np.ndarray | None:
     return gathered
 
 
-def _parameter(name: str) -> str:
-    """Return what stands at the end of the name of a state's array: the name of the parameter it belongs to."""
-    steps = name.split(".")
-    first = next((place for place, step in enumerate(steps) if step in ROOTS), 0)
-    return ".".join(steps[first:])
-
-
 # --- two layouts of blocks --------------------------------------------------------------------------------------------
 #
 #     blocks.0.attention.query.w (D, H·C), blocks.1.attention.query.w, …   a list, as models and checkpoints have it
@@ -122,8 +118,8 @@ def names_in_list(name: str, layers: int) -> list[str]:
     "blocks.attention.query.w" → "blocks.0.attention.query.w", "blocks.1.attention.query.w", …
     """
     steps = name.split(".")
-    place = steps.index(BLOCKS) + 1
-    return [".".join([*steps[:place], str(layer), *steps[place:]]) for layer in range(layers)]
+    index = steps.index(BLOCKS) + 1
+    return [".".join([*steps[:index], str(layer), *steps[index:]]) for layer in range(layers)]
 
 
 def _changed(tree: Tree, container: type, change: Any) -> Tree:
