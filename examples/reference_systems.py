@@ -3,15 +3,15 @@
 import numpy as np
 
 import glassformer as gf
-from glassformer.interpret import layer_statistics, trace
+from glassformer.interpret import layer_statistics, watch
 
 rng = np.random.default_rng(0)
 
 # 1. Six Transformer blocks: what leaves each of them.
 blocks = gf.build("blocks")
 params = blocks.init(seed=0)
-seen = trace(blocks, params, gf.Batch(rng.integers(0, 64, (1, 16))))
-for row in layer_statistics(seen):
+run = watch(blocks, params, gf.Batch(rng.integers(0, 64, (1, 16))))
+for row in layer_statistics(run):
     print(f"{row.name}: mean {row.mean:+.3f}, standard deviation {row.std:.3f}")
 
 # 2. An encoder that classifies a sequence, by the mean of its tokens or by a learned CLS token.

@@ -37,11 +37,11 @@ def run(model):
         (lambda model, run: lens(run, at=3), r"at is 3; lens takes a text"),
         (lambda model, run: lens(run, at=[]), "no point"),
         (lambda model, run: lens(run, points=3), "no argument 'points'.*positions"),
-        (lambda model, run: gf.interpret.trace(model.model), "missing .*'params'.*trace\\(model, params, batch"),
+        (lambda model, run: gf.interpret.watch(model.model), "missing .*'params'.*watch\\(model, params, batch"),
         (lambda model, run: gf.interpret.detect_heads(model.model), "missing .*'params'"),
         (lambda model, run: gf.interpret.detect_heads(model.model, None), "params is None; .*init"),
         (lambda model, run: gf.interpret.head_scores(run, layers=[9]), "a layer is 9"),
-        (lambda model, run: gf.interpret.trace_of(run, 9), "no example 9"),
+        (lambda model, run: gf.interpret.attention_maps(run, 9), "no example 9"),
         (lambda model, run: gf.interpret.layer_statistics(run, "x"), "no stack 'x'"),
         (lambda model, run: gf.interpret.attribute(run, 3), "target is 3; attribute takes Logit"),
         (lambda model, run: gf.interpret.patch_heads(run, model, Logit(3)), "source is a TrainedModel"),
@@ -105,7 +105,7 @@ def test_a_trained_model_stands_for_a_model_and_its_parameters(model):
     batch = gf.Batch(np.concatenate([TOKENS, TOKENS[:, ::-1]]), np.concatenate([TOKENS, TOKENS]))
     named = replace(model, tokenizer=CharTokenizer("abcdefgh"))
     assert watch(named, batch).tokens[1] == named.watch(batch).tokens[1] == ["d", "c", "b", "a"]
-    assert gf.interpret.trace(named, batch).labels == {"decoder": ["a", "b", "c", "d"]}
+    assert gf.interpret.attention_maps(watch(named, batch))["decoder"].queries == ["a", "b", "c", "d"]
     assert "'d'" in repr(gf.interpret.exciting_inputs(named, [batch], layer=0))
     for function, rest in [
         (gf.interpret.detect_heads, ()),

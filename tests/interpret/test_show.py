@@ -3,6 +3,7 @@
 import io
 import re
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,10 @@ import pytest
 import glassformer as gf
 from glassformer.core.show import Map, Result, colored, png_of
 from glassformer.interpret import (
-    HeadScores,
     Logit,
     Patching,
     ablate_heads,
+    attention_maps,
     attention_rollout,
     attribute,
     detect_heads,
@@ -21,17 +22,16 @@ from glassformer.interpret import (
     fit_probe,
     gradient_flow,
     gradients,
-    head_statistics,
     integrated_gradients,
     layer_statistics,
     lens,
     patch_stream,
     show,
-    trace,
     tuned_lens,
     update,
     watch,
 )
+from glassformer.interpret.heads import score_maps
 from glassformer.training import SGD
 
 
@@ -52,7 +52,6 @@ def results(run, other):
     """One of each kind of result."""
     model, params, batch = run.model, run.params, run.batch
     of = Logit(1, against=0)
-    attention = {"encoder": "encoder", "decoder": "decoder"}.get(model.config.architecture, "cross")
     yield lens(run)
     yield attribute(run, of)
     yield ablate_heads(run, targets=[of])
@@ -67,8 +66,7 @@ def results(run, other):
     yield update(run, SGD(), lr=0.1)
     yield exciting_inputs(model, params, [batch], layer=0)
     yield fit_probe(np.eye(4), np.arange(4.0))
-    yield trace(model, params, batch)
-    yield head_statistics(trace(model, params, batch), attention)
+    yield from attention_maps(run).values()
 
 
 @pytest.mark.parametrize("fixture", ["encoder", "decoder", "encoder_decoder"])
@@ -88,7 +86,9 @@ def test_results_show_themselves(fixture, request):
 
 def test_large_results_stay_small():
     rng = np.random.default_rng(0)
-    scores = HeadScores({kind: rng.random((96, 96)) for kind in "abcdef"}, dict.fromkeys("abcdef", 0.1))
+    some = score_maps([np.ones((1, 96, 1, 1))] * 96, np.ones((1, 1, 1), dtype=bool))
+    numbers = {kind: rng.random((96, 96)) for kind in "abcdef"}
+    scores = replace(some, scores=numbers, chance=dict.fromkeys("abcdef", 0.1))
     patching = Patching(
         [f"block {n}" for n in range(200)], "position", None, "loss", rng.random((200, 2000)), None, 0.0, 1.0
     )

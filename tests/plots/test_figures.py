@@ -7,7 +7,8 @@ import pytest
 
 from glassformer.core.errors import LengthError, ShapeError
 from glassformer.interpret import similarity_by_distance
-from glassformer.interpret.statistics import attention_statistics, residual_statistics
+from glassformer.interpret.heads import score_maps
+from glassformer.interpret.stream import residual_statistics
 from glassformer.ops import sinusoidal
 from glassformer.plots import (
     head_positions,
@@ -29,7 +30,7 @@ def texts(ax):
 
 def statistics(rng, L=2, H=2, T=5):
     weights = rng.dirichlet(np.ones(T), size=(L, H, T))
-    return attention_statistics([(weights, np.ones((T, T), dtype=bool))])
+    return score_maps(weights[:, None], np.ones((1, T, T), dtype=bool))
 
 
 # --- predictions -----------------------------------------------------------------------------------------------------
@@ -140,8 +141,8 @@ def test_a_score_that_rounds_to_one_is_written_as_one(rng):
     sharp = np.zeros((1, 12, 5, 5))
     sharp[..., 0] = 1 - 4e-5
     sharp[..., 1:] = 1e-5
-    found = attention_statistics([(sharp, np.ones((5, 5), dtype=bool))])
-    assert found.score.max() < 1
+    found = score_maps(sharp[:, None], np.ones((1, 5, 5), dtype=bool))
+    assert found.specialization.max() < 1
     assert set(texts(head_specialization(found).axes[0])) == {"1.00"}
 
 
@@ -150,7 +151,7 @@ def test_every_head_shows_its_score_and_its_name(rng):
     figure = head_specialization(found)
     shown = texts(figure.axes[0])
     assert len(shown) == 6
-    assert shown[0] == f"{found.score[0, 0]:.2f}\n{found.kinds[0][0]}"
+    assert shown[0] == f"{found.specialization[0, 0]:.2f}\n{found.kinds[0][0]}"
 
 
 def test_every_head_gets_bars_of_the_positions_it_looks_at(rng):
@@ -168,7 +169,7 @@ def test_of_many_heads_every_kind_is_shown(rng):
     sharp = np.zeros((2, 12, 6, 6))
     sharp[:, :] = np.eye(6)  # most heads look at themselves
     sharp[1, 7] = 1 / 6  # one looks everywhere
-    found = attention_statistics([(sharp, np.ones((6, 6), dtype=bool))])
+    found = score_maps(sharp[:, None], np.ones((1, 6, 6), dtype=bool))
     titles = [ax.get_title() for ax in head_positions(found).axes]
     assert len(titles) == 16
     assert "layer 1, head 7: broad" in titles
@@ -176,8 +177,8 @@ def test_of_many_heads_every_kind_is_shown(rng):
 
 def test_hundreds_of_positions_and_a_single_one(rng, tmp_path):
     long = rng.dirichlet(np.ones(300), size=(1, 1, 2))
-    found = attention_statistics([(long, np.ones((2, 300), dtype=bool))], kind="cross")
+    found = score_maps(long[:, None], np.ones((1, 2, 300), dtype=bool), is_cross=True)
     save(head_positions(found), tmp_path / "long.png")
-    single = attention_statistics([(np.ones((1, 1, 1, 1)), np.ones((1, 1), dtype=bool))])
+    single = score_maps([np.ones((1, 1, 1, 1))], np.ones((1, 1, 1), dtype=bool))
     save(head_positions(single), tmp_path / "single.png")
     save(head_specialization(single), tmp_path / "score.png")

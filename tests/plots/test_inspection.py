@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, Decoder, DecoderConfig, Encoder
-from glassformer.interpret import Labels
+from glassformer.interpret import Labels, watch
 from glassformer.plots import inspect_model, inspection
 from glassformer.plots.inspection import _answer
 
@@ -77,11 +77,12 @@ def test_the_lens_leaves_padding_out_and_ends_where_a_text_is_too_long(monkeypat
     mask = np.array([[True] * 4, [True, True, False, False]])
     batch = Batch(np.array([[1, 2, 3, 4], [5, 6, 0, 0]]), mask=mask)
     labels = Labels(lambda i: f"t{i}")
-    drawn = {name: draw() for name, draw in _answer(model, model.init(0), batch, 1, labels)}
+    run = watch(model, model.init(0), batch, labels=labels)
+    drawn = {name: draw() for name, draw in _answer(run, 1)}
     assert [label.get_text() for label in drawn["lens"].axes[0].get_xticklabels()] == ["t5", "t6"]
     assert any("head=0" in label.get_text() for label in drawn["attribution"].axes[0].get_yticklabels())
     monkeypatch.setattr(inspection, "LONGEST", 3)
-    assert not list(_answer(model, model.init(0), batch, 1, labels))
+    assert not list(_answer(run, 1))
 
 
 def test_the_examples_of_the_documentation_run_as_printed(tmp_path, monkeypatch, unseen_figures):

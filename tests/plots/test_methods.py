@@ -1,11 +1,14 @@
 """Figures of methods: every cell and bar stands for its number, and what does not fit is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from glassformer import Batch, Decoder, DecoderConfig
 from glassformer.core.errors import ShapeError
-from glassformer.interpret import HeadScores, Logit, lens, patch_heads, patch_stream, watch
+from glassformer.interpret import Logit, lens, patch_heads, patch_stream, watch
+from glassformer.interpret.heads import score_maps
 from glassformer.plots import detector_maps, lens_map, patching_map, save, signed_bars, themed
 from glassformer.plots.predictions import MOST_POSITIONS
 
@@ -68,7 +71,9 @@ def test_a_map_of_patching_has_the_last_point_on_top(runs, monkeypatch):
 
 def test_kinds_of_heads_have_a_map_each():
     scores = np.array([[0.25, 1.0], [0.5, 0.0]])
-    found = HeadScores({"induction": scores, "first token": scores / 2}, {"induction": 0.1, "first token": 0.2})
+    some = score_maps([np.ones((1, 2, 1, 1))] * 2, np.ones((1, 1, 1), dtype=bool))
+    numbers = {"induction": scores, "first token": scores / 2}
+    found = replace(some, scores=numbers, chance={"induction": 0.1, "first token": 0.2})
     figure = detector_maps(found, title="Kinds")
     assert words(figure) == [".25", "1.00", ".50", ".00"]
     assert figure.axes[0].get_title() == "induction (by chance 0.10)"

@@ -18,13 +18,12 @@ from ..interpret import (
     gradient_flow,
     gradient_times_input,
     gradients,
-    head_statistics,
+    head_scores,
     lens,
     neuron_attribution,
     patch_stream,
 )
 from ..interpret.batched import MEMORY, bytes_at_once
-from ..interpret.trace import trace_of
 from ..weights.loaded_model import LoadedModel
 
 WIDTH = 24
@@ -203,11 +202,9 @@ def view_gradients(asked: ViewInput) -> View:
 
 def view_heads(asked: ViewInput) -> View:
     """Show what each head looks at."""
-    seen = trace_of(asked.run)
+    scores = head_scores(asked.run)
     records: list[dict[str, Any]] = [
-        {"attention": kind, **row, "layer": n // found.score.shape[1], "head": n % found.score.shape[1]}
-        for kind, found in ((kind, head_statistics(seen, kind)) for kind in seen.kinds)
-        for n, row in enumerate(found.rows())
+        {"attention": kind, **row} for kind, found in scores.items() for row in found.rows()
     ]
     records.sort(key=lambda r: -r["score"])
     names = [f"{r['attention']} block {r['layer']} head {r['head']}" for r in records]
@@ -219,7 +216,7 @@ def view_heads(asked: ViewInput) -> View:
     def draw(title: str) -> Any:
         from ..plots import head_specialization
 
-        return head_specialization(head_statistics(seen, seen.kinds[-1]), title=title)
+        return head_specialization(list(scores.values())[-1], title=title)
 
     return View("What the heads look at", columns, rows, records, draw)
 

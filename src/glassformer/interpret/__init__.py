@@ -2,13 +2,10 @@
 
 run = model.watch("The capital of France is")     # a model that has a tokenizer; tables then show tokens
 attribute(run, Logit(" Paris", against=" Rome"))
-trace_of(run).labels                      # by stack, with its attention maps
-
-seen = trace(model, params, batch)
-seen.attention["decoder"]                 # (L, H, T, S): the weights of every layer and head
-head_statistics(seen, "decoder").kinds    # what kind of head each one is
 
 run = watch(model, params, batch)         # every value by its name
+attention_maps(run)["decoder"].weights    # (L, H, T, S): the weights of every layer and head
+head_scores(run)["decoder"].kinds         # what kind of head each one is
 run.changed(zero("blocks.0.attention.output.x", head=1)).loss    # what would have been
 gradients(run)["blocks.0.attention.attend.weights"]              # the gradient of the loss for it
 Cards(run).card("blocks.0", (0, 3, 5)).filled                    # what one number is made of
@@ -26,6 +23,15 @@ from ..core.show import show
 from ..text.tokenizer import NUMBERS, Labels, token_labels
 from .ablation import ablate, ablate_heads, ablate_layers, ablate_neurons
 from .activations import Activations, activations
+from .attention import (
+    AttentionMaps,
+    attention_maps,
+    attention_rollout,
+    full_and_causal,
+    products,
+    score_scale,
+    value_weighted_attention,
+)
 from .attribution import attribute, neuron_attribution
 from .batched import batched_interventions, bytes_at_once
 from .card import Card, evaluate
@@ -47,11 +53,11 @@ from .changes import (
     zero,
 )
 from .circuits import Circuit, Composition, composition, copying_score, head_circuit
-from .detectors import HeadScores, detect_heads, head_scores, repeated_tokens
 from .flow import gradient_flow
 from .formula import Formula, Link, Operand
 from .fourier import Fourier, fourier, fourier_basis
 from .gradients import Gradients, Logit, Loss, Sum, gradients
+from .heads import HeadScores, detect_heads, head_scores, repeated_tokens
 from .lens import Lens, LensCourse, lens, lens_course, train_lens, tuned_lens
 from .neurons import exciting_inputs
 from .patching import Patching, patch_heads, patch_stream, patch_sublayers
@@ -65,30 +71,27 @@ from .positions import (
     without_positions,
 )
 from .probes import fit_probe, layer_similarity, linear_cka, probe_points, train_probe
-from .rollout import attention_rollout, products, score_scale, value_weighted_attention
 from .run import Kept, Run, watch
 from .saliency import gradient_times_input, integrated_gradients, saliency
-from .statistics import HeadStatistics, LayerStatistics, head_statistics, layer_statistics
 from .steering import steering_vector
-from .stream import head_results, token_rows
-from .trace import Trace, full_and_causal, trace, trace_each, trace_of
+from .stream import LayerStatistics, head_results, layer_statistics, token_rows
 from .update import Update, update
 from .where import Where
 
 __all__ = [
-    "MARKED_DISTANCES", "NUMBERS", "Activations", "Card", "Cards", "Change", "Circuit", "Composition", "Formula",
-    "Fourier", "Gradients", "HeadScores", "HeadStatistics", "Kept", "Labels", "LayerStatistics", "Lens", "LensCourse",
-    "Link", "Logit", "Loss", "Operand", "Patching", "Paths", "Proof", "Run", "Similarity", "Sum", "Trace", "Update",
-    "Where", "ablate", "ablate_heads", "ablate_layers", "ablate_neurons", "activations", "add", "add_gradient",
-    "all_receivers", "all_senders", "at", "attention_rollout", "attribute", "attribute_edges", "batched_interventions",
-    "bytes_at_once", "composition", "copying_score", "detect_heads", "evaluate", "exciting_inputs", "fit_probe",
-    "fourier", "fourier_basis", "freeze", "full_and_causal", "gradient_flow", "gradient_times_input", "gradients",
-    "head_circuit", "head_results", "head_scores", "head_statistics", "integrated_gradients", "layer_similarity",
-    "layer_statistics", "lens", "lens_course", "linear_cka", "mean", "neuron_attribution", "patch_heads", "patch_path",
-    "patch_paths", "patch_stream", "patch_sublayers", "position_table", "probe_points", "products", "put",
-    "put_gradient", "repeated_tokens", "resample", "saliency", "scale", "scale_gradient", "score_scale", "show",
-    "similarity_by_distance", "similarity_matrix", "steering_vector", "stop", "take", "token_labels", "token_rows",
-    "trace", "trace_each", "trace_of", "train_lens", "train_probe", "transform", "tuned_lens", "unpacked", "update",
+    "MARKED_DISTANCES", "NUMBERS", "Activations", "AttentionMaps", "Card", "Cards", "Change", "Circuit", "Composition",
+    "Formula", "Fourier", "Gradients", "HeadScores", "Kept", "Labels", "LayerStatistics", "Lens", "LensCourse", "Link",
+    "Logit", "Loss", "Operand", "Patching", "Paths", "Proof", "Run", "Similarity", "Sum", "Update", "Where", "ablate",
+    "ablate_heads", "ablate_layers", "ablate_neurons", "activations", "add", "add_gradient", "all_receivers",
+    "all_senders", "at", "attention_maps", "attention_rollout", "attribute", "attribute_edges",
+    "batched_interventions", "bytes_at_once", "composition", "copying_score", "detect_heads", "evaluate",
+    "exciting_inputs", "fit_probe", "fourier", "fourier_basis", "freeze", "full_and_causal", "gradient_flow",
+    "gradient_times_input", "gradients", "head_circuit", "head_results", "head_scores", "integrated_gradients",
+    "layer_similarity", "layer_statistics", "lens", "lens_course", "linear_cka", "mean", "neuron_attribution",
+    "patch_heads", "patch_path", "patch_paths", "patch_stream", "patch_sublayers", "position_table", "probe_points",
+    "products", "put", "put_gradient", "repeated_tokens", "resample", "saliency", "scale", "scale_gradient",
+    "score_scale", "show", "similarity_by_distance", "similarity_matrix", "steering_vector", "stop", "take",
+    "token_labels", "token_rows", "train_lens", "train_probe", "transform", "tuned_lens", "unpacked", "update",
     "value_weighted_attention", "watch", "without_positions", "zero",
 ]  # fmt: skip
 __dir__ = __all__.copy

@@ -3,6 +3,7 @@
 points(run)        before the first block, between its sublayers, after it, and so on to the end
 sublayers(run)     attention, cross-attention and feed-forward of every block
 read_out(run, x)   logits = head(norm x), for the stream at any point
+layer_statistics(run)   the sizes of the vectors that leave each layer
 """
 
 from collections.abc import Sequence
@@ -11,12 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.arrays import Array, Tree
-from ..core.errors import ConfigError, LengthError
+from ..core.errors import ConfigError, LengthError, ShapeError
 from ..core.quantized import unpacked
 from ..core.settings import check_known
+from ..core.show import Table
 from ..core.tree import flatten
 from ..layers import Stack
 from ..models import Encoder, EncoderDecoder
+from ..text.labels import CLS
 from .names import check_name
 from .run import Kept, Run
 from .where import is_of_source
@@ -222,3 +225,75 @@ def real_tokens(run: Run | Kept, length: int, *, source: bool = False) -> Array:
     tokens = np.asarray(run.batch.source if source else run.batch.tokens).shape
     real = np.ones(tokens, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
     return np.pad(real, ((0, 0), (length - tokens[1], 0)), constant_values=False)
+
+
+def example_tokens(run: Run, stack: str, example: int = 0) -> tuple[Array, list[str]]:
+    """Return where the tokens of one example stand, and their names; a learned vector before them counts."""
+    if not -len(run.logits) <= example < len(run.logits):
+        fact = f"there is no example {example} in a batch of {len(run.logits)}"
+        raise LengthError(fact, hint=f"use 0 to {len(run.logits) - 1}")
+    tokens, is_token = (part[example] for part in stack_tokens(run, stack))
+    places = np.flatnonzero(is_token | (tokens < 0))
+    of_source = stack == "encoder" and isinstance(run.model, EncoderDecoder)
+    label = (run.labels.source or run.labels.tokens) if of_source else run.labels.tokens
+    return places, [CLS if tokens[n] < 0 else label(int(tokens[n])) for n in places]
+
+
+# --- the sizes of what leaves each layer ------------------------------------------------------------------------------
+
+
+class LayerStatistics(NamedTuple):
+    """The numbers that leave one layer, over all tokens and features.
+
+    rms      √(mean x²)
+    zeros    the share of entries that are exactly zero
+    norm     the mean length of a token's vector
+    change   ‖x − x before‖ / ‖x before‖, averaged over tokens: how much of the vector this block wrote; 0 for the first
+    """
+
+    name: str
+    mean: float
+    std: float
+    rms: float
+    minimum: float
+    maximum: float
+    zeros: float
+    norm: float
+    change: float
+
+
+def layer_statistics(run: Run, stack: str | None = None) -> list[LayerStatistics]:
+    """Describe the embedding and the output of every block of one stack, over all tokens of all examples.
+
+    `stack` is "encoder" or "decoder"; the last that the model has unless given.
+    """
+    own = chosen_stack(run, stack)
+    tokens, is_token = stack_tokens(run, own)
+    ends = [point.name for number, point in enumerate(points(run, own)) if point.is_block or number == 0]
+    return residual_statistics(np.stack([run[name][is_token | (tokens < 0)] for name in ends]))
+
+
+def residual_statistics(residual: Array) -> list[LayerStatistics]:
+    """Describe a residual stream (L + 1, T, D): the embedding, then the output of every block."""
+    residual = np.asarray(residual, dtype=np.float64)
+    if residual.ndim != 3 or residual.size == 0:
+        fact = f"the residual stream has shape {residual.shape}, expected (layers + 1, tokens, width)"
+        raise ShapeError(fact, hint="pass the vectors of all tokens at each point")
+    names = ["embedding", *(f"block {number}" for number in range(len(residual) - 1))]
+    return Table(map(_describe, names, residual, [residual[0], *residual]))
+
+
+def _describe(name: str, x: Array, before: Array) -> LayerStatistics:
+    length = np.linalg.norm(before, axis=-1)
+    moved = np.linalg.norm(x - before, axis=-1)
+    return LayerStatistics(
+        name=name,
+        mean=float(x.mean()),
+        std=float(x.std()),
+        rms=float(np.sqrt(np.mean(x**2))),
+        minimum=float(x.min()),
+        maximum=float(x.max()),
+        zeros=float(np.mean(x == 0)),
+        norm=float(np.linalg.norm(x, axis=-1).mean()),
+        change=float(np.mean(np.divide(moved, length, out=np.zeros_like(moved), where=length > 0))),
+    )

@@ -1,6 +1,7 @@
 """Figures of what happens inside a model: functions that return matplotlib figures.
 
-    figure = attention_heads(seen.attention["decoder"][0], seen.labels["decoder"])
+    maps = attention_maps(run)["decoder"]
+    figure = attention_heads(maps.weights[0], maps.queries)
     save(figure, "attention.png")
 
     with themed("dark"):                      # for dark slides

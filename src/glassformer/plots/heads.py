@@ -10,7 +10,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from ..core.arrays import Array
-from ..interpret import HeadScores, HeadStatistics, Patching, Paths
+from ..interpret import HeadScores, Patching, Paths
 from ..interpret.paths import Place
 from . import style
 from .attention_maps import MOST_HEADS
@@ -28,14 +28,14 @@ NAMED_UP_TO = 8
 
 
 @styled
-def head_specialization(statistics: HeadStatistics, *, title: str = "Do the heads specialize?") -> Figure:
+def head_specialization(statistics: HeadScores, *, title: str = "Do the heads specialize?") -> Figure:
     """Draw the specialization score of every head, a row for each layer, with the name of what the head does.
 
     Models with more layers than heads get a column for each layer, so that the figure is wider than high.
     """
-    L, H = statistics.score.shape
+    L, H = statistics.specialization.shape
     is_deep = max(H, NAMED_UP_TO) < L
-    score = statistics.score.T if is_deep else statistics.score
+    score = statistics.specialization.T if is_deep else statistics.specialization
     rows, columns = score.shape
     named = H <= NAMED_UP_TO and not is_deep
     width = 1.25 if named else float(np.clip(10 / columns, 0.3, 0.5))
@@ -44,7 +44,7 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
     top = max(float(score.max()), 0.5)
     texts = [[weight_text(value) for value in row] for row in score]
     if named:
-        kinds = [[kind.replace("one position ", "one\nposition ") for kind in row] for row in statistics.kinds]
+        kinds = [[kind.replace("alignment to the ", "alignment\nto the ") for kind in row] for row in statistics.kinds]
         texts = [[f"{score[row, column]:.2f}\n{kinds[row][column]}" for column in range(H)] for row in range(L)]
     image = heat_map(ax, score, weight_colors(), Normalize(0, top), texts=texts, size=8 if named else 6.2)
     style.bare(ax, *(("layer", "head") if is_deep else ("head", "layer")))
@@ -56,7 +56,7 @@ def head_specialization(statistics: HeadStatistics, *, title: str = "Do the head
 
 @styled
 def head_positions(
-    statistics: HeadStatistics, labels: Sequence[str] | None = None, *, title: str = "Where each head looks"
+    statistics: HeadScores, labels: Sequence[str] | None = None, *, title: str = "Where each head looks"
 ) -> Figure:
     """Draw the share of its attention that each head gives to each key position.
 
@@ -66,7 +66,7 @@ def head_positions(
     """
     chosen = _most_specialized(statistics)
     S = statistics.received.shape[-1]
-    columns = _columns(len(chosen), *statistics.score.shape)
+    columns = _columns(len(chosen), *statistics.specialization.shape)
     width = float(np.clip(0.2 * S + 0.5, 2.0, 10.4 / max(columns, 2)))
     figure = style.new_figure(max(columns * width + 0.6, 5.4), math.ceil(len(chosen) / columns) * 1.45 + 1.2)
     axes = style.panels(figure, len(chosen), columns)
@@ -83,7 +83,7 @@ def head_positions(
     what = "times even attention (log scale)" if relative else "share of attention"
     figure.supylabel(what, fontsize=9, color=colors().quiet)
     figure.supxlabel("key position · line: a head without preference", fontsize=9, color=colors().quiet)
-    every = statistics.score.size
+    every = statistics.specialization.size
     few = "" if len(chosen) == every else f" (of {every}, the most specialized of each kind)"
     most = "; ".join(f"{name}, most at {int(np.argmax(row))}" for name, row in zip(titles, shares, strict=True))
     return style.titled(figure, title + few, f"the share of attention that each position gets: {most}.")
@@ -139,17 +139,17 @@ def _bars(ax: Axes, values: Array, expected: Array, *, ground: float) -> None:
     ax.set_xlim(-0.7, max(len(values) - 0.3, 1.7))
 
 
-def _most_specialized(statistics: HeadStatistics) -> list[tuple[int, int]]:
+def _most_specialized(statistics: HeadScores) -> list[tuple[int, int]]:
     """Return (layer, head) of those to show, in the order of the model: the best of every kind, then the next best."""
     kinds = [kind for row in statistics.kinds for kind in row]
-    order = np.argsort(-statistics.score.ravel(), kind="stable").tolist()
+    order = np.argsort(-statistics.specialization.ravel(), kind="stable").tolist()
     seen: Counter[str] = Counter()
     rank = {}
     for number in order:
         rank[number] = seen[kinds[number]]
         seen[kinds[number]] += 1
     chosen = sorted(order, key=rank.__getitem__)[:MOST_HEADS]
-    return [divmod(number, statistics.score.shape[1]) for number in sorted(chosen)]
+    return [divmod(number, statistics.specialization.shape[1]) for number in sorted(chosen)]
 
 
 @styled

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from .. import interpret
+from .. import interpret, ops
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError
 from ..generation.sampling import check_finite
-from ..interpret import NUMBERS, Labels, Logit, Trace
-from ..interpret.trace import flat_batch
+from ..interpret import NUMBERS, Labels, Logit, Run
+from ..interpret.attention import AttentionMaps
+from ..interpret.run import has_no_head
+from ..interpret.stream import attentions, example_tokens, points, stacks
 from ..models import Batch, Encoder, Model
 from ..weights.loaded_model import trained_or_pair
 from .attention_maps import MOST_HEADS, attention_grid, attention_heads, full_against_causal
@@ -61,22 +63,19 @@ def inspect_model(
     form       png, svg or pdf
     progress   called before each figure with the number drawn, the total, and its name
     """
-    traces = interpret.trace_each(model, params, batch, labels=labels)
-    for one in traces:
-        for what, arrays in (("residual stream's squares", one.residual), ("attention weights", one.attention)):
-            for array in arrays.values():
-                check_finite(np.square(array), what)
-        if one.logits is not None:
-            check_finite(one.logits)
-    seen = traces[example]
+    axes = np.ndim(batch.tokens) - 1  # with exactly one of examples
+    batch = Batch(*(None if part is None else np.reshape(part, (-1, *np.shape(part)[axes:])) for part in batch))
+    run = interpret.watch(model, params, batch, labels=labels)
+    _check_finite(run)
+    maps = interpret.attention_maps(run, example)
     sketches = [
-        *_predictions(seen, labels),
-        *_answer(model, params, batch, example, labels),
+        *_predictions(run, example),
+        *_answer(run, example),
         *_kinds(model, params),
-        *_statistics(traces, seen),
-        *_attention(seen),
-        *_masks(seen),
-        *_positions(model, params, seen),
+        *_statistics(run, maps),
+        *_attention(maps),
+        *_masks(run, maps, example),
+        *_positions(run),
     ]
     if metrics:
         sketches.append(("loss", partial(loss_curve, metrics, title="Training")))
@@ -88,34 +87,47 @@ def inspect_model(
     return paths
 
 
-def _predictions(seen: Trace, labels: Labels) -> Sketches:
-    probabilities, targets = seen.probabilities, seen.targets
-    if probabilities is None:
+def _check_finite(run: Run) -> None:
+    """Refuse to draw numbers that are not finite."""
+    for stack in stacks(run):
+        for point in points(run, stack):
+            check_finite(np.square(run[point.name]), "residual stream's squares")
+    for names in attentions(run).values():
+        for name in names:
+            check_finite(run[f"{name}.attend.weights"], "attention weights")
+    check_finite(run.logits)
+
+
+def _predictions(run: Run, example: int) -> Sketches:
+    if has_no_head(run.model):
         return
+    labels, targets = run.labels, None if run.batch.targets is None else np.asarray(run.batch.targets)[example]
+    probabilities = ops.softmax(run.logits[example])[0]
     if probabilities.ndim == 1:
         told: dict[str, Any] = {"answer": _target(targets, ()), "title": "Which class is it?"}
         yield "prediction", partial(prediction_bars, probabilities, labels.classes or str, **told)
         return
-    inputs = seen.labels[list(seen.labels)[-1]]
+    rows, inputs = example_tokens(run, list(stacks(run))[-1], example)
+    probabilities, targets = probabilities[rows], None if targets is None else targets[rows]
     # The last position whose answer is known, or else the last of all.
     last = len(inputs) - 1
     if targets is not None and np.any(np.asarray(targets) >= 0):
         last = int(np.flatnonzero(np.asarray(targets) >= 0)[-1])
     place: dict[str, Any] = {}
     title = f"What comes after “{_end(inputs, last)}”?"
-    if seen.architecture == "encoder":
+    if isinstance(run.model, Encoder):
         place, title = {"place": "the token that was read there"}, f"Which token stands at “{visible(inputs[last])}”?"
     answer = _target(targets, last)
     yield "prediction", partial(prediction_bars, probabilities[last], labels.tokens, answer=answer, title=title)
     yield "predictions", partial(prediction_table, probabilities, inputs, labels.tokens, targets=targets, **place)
 
 
-def _answer(model: Model, params: Tree, batch: Batch, example: int, labels: Labels) -> Sketches:
+def _answer(every: Run, example: int) -> Sketches:
     """Draw the lens, and what adds to the likeliest answer: at the last token, or of the whole sequence."""
-    one = Batch(*(None if part is None else np.asarray(part)[example][None] for part in flat_batch(batch)))
-    if one.tokens.shape[-1] > LONGEST or (isinstance(model, Encoder) and model.config.head == "none"):
+    if every.batch.tokens.shape[-1] > LONGEST or has_no_head(every.model):
         return
-    run = interpret.watch(model, params, one, labels=labels)
+    one = Batch(*(None if part is None else np.asarray(part)[example][None] for part in every.batch))
+    run = interpret.watch(every.model, every.params, one, labels=every.labels)
     if run.logits.ndim == 2:
         target = Logit(int(np.argmax(run.logits[0])))
         seen = interpret.lens(run)
@@ -147,28 +159,26 @@ def _kinds(model: Model, params: Tree) -> Sketches:
         yield f"{name}-kinds", partial(detector_maps, found, title=f"{HEADINGS[name]}: kinds of heads")
 
 
-def _statistics(traces: Sequence[Trace], seen: Trace) -> Sketches:
+def _statistics(run: Run, maps: dict[str, AttentionMaps]) -> Sketches:
     """Draw what the heads and the layers do, over all examples."""
-    for attention in seen.kinds:
-        found, name = interpret.head_statistics(traces, attention), HEADINGS[attention]
+    for attention, found in interpret.head_scores(run).items():
+        name = HEADINGS[attention]
         yield f"{attention}-heads", partial(head_specialization, found, title=f"{name}: do the heads specialize?")
         # The tokens of one example name the positions only where they are all there is.
-        names = seen.key_labels(attention) if len(traces) == 1 else None
+        names = maps[attention].keys if len(run.logits) == 1 else None
         yield f"{attention}-positions", partial(head_positions, found, names, title=f"{name}: where each head looks")
-    for stack in traces[0].residual:
+    for stack in stacks(run):
         title = f"What leaves each layer of the {stack}"
-        yield f"{stack}-layers", partial(layer_curves, interpret.layer_statistics(traces, stack), title=title)
+        yield f"{stack}-layers", partial(layer_curves, interpret.layer_statistics(run, stack), title=title)
 
 
-def _attention(seen: Trace) -> Sketches:
+def _attention(maps: dict[str, AttentionMaps]) -> Sketches:
     """Draw each kind of attention: all heads as small maps, then each layer."""
-    for attention in seen.kinds:
-        weights, allowed = seen.attention[attention], seen.allowed[attention]
+    for attention, (weights, allowed, *labels) in maps.items():
         hidden = None if allowed.all() else allowed
         if len(weights) > 1:
             title = f"{HEADINGS[attention]}: all layers and heads"
             yield f"{attention}-grid", partial(attention_grid, weights, allowed=hidden, title=title)
-        labels = seen.query_labels(attention), seen.key_labels(attention)
         for layer, every in enumerate(weights):
             for first in range(0, len(every), MOST_HEADS):
                 some = every[first : first + MOST_HEADS]
@@ -178,25 +188,28 @@ def _attention(seen: Trace) -> Sketches:
                 yield name, partial(attention_heads, some, *labels, allowed=hidden, first=first, title=title)
 
 
-def _masks(seen: Trace) -> Sketches:
+def _masks(run: Run, maps: dict[str, AttentionMaps], example: int) -> Sketches:
     """Draw the head of the decoder whose attention the mask changes most: the same scores with and without it."""
-    if "decoder" not in seen.attention or len(seen.labels["decoder"]) < 2:
+    if "decoder" not in maps or len(maps["decoder"].queries) < 2:
         return
-    full, causal = interpret.full_and_causal(seen, "decoder")
+    full, causal = interpret.full_and_causal(run, "decoder", example)
     changed = np.abs(full - causal).sum(axis=(-2, -1))
     at = np.unravel_index(int(np.argmax(changed)), changed.shape)
     title = f"Layer {at[0]}, head {at[1]}, with and without the mask"
-    yield "full-against-causal", partial(full_against_causal, full[at], causal[at], seen.labels["decoder"], title=title)
+    yield (
+        "full-against-causal",
+        partial(full_against_causal, full[at], causal[at], maps["decoder"].queries, title=title),
+    )
 
 
-def _positions(model: Model, params: Tree, seen: Trace) -> Sketches:
-    learned = model.config.positions == "learned"
-    stacks = list(seen.residual) if learned else list(seen.residual)[-1:]
-    for stack in stacks:
-        table = interpret.position_table(model, params, stack=stack)
+def _positions(run: Run) -> Sketches:
+    learned = run.model.config.positions == "learned"
+    tables = list(stacks(run)) if learned else list(stacks(run))[-1:]
+    for stack in tables:
+        table = interpret.position_table(run.model, run.params, stack=stack)
         if table is None:
             return
-        where = f" of the {stack}" if len(stacks) > 1 else ""
+        where = f" of the {stack}" if len(tables) > 1 else ""
         title = f"{'Learned' if learned else 'Sinusoidal'} positions{where}"
         yield f"{stack}-position-table", partial(position_heat_map, table, title=title)
         similarity, title = interpret.similarity_by_distance(table), f"Similarity by distance{where}"

@@ -25,7 +25,7 @@ def layer_curves(statistics: Sequence[LayerStatistics], *, title: str = "Layer o
     Where a few values are far larger than the others, the scale is logarithmic, and the title of the panel says so.
     """
     if not statistics:
-        raise LengthError("there are no layers to draw", hint="pass layer_statistics(trace)")
+        raise LengthError("there are no layers to draw", hint="pass layer_statistics(run)")
     figure = style.new_figure(9.8, 3.9)
     values, size, change = figure.subplots(1, 3, width_ratios=[1.25, 1, 1])
     _spread(values, statistics)

@@ -285,11 +285,13 @@ def fixed_example(task: Task, text: str | None = None) -> Batch:
 
 def attention_on(batch: Batch) -> Measure:
     """Return the attention weights on an example, the first of a batch: (L, H, T, S), of the model's first stack."""
-    from ..interpret import trace  # which training does without
+    from ..interpret import attention_maps, watch  # which training does without
+
+    first = Batch(*(None if part is None else part[:1] for part in batch))
 
     def measure(frame: Frame) -> Array:
-        seen = trace(frame.model, frame.trained.params, batch)
-        return seen.attention[seen.kinds[0]]
+        run = watch(frame.model, frame.trained.params, first)
+        return next(iter(attention_maps(run).values())).weights
 
     return measure
 

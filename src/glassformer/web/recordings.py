@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..core.arrays import Array
 from ..core.dispatch import use_engine
 from ..core.errors import ConfigError, GlassformerError
+from ..core.settings import check_known
 from ..core.tree import flatten
 from ..data import Task
 from ..generation.answer import samples
-from ..interpret import Trace, detect_heads, trace
+from ..interpret import AttentionMaps, attention_maps, detect_heads, watch
 from ..models import Batch
 from ..runs.replay import (
     LONGEST,
@@ -72,7 +72,7 @@ class TrainingHistory:
         self.lock = threading.Lock()
         self.lines: list[dict[str, Any]] = []
         self.seen: dict[int, dict[str, Any]] = {}
-        self._traces: dict[int, Trace] = {}
+        self._maps: dict[int, dict[str, AttentionMaps]] = {}
         self._frames: dict[int, Frame] = {}
         self._kept = 0  # bytes
         self._gradients = gradient_norms_on(judged)
@@ -82,7 +82,7 @@ class TrainingHistory:
         """Note what is shown of a frame."""
         trained = frame.trained
         labels = trained.token_labels
-        seen = trace(frame.model, trained.params, self.reads, labels=labels)
+        maps = attention_maps(watch(frame.model, trained.params, self.reads, labels=labels))
         found = {
             "step": frame.step,
             **{name: frame.metrics.get(name) for name in ("loss", "val_loss", "accuracy", "lr", "grad_norm")},
@@ -92,7 +92,7 @@ class TrainingHistory:
             "samples": [list(pair) for pair in samples(trained, SAMPLES, LENGTH)],
         }
         with self.lock:
-            self._traces[frame.step], self.seen[frame.step] = seen, found
+            self._maps[frame.step], self.seen[frame.step] = maps, found
 
     def _head_scores(self, frame: Frame) -> dict[str, Any]:
         """Return how much every head is of each kind; nothing where the context is too short to tell."""
@@ -108,20 +108,20 @@ class TrainingHistory:
 
     def attention(self, step: int, kind: str | None, layer: int, head: int) -> dict[str, Any]:
         """Return who looks at whom in one head of a frame that was measured."""
-        if step not in self._traces:
+        if step not in self._maps:
             raise ConfigError(f"the frame of step {step:,} was not computed yet", hint="ask for it first")
-        seen = self._traces[step]
-        chosen = seen.kinds[0] if kind is None else kind
-        seen.check_kind(chosen)
-        weights: Array = seen.attention[chosen]
+        maps = self._maps[step]
+        chosen = next(iter(maps)) if kind is None else kind
+        check_known("this model has no attention of kind", chosen, maps)
+        weights, _, queries, keys = maps[chosen]
         for what, number, size in (("layer", layer, weights.shape[0]), ("head", head, weights.shape[1])):
             if not 0 <= number < size:
                 raise ConfigError(f"there is no {what} {number}", hint=f"there are {size}, from 0 to {size - 1}")
         return {
             "kind": chosen,
-            "kinds": {name: list(maps.shape[:2]) for name, maps in seen.attention.items()},
-            "rows": seen.query_labels(chosen),
-            "columns": seen.key_labels(chosen),
+            "kinds": {name: list(own.weights.shape[:2]) for name, own in maps.items()},
+            "rows": queries,
+            "columns": keys,
             "weights": weights[layer, head],
             "cut": weights.shape[-2] == LONGEST,
         }
@@ -129,15 +129,15 @@ class TrainingHistory:
     def map_steps(self, cells: int) -> list[int]:
         """Return the steps of the measured frames, evenly thinned so that their maps fit into a number of cells."""
         steps = sorted(self.seen)
-        each = sum(weights.size for weights in self._traces[steps[0]].attention.values())
+        each = sum(own.weights.size for own in self._maps[steps[0]].values())
         count = max(2, min(len(steps), cells // each))
         return [steps[round(n * (len(steps) - 1) / max(1, count - 1))] for n in range(min(count, len(steps)))]
 
     def maps(self, step: int) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Yield the question for each head of a measured frame, with its answer in three decimals."""
-        kinds = self._traces[step].attention
-        for kind, weights in kinds.items():
-            for layer, head in np.ndindex(weights.shape[:2]):
+        kinds = self._maps[step]
+        for kind, own in kinds.items():
+            for layer, head in np.ndindex(own.weights.shape[:2]):
                 answer = self.attention(step, kind, layer, head)
                 answer["weights"] = answer["weights"].round(3)
                 question = {"model": self.key, "step": step, "layer": layer, "head": head}

@@ -83,7 +83,7 @@ def test_the_attention_of_a_frame_sums_to_one_in_every_row(explorer):
     assert abs(found["weights"].sum(axis=-1) - 1).max() < 1e-6
     with pytest.raises(ConfigError, match="no head 2"):
         ask(explorer, "course_map", {**question, "head": 2})
-    with pytest.raises(ConfigError, match="no 'cross' attention"):
+    with pytest.raises(ConfigError, match="no attention of kind 'cross'"):
         ask(explorer, "course_map", {**question, "kind": "cross"})
     with pytest.raises(ConfigError, match="step 9 was not computed"):
         ask(explorer, "course_map", {**question, "step": 9})

@@ -5,7 +5,6 @@ from typing import Any
 from ...core.errors import LengthError
 from ...core.settings import check_known
 from ...interpret import Run, head_scores, score_scale
-from ...interpret.statistics import attention_statistics
 from ...interpret.stream import attentions
 from ...text.tokenizer import CLS
 from ..explorer import RunSession
@@ -42,21 +41,15 @@ def heads(session: RunSession, kind: str, layer: int) -> dict[str, Any]:
     count = len(known[kind])
     if not 0 <= layer < count:
         raise LengthError(f"there is no layer {layer}", hint=f"there are {count}, from 0 to {count - 1}")
-    return session.once(f"heads {kind} {layer}", lambda: _heads(session.run, kind, layer, known[kind][layer]))
+    return session.once(f"heads {kind} {layer}", lambda: _heads(session.run, kind, layer))
 
 
-def _heads(run: Run, kind: str, layer: int, name: str) -> dict[str, Any]:
+def _heads(run: Run, kind: str, layer: int) -> dict[str, Any]:
     scored = head_scores(run, layers=[layer])[kind]
-    sure: dict[int, str] = {}
-    for one in scored.named():
-        sure.setdefault(one.head, one.kind)
-    weights = run[f"{name}.attend.weights"]
-    # Heads that no detector knows are described by where their weights lie.
-    where = attention_statistics([(weights[:1], run[f"{name}.attend.mask"][0, 0])], kind=kind)
     return {
-        "words": [sure.get(head, where.kinds[0][head]) for head in range(weights.shape[1])],
-        "spread": [float(x) for x in 1 - where.score[0]],
-        "scores": [{word: float(x[0, head]) for word, x in scored.scores.items()} for head in range(weights.shape[1])],
+        "words": scored.kinds[0],
+        "spread": [float(x) for x in 1 - scored.specialization[0]],
+        "scores": [{word: float(x[0, head]) for word, x in scored.scores.items()} for head in range(run.heads)],
         "chance": scored.chance,
     }
 

@@ -1,4 +1,8 @@
-"""Attention followed through all layers, weighed by what it carries, and before it is scaled.
+"""Attention of a run: the maps of its heads, followed through all layers, weighed by what it carries, and unscaled.
+
+    maps = attention_maps(run)["decoder"]
+    maps.weights[2, 1]           (T, S): which keys each query of head 1 of layer 2 looks at
+    maps.queries, maps.keys      the names of the tokens
 
 Attention rollout (Abnar and Zuidema 2020) takes every layer for an even mixture of what the stream was and of what
 attention brought, averaged over heads, and follows the mixtures down to the tokens:
@@ -14,18 +18,66 @@ short vector is a way not to look at all:
     weight · ‖v w‖        v the value at the key, w the rows of the output matrix that belong to the head
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import ops
 from ..core.arrays import Array
 from ..core.errors import ConfigError
+from ..core.settings import check_known
 from ..core.show import html_of
 from ..core.tree import flatten
 from ..ops.attention import default_scale
 from .run import Run
-from .stream import ATTENTIONS, chosen_stack, sublayers
+from .stream import ATTENTIONS, attentions, chosen_stack, example_tokens, stacks, sublayers
+
+
+class AttentionMaps(NamedTuple):
+    """The maps of all heads of one kind of attention, for one example without its padding.
+
+    weights         (L, H, T, S): the weight that query t gives to key s; each row sums to one
+    allowed         (T, S): True where the query may look at the key
+    queries, keys   the names of the tokens that look, and of those that are looked at
+    """
+
+    weights: Array
+    allowed: Array
+    queries: list[str]
+    keys: list[str]
+
+    def _repr_html_(self) -> str:
+        layers = {f"layer {number}": heads for number, heads in enumerate(self.weights)}
+        return html_of(f"attention of {' '.join(self.queries)!r:.60}", layers)
+
+
+def attention_maps(run: Run, example: int = 0) -> dict[str, AttentionMaps]:
+    """Return the attention of one example of a run by kind: encoder, decoder and cross."""
+    tokens = {stack: example_tokens(run, stack, example) for stack in stacks(run)}
+    found = {}
+    for kind, names in attentions(run).items():
+        (rows, queries), (columns, keys) = (
+            tokens[stack] for stack in (("decoder", "encoder") if kind == "cross" else (kind, kind))
+        )
+        grid: Any = np.ix_(rows, columns)
+        weights = np.stack([run[f"{name}.attend.weights"][example][(..., *grid)] for name in names])
+        found[kind] = AttentionMaps(weights, run[f"{names[0]}.attend.mask"][example, 0][grid], queries, keys)
+    return found
+
+
+def full_and_causal(run: Run, kind: str = "decoder", example: int = 0) -> tuple[Array, Array]:
+    """Return the weights (L, H, T, T) twice, from the same scores: every token visible, and only those before.
+
+    full = softmax(scores)      causal = softmax(scores where key ≤ query)
+    """
+    known = attentions(run)
+    check_known("this model has no attention of kind", kind, known)
+    if kind == "cross":
+        raise ConfigError("a causal mask has no meaning between two sequences", hint='use "encoder" or "decoder"')
+    rows, _ = example_tokens(run, kind, example)
+    grid: Any = (..., *np.ix_(rows, rows))
+    scores = np.stack([run[f"{name}.attend.scores"][example][grid] for name in known[kind]])
+    return ops.softmax(scores)[0], ops.softmax(scores, mask=ops.causal_mask(scores.shape[-1]))[0]
 
 
 class Rollout(NamedTuple):
