@@ -19,7 +19,7 @@ from ..core.show import Table
 from ..core.tree import flatten
 from ..layers import Stack
 from ..models import Encoder, EncoderDecoder
-from ..text.labels import CLS
+from ..text.tokenizer import CLS
 from .names import check_name
 from .run import Kept, Run
 from .where import is_of_source
