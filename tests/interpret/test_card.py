@@ -252,6 +252,26 @@ def test_cards_are_plain_data_with_the_largest_terms(name, made, rng):
             assert total == pytest.approx(plain["value"], rel=1e-11, abs=1e-11)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_all_formulas_are_those_of_the_cards_with_their_letters(name, made):
+    cards = made[name]
+    found = json.loads(json.dumps(cards.formulas()))
+    assert found["of"].keys() == {*cards.run}
+    for value, own in found["of"].items():
+        array = cards.run[value]
+        card = cards.card(value, np.unravel_index(np.argmax(np.abs(array)), array.shape))
+        assert (own["op"], own["also"], own["feeds"]) == (card.op, card.also, card.feeds)
+        assert "<math" in own["math"], value
+        assert found["sources"][own["source"]]["text"] == card.source["forward"].text
+        assert "hides" not in own["math"], value
+
+
+def test_a_changed_value_has_no_formula_among_all(made):
+    run = made["decoder"].run.changed(zero("blocks.0.attention", position=0))
+    own = Cards(run).formulas()["of"]["blocks.0.attention"]
+    assert (own["math"], own["note"], own["source"]) == ("", "changed: zero", None)
+
+
 def test_what_is_given_has_cards_without_a_gradient(made):
     found = made["encoder-decoder"].card("tokens", (0, 1))
     assert (found.kind, found.gradient, found.reason) == ("input", None, "it is no real number")

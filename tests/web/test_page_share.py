@@ -65,10 +65,8 @@ def test_the_file_opens_alone_and_shows_the_same(architecture, page, server, bro
         one.locator(f".scene-station canvas[data-name$='{name}']").first.click(position={"x": 3, "y": 3})
         one.wait_for_selector(f"#card h2:has-text('{name}[')")
         assert one.locator("#card math mi").count() > 0
-        assert one.locator("#card math mn").all_inner_texts()[0] != "–"
+        assert one.locator("#card .value").inner_text() not in ("–", "")
         assert one.locator("#card summary:has-text('forward: ops/')").count() == 1
-        for row in one.locator("#card .numbers td").all_inner_texts():
-            assert row != "–"
     assert one.locator("#card button:has-text('Prove')").count() == 0
     if architecture == "encoder":
         assert one.get_by_role("button", name="What happens without head").count() == 0

@@ -77,6 +77,27 @@ class Cards:
         known = [*self.run, *self._params, *self.graph.inputs]
         return list(dict.fromkeys([*known, *([LOSS_NAME] if self.run.batch.targets is not None else [])]))
 
+    def formulas(self) -> dict[str, Any]:
+        """Return the formula of every value with its letters, and the lines that compute it, as plain data.
+
+        It is that of the largest entry at the end: what stands first, or is hidden, may be made in another way.
+        """
+        values, sources = {}, {}
+        changes = {self.run.addresses.get(change.name): change.word for change in self.run.changes}
+        for name, address in self.run.addresses.items():
+            array = self.run[name]
+            op, made, function, note = self._explained(name, array, _typical(array))
+            if address in changes:
+                made, function, note = None, None, f"changed: {changes[address]}"
+            source = source_of(function, made.lines if made else "")
+            key = None if source is None else f"{source.name} {source.lines}"
+            if source is not None:
+                sources[key] = source._asdict()
+            also = [other for other in self.graph.names(array) if other != name]
+            feeds, math = self._feeds(name, array), "" if made is None else made.mathml
+            values[name] = {"op": op, "note": note, "math": math, "also": also, "feeds": feeds, "source": key}
+        return {"of": values, "sources": sources}
+
     def has_gradient(self, name: str) -> bool:
         """Return whether there is a gradient of such a name."""
         return self._gradient(name, (0,) * self.array(name).ndim)[0] is not None
@@ -267,6 +288,13 @@ class Cards:
             name = self.graph.name(one)
             names += self._below(one) if name is None else [name]
         return list(dict.fromkeys(names))
+
+
+def _typical(array: Array) -> Index:
+    """Return the index of the largest entry among the last ones of the second axis."""
+    last = np.abs(array[:, -1:] if array.ndim > 1 else array)
+    index = [int(part) for part in np.unravel_index(int(np.argmax(last)), last.shape)]
+    return tuple(index if array.ndim < 2 else [index[0], array.shape[1] - 1, *index[2:]])
 
 
 def _differs(made: Formula | None, value: float, logits: Array) -> str:

@@ -36,7 +36,7 @@ from .arithmetic import (
     parsed,
     runs,
 )
-from .typeset import BLANK, MathML, Text, equation
+from .typeset import MathML, Text, equation
 
 Index = tuple[Any, ...]
 """The place of an entry in an array; of several, arrays of numbers that run together where the entries differ."""
@@ -176,11 +176,6 @@ class Formula:
         script = MathML()
         line = self._written(parsed(self.expression), self.values, script)
         return equation(script.number(digits(self.number())), line)
-
-    def blank_mathml(self, blanks: tuple[str, ...]) -> str:
-        """The line, typeset, with empty places for its result and for the operands that are written as `blanks`."""
-        line = self._written(parsed(self.expression), script=MathML(blanks))
-        return equation(BLANK.format("result"), line)
 
     def _written(self, node: Any, values: Mapping[str, Any] | None = None, script: Text = TEXT) -> str:
         return Writer({name: operand.text for name, operand in self.operands.items()}, values, script).write(node)

@@ -10,8 +10,6 @@ from html import escape
 POWERS = {2: "²", 3: "³"}
 OPERAND = re.compile(r"[^\W\d]\w*(\[[^ ]*\])?")
 PIECES = re.compile(r"([^\W\d]\w*)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]|(\d+)|(\w+)|(\W)")
-BLANK = '<mn data-operand="{}"></mn>'
-"""The place of a number that is filled in later."""
 NUMBER = re.compile(r"(−?[\d.]+)e(−?)\+?0*(\d+)")
 
 
@@ -62,14 +60,12 @@ class Text:
 
 
 class MathML(Text):
-    """Formulas as presentation MathML; `blanks` are operands that are left empty, each with its number."""
+    """Formulas as presentation MathML."""
 
-    def __init__(self, blanks: tuple[str, ...] = (), *, fractions: bool = True) -> None:
-        self.blanks, self.fractions = blanks, fractions
+    def __init__(self, *, fractions: bool = True) -> None:
+        self.fractions = fractions
 
     def symbol(self, text: str) -> str:
-        if text in self.blanks:
-            return BLANK.format(self.blanks.index(text))
         return _pieces(text) if OPERAND.fullmatch(text) else f"<mtext>{escape(text)}</mtext>"
 
     def number(self, text: str) -> str:
@@ -89,7 +85,7 @@ class MathML(Text):
         return fraction if self.fractions else f"{top}<mo>/</mo>{bottom}"
 
     def in_line(self) -> "MathML":
-        return MathML(self.blanks, fractions=False)
+        return MathML(fractions=False)
 
     def power(self, base: str, exponent: int) -> str:
         return f"<msup><mrow>{base}</mrow><mn>{exponent}</mn></msup>"

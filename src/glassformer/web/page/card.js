@@ -79,7 +79,7 @@ function drawCard(card, one) {
     make("h2", { tabindex: "-1" }, `${card.kind === "gradient" ? "∂ / ∂ " : ""}${card.name}`, make("wbr"), make("span", { class: "nowrap" }, `[${card.index.join(", ")}]`)),
     make("p", { class: "quiet" }, `${card.kind}: ${cardPosition(card)}`), cardInTokens(card),
     make("p", { class: "value" }, exact(card.value)), same,
-    cardFormula(card), cardNumbers(card), cardReaders(card), cardTerms(card), cardGradient(card, one), kept ? null : cardExtras.map((extra) => extra(card, one)),
+    cardFormula(card), cardReaders(card), cardTerms(card), cardGradient(card, one), kept ? null : cardExtras.map((extra) => extra(card, one)),
     cardLinks("Computed from", card.inputs, card.more_inputs), cardFeeds(card), cardSource(card),
   ].flat();
 }
@@ -122,15 +122,6 @@ function cardReaders(card) {
   if (!card.readers?.length) return null;
   return make("section", {}, make("h3", {}, "Gradient from each of its uses"), card.readers.map((reader) =>
     make("div", {}, make("p", { class: "row" }, make("span", { class: "grow" }, reader.label, cardDerivation(card, reader.op)), make("code", {}, short(reader.evaluated, 6))), formula(reader.math))));
-}
-
-// In a file: the numbers under the letters that run.
-function cardNumbers({ numbers }) {
-  if (!numbers?.rows.length) return null;
-  const cell = ({ value, link }) => make("td", { class: "number mono" }, value === null ? "–" : link ? button(short(value, 6), () => openCard(link), { class: "link" }) : short(value, 6));
-  return make("section", {}, make("h3", {}, "Numbers"), numbers.note ? make("p", { class: "quiet" }, numbers.note) : null, make("div", { class: "scroll numbers", tabindex: "0", role: "group", "aria-label": "Numbers" },
-    make("table", {}, make("thead", {}, make("tr", {}, numbers.head.map((word) => make("th", { scope: "col", class: "number" }, word)))),
-      make("tbody", {}, numbers.rows.map(([at, ...cells]) => make("tr", {}, make("td", { class: "number" }, String(at)), cells.map(cell)))))));
 }
 
 function cardTerms(card) {

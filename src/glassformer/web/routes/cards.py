@@ -6,7 +6,6 @@ import numpy as np
 
 from ...interpret.cards import Cards
 from ...interpret.memory import check_proof
-from ...interpret.templates import Templates
 from ..derivations import page_of
 from ..explorer import RunSession
 from ..router import route
@@ -33,8 +32,8 @@ def card(
 
 @route("formulas")
 def formulas(session: RunSession) -> dict[str, Any]:
-    """Return the formulas of all values, with letters in the place of an index: a file fills in numbers it has."""
-    return session.once("formulas", lambda: Templates(cards_of(session, gradient=False)).to_dict())
+    """Return the formulas of all values with their letters, for the cards of a file."""
+    return session.once("formulas", lambda: cards_of(session, gradient=False).formulas())
 
 
 @route("proof")
