@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from glassformer.api.loading import read_model
-from glassformer.cli.look import PAGE_VIEWS
 from glassformer.cli.look_views import VIEWS
 from glassformer.interpret import attribute
 from glassformer.interpret.reading import logit_of
@@ -138,7 +137,7 @@ def test_a_figure_is_written(view, folders, tmp_path, monkeypatch):
     assert (tmp_path / "figure.png").stat().st_size > 0
 
 
-@pytest.mark.parametrize("view", PAGE_VIEWS)
+@pytest.mark.parametrize("view", [name for name, view in VIEWS.items() if view.page])
 def test_the_page_holds_the_numbers_of_the_view(view, folders, tmp_path):
     asked = [] if view == "heads" else ["--token", "#1"]
     look(folders["majority"], "00112220", view, *asked, "--page", tmp_path / "page.html")

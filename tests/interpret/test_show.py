@@ -142,4 +142,4 @@ def test_a_sweep_that_was_ended_early_says_how_much_is_missing():
     found = Patching(["embedding", "block 0"], "position", ["a", "b"], "loss", effect, None, 0.0, 1.0).result()
     assert [row[0] for row in found.rows] == ["embedding"]
     assert found.records == [{"point": "embedding", "position": 0, "token": "a", "effect": 0.5, "share": 0.5}]
-    assert found.notes == ["3 of 4 are not measured"]
+    assert found.unfinished == "interrupted: 1 of 4 are measured"

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from glassformer import Batch, Decoder, DecoderConfig
-from glassformer.core.errors import ShapeError
+from glassformer.core.errors import ConfigError, ShapeError
+from glassformer.core.show import Result
 from glassformer.interpret import Logit, lens, patch_heads, patch_stream, watch
 from glassformer.interpret.heads import score_maps
-from glassformer.plots import detector_maps, lens_map, patching_map, save, signed_bars, themed
+from glassformer.plots import detector_maps, draw, lens_map, patching_map, save, signed_bars, themed
 from glassformer.plots.predictions import MOST_POSITIONS
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -46,6 +47,16 @@ def test_of_many_points_and_positions_some_are_drawn(runs, monkeypatch):
     assert "the last 24 of 30" in figure.axes[0].get_xlabel()
     with pytest.raises(ShapeError, match="2 words for 30 positions"):
         lens_map(lens(runs[0]), ["a", "b"])
+
+
+def test_a_result_is_drawn_by_what_it_shows(runs):
+    logit = Logit(1)
+    *_, scores = head_scores(runs[0]).values()
+    for found in (lens(runs[0]), attribute(runs[0], logit), patch_heads(*runs, logit), scores):
+        assert draw(found, title="Mine").get_label().startswith("Mine: ")
+    assert draw(attribute(runs[0], logit)).get_label().startswith("What adds to the logit of 1")
+    with pytest.raises(ConfigError, match="'words' has no figure"):
+        draw(Result("words", ("word",), [["a"]]))
 
 
 def test_bars_are_drawn_in_their_order_and_the_rest_is_counted():

@@ -1,10 +1,12 @@
 """`glassformer look`: how a model computed its prediction for a text."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from ..api.loading import read_model
 from ..api.trained_model import TrainedModel
@@ -12,35 +14,18 @@ from ..config import EncoderDecoderConfig
 from ..core.errors import ConfigError, DataError
 from ..core.files import write_new
 from ..core.settings import check_known
+from ..core.show import Result
 from ..generation.sampling import check_finite
-from ..interpret import Logit
 from ..interpret.reading import logit_of
 from ..interpret.run import has_no_head
 from ..progress.display import waiting
 from ..web.views import PageView
-from .look_views import VIEWS, View, ViewInput
+from .look_views import VIEWS, Question, View
 from .options import PATH, json_option, model_argument, text_argument
 from .output import log, print_json, print_table
 
 TOP = 10
 FIGURES = (".png", ".svg", ".pdf")
-LAYERED = ("lens", "patching", "gradients")
-"""Views whose rows are in the order of the layers."""
-ASKED = ("token", "against", "position")
-OPTIONS = {
-    "lens": ("token", "position"),
-    "attribution": ASKED,
-    "ablation": (*ASKED, "way"),
-    "patching": (*ASKED, "other"),
-    "gradients": ASKED,
-    "heads": (),
-    "neurons": ASKED,
-}
-"""The options that each view reads."""
-PAGE_VIEWS = {
-    "lens": PageView.LENS, "attribution": PageView.LENS, "gradients": PageView.BACKWARD, "heads": PageView.SCENE,
-}  # fmt: skip
-"""The view of the explorer that shows what a view of this command shows."""
 
 
 @click.command()
@@ -73,19 +58,9 @@ def look(
     json: bool,
     **given: Any,
 ) -> None:
-    """Look inside: what each layer predicts, which part adds what, what a removal changes, how gradients flow.
-
-    \b
-    lens          what the model would predict if it stopped after each layer
-    attribution   what every head, feed-forward layer, embedding and bias adds to the logit
-    ablation      how the logit and the loss change without each head
-    patching      which position carries the difference to another text
-    gradients     how the gradient of the logit flows back through the layers, and to which tokens
-    heads         what each attention head looks at
-    neurons       which neurons add most to the logit
-    """
-    check_question(view, text, given)
-    check_files(figure, page, view)
+    """Look inside: what each layer predicts, which part adds what, what a removal changes, how gradients flow."""
+    chosen = check_question(view, text, given)
+    check_files(figure, page, chosen)
     subject = find_predictor(model)
     if subject.is_classifier and given["position"] is not None:
         raise ConfigError("a classifier predicts once for the whole text", hint="leave out --position")
@@ -96,38 +71,54 @@ def look(
         usual = 0 if isinstance(subject.config, EncoderDecoderConfig) else -1
         position = usual if given["position"] is None else given["position"]
         target = logit_of(run, given["token"], given["against"], position)
-        found = view_of(view, ViewInput(subject, run, target, source, given["way"] or "zero", show))
-    facts = {"model": model, "view": view, "target": run.label(target.token), **found.facts}
-    above = "" if target.against is None else f" above {run.label(target.against)!r}"
-    title = found.title.format(target=repr(run.label(target.token)) + above)
+        asked = Question(subject, run, target, source, given["way"] or "zero", figure is not None, show)
+        found = answer(chosen, asked)
     if figure is not None:
-        from ..plots import save
+        from ..plots import draw, save
 
-        save(found.draw(title), figure)
+        save(draw(found), figure)
     if page is not None:
-        write_page(page, model, subject, text, view, target, found)
+        write_page(page, model, text, chosen, asked, found)
     if json:
-        print_json({**facts, "interrupted": found.stopped is not None, "rows": _first(found, top)})
+        facts = {"model": model, "view": view, "target": run.label(target.token), **found.facts}
+        print_json({**facts, "interrupted": bool(found.unfinished), "rows": first_records(found, top)})
     else:
-        print_rows(found, title, top or (len(found.rows) if view in LAYERED else TOP))
+        print_rows(found, top or (len(found.rows) if chosen.by_layer else TOP))
     for path in filter(None, (figure, page)):
         log(f"wrote {path}")
-    if found.stopped is not None:
-        log(found.stopped)
+    if found.unfinished:
+        log(found.unfinished)
         raise click.exceptions.Exit(130)
 
 
-def check_question(view: str, text: str, given: dict[str, Any]) -> None:
-    """Refuse an unknown view, a missing text, and options that the view does not read."""
+look.help = "\n\n\b\n".join([
+    look.help or "", "\n".join(f"{name:<14}{view.meaning}" for name, view in VIEWS.items())
+])  # fmt: skip
+
+
+def check_question(view: str, text: str, given: dict[str, Any]) -> View:
+    """Return a view by name; refuse a missing text, and options that the view does not read."""
     check_known("there is no view", view, VIEWS)
+    chosen = VIEWS[view]
     for name, value in given.items():
-        if value is not None and name not in OPTIONS[view]:
-            views = [other for other, names in OPTIONS.items() if name in names]
+        if value is not None and name not in chosen.options:
+            views = [other.name for other in VIEWS.values() if name in other.options]
             raise ConfigError(f"{view} has no option --{name}", hint=f"--{name} is for {', '.join(views)}")
-    if given["other"] is None and view == "patching":
-        raise ConfigError("patching needs a second text", hint="give it as --other TEXT, with as many tokens")
+    if given["other"] is None and "other" in chosen.options:
+        raise ConfigError(f"{view} needs a second text", hint="give it as --other TEXT, with as many tokens")
     if not text:
         raise DataError("there is nothing to read", hint="pass a text")
+    return chosen
+
+
+def check_files(figure: Path | None, page: Path | None, view: View) -> None:
+    """Refuse files that cannot be written before anything is computed."""
+    if figure is not None and figure.suffix.lower() not in FIGURES:
+        raise ConfigError(f"{figure} is not the name of a figure", hint=f"end it in {', '.join(FIGURES)}")
+    if page is not None and page.suffix.lower() != ".html":
+        raise ConfigError(f"{page} is not the name of a page", hint="end it in .html")
+    if page is not None and view.page is None:
+        raise ConfigError(f"the page has no view of {view.name}", hint="write a figure by --figure FILE, or use --json")
 
 
 def find_predictor(name: str) -> TrainedModel:
@@ -140,62 +131,56 @@ def find_predictor(name: str) -> TrainedModel:
     return subject
 
 
-def view_of(name: str, asked: ViewInput) -> View:
-    """Return what a view shows; refuse numbers that are none."""
+def answer(view: View, asked: Question) -> Result:
+    """Return what a view shows; refuse numbers that are not finite."""
     check_finite(asked.run.logits)
-    found = VIEWS[name](asked)
-    check_finite([number for number in _numbers(found.records) if isinstance(number, float)], f"{name} figures")
+    found = view.answer(asked)
+    numbers = [number for number in _leaves(found.records) if isinstance(number, float)]
+    check_finite(np.asarray(numbers), f"{view.name} figures")
     return found
 
 
-def _numbers(value: Any) -> Iterator[Any]:
+def _leaves(value: Any) -> Iterator[Any]:
     """Yield all that nested lists and dicts hold."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
     if inner is None:
         yield value
     for part in inner or ():
-        yield from _numbers(part)
+        yield from _leaves(part)
 
 
-def check_files(figure: Path | None, page: Path | None, view: str) -> None:
-    """Refuse files that cannot be written before anything is computed."""
-    if figure is not None and figure.suffix.lower() not in FIGURES:
-        raise ConfigError(f"{figure} is not the name of a figure", hint=f"end it in {', '.join(FIGURES)}")
-    if page is not None and page.suffix.lower() != ".html":
-        raise ConfigError(f"{page} is not the name of a page", hint="end it in .html")
-    if page is not None and view not in PAGE_VIEWS:
-        raise ConfigError(f"the page has no view of {view}", hint="write a figure by --figure FILE, or use --json")
-
-
-def write_page(path: Path, name: str, model: TrainedModel, text: str, view: str, target: Logit, found: View) -> None:
+def write_page(path: Path, name: str, text: str, view: View, asked: Question, found: Result) -> None:
     """Write the explorer's page of a text, open at a view and what stands first in it, with the logit in question."""
     from ..web.page_export import models_page
 
+    target = asked.target
     of = {"kind": "logit", "token": target.token, "position": target.position, "against": target.against}
     against = None if target.against is None else f"#{target.against}"
     chosen: dict[str, Any] = {"token": f"#{target.token}", "against": against}
     if target.position >= 0:
         chosen["position"] = target.position
     opened = {PageView.LENS: chosen}
-    if view == "heads":
+    if view.page is PageView.SCENE:
         first = found.records[0]
         part = "cross_attention" if first["attention"] == "cross" else "attention"
         stack = "encoder" if first["attention"] == "encoder" else "decoder"
         opened = {PageView.SCENE: {stack: {"open": first["layer"], "head": first["head"], "attention": part}}}
-    write_new(path, models_page([(name, model, text)], of, view=PAGE_VIEWS[view], look=opened).encode())
+    assert view.page is not None
+    write_new(path, models_page([(name, asked.subject, text)], of, view=view.page, look=opened).encode())
 
 
-def _first(found: View, count: int | None) -> list[dict[str, Any]]:
+def first_records(found: Result, count: int | None) -> list[Any]:
     """Return the records of the first rows; of a map, a row has one for each position."""
-    if "point" not in found.records[0]:
-        return found.records[:count]
+    if not found.records or "point" not in found.records[0]:
+        return list(found.records[:count])
     labels = {row[0] for row in found.rows[:count]}
     return [record for record in found.records if record["point"] in labels]
 
 
-def print_rows(found: View, title: str, count: int) -> None:
+def print_rows(found: Result, count: int) -> None:
     """Print the first rows."""
-    print_table(found.columns, found.rows[:count], title=title)
+    columns, rows = replace(found, rows=found.rows[:count]).texts()
+    print_table(columns, rows, title=found.title)
     if len(found.rows) > count:
         log(f"{len(found.rows) - count:,} more rows: --top {len(found.rows)}")
     for line in found.notes:

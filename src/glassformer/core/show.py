@@ -93,6 +93,7 @@ class Result:
     notes     lines below the table
     records   the same for programs; `facts`, what holds for all of them
     figure    what `plots.draw` draws: `Bars`, or a finding that has a drawing of its own
+    unfinished   how much was measured before Ctrl-C ended it; "" if all was
     """
 
     title: str
@@ -102,22 +103,27 @@ class Result:
     records: Sequence[Mapping[str, Any]] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     figure: Any = None
+    unfinished: str = ""
 
     def __repr__(self) -> str:
         columns, rows = self.texts(expand=False)
         lines = [*([[name.removeprefix(">") for name in columns]] if columns else []), *rows[:ROWS]]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         table = ("  ".join(cell.ljust(n) for cell, n in zip(line, widths, strict=True)).rstrip() for line in lines)
-        return "\n".join([*([self.title] if self.title else []), *table, *_left_out(len(rows)), *self.notes])
+        return "\n".join([*([self.title] if self.title else []), *table, *_left_out(len(rows)), *self._notes])
 
     def _repr_html_(self) -> str:
         style = f'style="{_STYLE[1]}"'
         head = "".join(f"<th {style}>{escape(name.removeprefix('>'))}</th>" for name in self.columns)
         cells = ("".join(f"<td {style}>{_cell(cell)}</td>" for cell in row) for row in self.rows[:ROWS])
         body = "".join(f"<tr>{row}</tr>" for row in cells)
-        lines = "".join(f"<div>{escape(line)}</div>" for line in [*_left_out(len(self.rows)), *self.notes])
+        lines = "".join(f"<div>{escape(line)}</div>" for line in [*_left_out(len(self.rows)), *self._notes])
         table = f'<table style="{_STYLE[0]}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         return f"<div><b>{escape(self.title)}</b>{table}{lines}</div>"
+
+    @property
+    def _notes(self) -> list[str]:
+        return [*self.notes, *filter(None, [self.unfinished])]
 
     def texts(self, *, expand: bool = True) -> tuple[list[str], list[list[str]]]:
         """Return columns and rows as texts; if `expand`, the numbers of a map with names as a column each."""
@@ -136,6 +142,11 @@ class Result:
 
 def _numbers_of(cell: Map) -> list[str]:
     return [signed(x, 2).removeprefix("+") if np.isfinite(x) else "" for x in np.asarray(cell.numbers).tolist()]
+
+
+def unfinished(measured: int, total: int) -> str:
+    """Return how much of a sweep was measured, if Ctrl-C ended it."""
+    return "" if measured == total else f"interrupted: {measured:,} of {total:,} are measured"
 
 
 class Tabled:

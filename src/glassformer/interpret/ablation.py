@@ -21,7 +21,7 @@ from ..core.arrays import Array
 from ..core.errors import ConfigError, LengthError
 from ..core.format import signed
 from ..core.settings import check_known
-from ..core.show import Bars, Result, Tabled
+from ..core.show import Bars, Result, Tabled, unfinished
 from .changes import Change, mean, resample, zero
 from .gradients import LOSS, Logit
 from .patching import Answer, effects
@@ -70,21 +70,24 @@ class Ablation(Tabled):
                 for n in np.argsort(-np.abs(by), kind="stable")]  # fmt: skip
 
     def result(self) -> Result:
-        """Return a row for each part that was measured, as `rows` has them."""
-        every = self.rows()
-        records = [row for row in every if not np.isnan([*filter(None, [row["loss"]]), *row["logits"]]).any()]
-        names = [part_name(row["name"], head=row["head"], neuron=row["neuron"]) for row in records]
-        measures = ["loss"] * (self.loss is not None) + list(self.labels)
-        values = [[*([] if row["loss"] is None else [row["loss"]]), *row["logits"]] for row in records]
-        rows = [(name, *(signed(x, 4) for x in own)) for name, own in zip(names, values, strict=True)]
-        missing = len(every) - len(records)
+        """Return a row for each part that was measured, the one whose first logit, or else loss, changed most first."""
+        values = np.column_stack([self.logits, *([] if self.loss is None else [self.loss])])
+        order = np.argsort(-np.abs(values[:, 0]), kind="stable").tolist()
+        measured = [n for n in order if not np.isnan(values[n]).any()]
+        names = [part_name(self.parts[n].name, head=self.parts[n].head, neuron=self.parts[n].neuron) for n in measured]
+        records = []
+        for n in measured:
+            logits, loss = self.logits[n].tolist(), None if self.loss is None else float(self.loss[n])
+            first = logits[0] if logits else None
+            records.append({**self.parts[n]._asdict(), "logit": first, "loss": loss, "logits": logits})
+        measures = [*self.labels, *([] if self.loss is None else ["loss"])]
         return Result(
             f"What changes without each of {len(self.parts)} parts",
             ("without", *(f">{measure}" for measure in measures)),
-            rows,
-            notes=[f"{missing:,} of {len(every):,} are not measured"] if missing else [],
+            [(name, *(signed(x, 4) for x in values[n])) for name, n in zip(names, measured, strict=True)],
             records=records,
-            figure=Bars(names, [own[-1] for own in values], f"change of the {measures[-1]} without it"),
+            figure=Bars(names, values[measured, 0].tolist(), f"change of the {measures[0]} without it"),
+            unfinished=unfinished(len(measured), len(order)),
         )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.errors import ConfigError, LengthError
 from ..core.quantized import unpacked
-from ..core.show import Map, Result, Tabled
+from ..core.show import Map, Result, Tabled, unfinished
 from ..core.tree import flatten
 from ..models import EncoderDecoder
 from ..text.tokenizer import CLS, NUMBERS
@@ -89,15 +89,14 @@ class Patching(Tabled):
                 record = {"point": name, self.columns: m, "token": words[m], "effect": float(self.effect[n, m])}
                 records.append({**record, "share": float(own[m])} if differ else record)
         way = f", from {self.run:.4g} to {self.source:.4g}: 1.00 is all of the way" if differ else ""
-        missing = self.effect.size - len(records)
         return Result(
             f"How far each value of the source moves the {self.label}{way}",
             ("patched", f"by {self.columns}", ">largest", "at"),
             rows,
-            notes=[f"{missing:,} of {self.effect.size:,} are not measured"] if missing else [],
             records=records,
             facts={"run": float(self.run), "source": float(self.source)},
             figure=self,
+            unfinished=unfinished(len(records), self.effect.size),
         )
 
 
