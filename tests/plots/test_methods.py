@@ -8,7 +8,7 @@ import pytest
 from glassformer import Batch, Decoder, DecoderConfig
 from glassformer.core.errors import ConfigError, ShapeError
 from glassformer.core.show import Result
-from glassformer.interpret import Logit, lens, patch_heads, patch_stream, watch
+from glassformer.interpret import Logit, attribute, head_scores, lens, patch_heads, patch_stream, watch
 from glassformer.interpret.heads import score_maps
 from glassformer.plots import detector_maps, draw, lens_map, patching_map, save, signed_bars, themed
 from glassformer.plots.predictions import MOST_POSITIONS
