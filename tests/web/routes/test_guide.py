@@ -7,14 +7,19 @@ from glassformer.core.errors import ConfigError, LengthError
 from glassformer.web.explorer import Explorer
 from glassformer.web.offers import Offer
 from glassformer.web.router import ask, load_routes
-from glassformer.web.routes.guide import words
-from glassformer.web.tours import STEPS
+from glassformer.web.routes.guide import KINDS, NEEDS, tours
+from glassformer.web.tour_facts import ABOUT, MEASURES
 
 
-def test_every_step_has_words_and_every_word_a_step():
-    assert {tour: [*steps] for tour, steps in STEPS.items()} == {
-        tour: [name for name, part in said.items() if isinstance(part, dict)] for tour, said in words().items()
-    }
+def test_every_question_names_what_there_is_and_everything_is_asked_for():
+    read = {name: tour for name, tour in tours().items() if name != "needs"}
+    asked = [step["question"] for tour in read.values() for step in tour.values() if isinstance(step, dict)]
+    assert {one.about for one in asked} <= {*ABOUT}
+    assert {one.kind for one in asked} == {*KINDS}
+    assert {one.measure for one in asked} - {""} == {*MEASURES}
+    of_tours = {need for tour in read.values() for need in tour["needs"]}
+    assert of_tours == {*tours()["needs"]}
+    assert of_tours | {need for one in asked for need in one.needs} == {*NEEDS}
 
 
 @pytest.mark.parametrize("architecture", TEXTS)
