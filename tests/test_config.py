@@ -184,7 +184,7 @@ def test_settings_that_are_none_follow_from_others():
     assert two.replace(source_vocab=5, encoder_layers=1).source_size == 5
 
 
-def test_a_config_is_frozen_and_compares_by_value():
+def test_a_config_is_frozen_compares_by_value_and_takes_numpy_numbers():
     config = DecoderConfig(**SIZES)
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.width = 16
@@ -194,8 +194,6 @@ def test_a_config_is_frozen_and_compares_by_value():
     assert config.width == 8
     assert DecoderConfig(**SIZES) != EncoderDecoderConfig(**SIZES)
 
-
-def test_numpy_numbers_are_taken_for_what_they_are():
     config = DecoderConfig(**{**SIZES, "vocab": np.int64(12)}, dropout=np.float32(0.5))
     assert (config.vocab, config.dropout) == (12, 0.5)
     assert type(config.vocab) is int

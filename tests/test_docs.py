@@ -34,16 +34,13 @@ def page_name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_files_that_a_page_names_are_there(page):
+def test_files_and_links_of_a_page_lead_somewhere(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     named = re.findall(r"`((?:[\w.]+/)+(?:[\w.]+\.(?:py|json|md))?|[a-z_]+\.py)(?:::\w+)?`", text)
     folders = (ROOT, PACKAGE, ROOT / "docs")
     missing = [name for name in named if not any((folder / name).exists() for folder in folders)]
     assert not missing, f"{page_name(page)} names {missing}"
 
-
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_links_between_pages_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     missing = [link for link in links if not (page.parent / link).exists()]
     assert not missing, f"{page_name(page)} links to {missing}"

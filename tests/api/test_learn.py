@@ -39,15 +39,13 @@ def test_a_file_of_text_is_data(tmp_path):
     assert model.origin["name"] == "text"
 
 
-def test_a_folder_holds_the_run_of_the_command(tmp_path):
+def test_a_folder_holds_the_run_of_the_command_and_its_recording(tmp_path):
     list(tiny_session("majority", tmp_path / "command", steps=4, eval_every=2).steps())
     model = gf.train("majority", out=tmp_path / "python", **TINY["majority"], **QUICK)
     assert_same_run(tmp_path / "python", tmp_path / "command")
     assert model.source == str(tmp_path / "python")
     assert gf.load(tmp_path / "python").history.loss.tolist() == model.history.loss.tolist()
 
-
-def test_a_training_is_recorded_where_it_has_a_folder(tmp_path):
     model = gf.train("majority", out=tmp_path / "run", record=True, **TINY["majority"], **QUICK)
     frames = list(gf.replay(tmp_path / "run"))
     assert [frame.step for frame in frames] == [0, 1, 2, 3, 4]
@@ -66,7 +64,7 @@ def test_a_recording_begins_with_the_parameters_that_were_given(tmp_path):
     assert found.at(3).step == 3
 
 
-def test_presets_configs_and_models_are_models():
+def test_presets_configs_models_and_what_builds_a_task_are_taken():
     small = {"width": 8, "heads": 2, "layers": 1}
     by_name = gf.train("counting", "tiny-decoder", **small, **QUICK)
     config = gf.preset("tiny-decoder", vocab=20, context=6, dropout=0.0, **small)
@@ -75,8 +73,6 @@ def test_presets_configs_and_models_are_models():
     assert_same_bits(by_config.params, by_name.params)
     assert_same_bits(by_model.params, by_name.params)
 
-
-def test_what_builds_a_task_is_data():
     by_name, by_builder = (gf.train(data, **QUICK) for data in ("counting", gf.data.TASKS["counting"]))
     assert by_builder.origin == by_name.origin
     assert_same_bits(by_builder.params, by_name.params)
@@ -88,7 +84,7 @@ def test_a_config_reads_text_in_windows_of_its_own_length(tmp_path):
     assert model.task.train.context == 24
 
 
-def test_parameters_to_start_from_are_left_alone():
+def test_parameters_to_start_from_are_left_alone_and_training_goes_on_from_them():
     config = gf.preset("tiny-decoder", vocab=20, context=6, width=8, heads=2, layers=1)
     params = gf.build(config).init(7)
     before = gf.tree.tree_map(np.array, params)
@@ -97,8 +93,6 @@ def test_parameters_to_start_from_are_left_alone():
     first = gf.build(config).loss(params, model.task.train.batch(0, 1, 0))
     assert np.isclose(model.history.loss[0], first)
 
-
-def test_training_goes_on_from_a_trained_model():
     first = gf.train("counting", steps=60, show=False)
     before = gf.tree.tree_map(np.array, first.params)
     more = gf.train("counting", first, steps=20, lr=1e-3, show=False)
@@ -178,15 +172,13 @@ def test_arrays_are_data():
     assert model.evaluate().examples == 6
 
 
-def test_arrays_that_are_held_out_are_validated_on():
+def test_arrays_that_are_held_out_are_validated_on_and_sources_make_an_encoder_decoder():
     tokens = np.tile(np.arange(8), (20, 1))
     model = gf.train(tokens, "tiny-decoder", validation=tokens[:3], width=8, heads=2, layers=1, **QUICK)
     assert model.evaluate().examples == 3
     assert model.config.context == 7
     assert model.generate("0 1", max_new_tokens=2, temperature=0).ids
 
-
-def test_sources_and_answers_make_an_encoder_decoder():
     rng = np.random.default_rng(0)
     source = rng.integers(2, 6, (40, 4))
     tokens = np.concatenate([np.ones((40, 1), int), source[:, :-1]], axis=1)

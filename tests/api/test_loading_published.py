@@ -38,20 +38,16 @@ def folders(tmp_path_factory):
     return {name: with_tokenizer(name, tmp_path_factory.mktemp("models") / name) for name in TOKENIZERS}
 
 
-def test_a_published_decoder_writes(folders):
+def test_published_models_read_and_write_with_the_tokens_that_their_tokenizers_put_there(folders):
     model = gf.load(folders["gpt2"])
     assert model.start_id is None
     assert model.end_ids == (1,)
     answer = model.generate("!", max_new_tokens=5, temperature=0)
     assert len(answer.ids) == 5 or answer.finish == "stop"
 
-
-def test_a_text_begins_with_the_token_that_its_tokenizer_puts_there(folders):
     model = gf.load(folders["llama"])
     assert model.start_id == model.tokenizer.specials["<s>"]
 
-
-def test_t5_reads_sources_with_their_end(folders):
     model = gf.load(folders["t5"])
     assert (model.start_id, model.source_end_id) == (0, 1)
     ids = model.tokenizer.encode("e")
@@ -59,7 +55,7 @@ def test_t5_reads_sources_with_their_end(folders):
     assert model.generate("", max_new_tokens=3, temperature=0).ids
 
 
-def test_an_encoder_does_not_write(folders):
+def test_an_encoder_and_a_model_without_a_tokenizer_do_not_write(folders, tmp_path):
     with pytest.raises(ConfigError, match="is an encoder") as caught:
         load(folders["bert"]).generate("e")
     assert "glassformer embed" in caught.value.hint
@@ -67,8 +63,6 @@ def test_an_encoder_does_not_write(folders):
     with pytest.raises(ConfigError, match="does not write text"):
         model.generate("a")
 
-
-def test_a_model_without_a_tokenizer_does_not_write(tmp_path):
     model = gf.load(saved("gpt2", tmp_path))
     with pytest.raises(WeightsError, match="has no tokenizer"):
         model.generate("a")

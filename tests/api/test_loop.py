@@ -33,7 +33,7 @@ def test_left_and_taken_up_again_it_has_the_bits_of_one_that_was_not():
     assert loop.history.loss.tolist() == whole.history.loss.tolist()
 
 
-def test_a_model_taken_out_stays_as_it_is():
+def test_a_model_taken_out_stays_as_it_is_and_the_best_one_has_the_lowest_validation_loss():
     loop = gf.Loop("majority", **SMALL)
     for record in loop:
         if record.step == 1:
@@ -43,14 +43,10 @@ def test_a_model_taken_out_stays_as_it_is():
     after = gf.tree.flatten(loop.now.params)
     assert any((array != after[name]).any() for name, array in gf.tree.flatten(taken.params).items())
 
-
-def test_the_best_model_is_the_one_with_the_lowest_validation_loss():
     loop = gf.Loop("majority", **SMALL, lr=0.3, warmup=0)
     list(loop)
     assert np.isclose(loop.best.evaluate().loss, loop.history.val_loss.min())
 
-
-def test_before_any_evaluation_the_best_is_what_there_is():
     loop = gf.Loop("majority", **{**SMALL, "eval_every": 100})
     next(iter(loop))
     assert_same_bits(loop.best.params, loop.now.params)
@@ -100,15 +96,13 @@ def test_a_model_is_trained_with_its_own_execution():
         gf.Loop(np.zeros((16, 9), int), gf.build("tiny-decoder", gf.Execution(scan=True)), steps=1, batch=8)
 
 
-def test_what_would_change_nothing_is_refused():
+def test_what_would_change_nothing_is_refused_and_the_last_parameters_are_kept_on_demand():
     loop = gf.Loop("majority", **SMALL)
     with pytest.raises(AttributeError):
         loop.lr = 0.5
     with pytest.raises(ValueError, match="read-only"):
         loop.now.params["embedding"]["tokens"]["table"][:] = 0
 
-
-def test_the_last_parameters_are_kept_on_demand():
     loop = gf.Loop("majority", **{**SMALL, "lr": 0.3, "warmup": 0}, keep="last")
     list(loop)
     assert_same_bits(loop.best.params, loop.now.params)

@@ -42,20 +42,14 @@ def test_a_loop_cannot_be_copied(copied):
         copied(gf.Loop("counting", steps=2))
 
 
-def test_a_task_with_functions_is_built_again_instead(model):
+def test_tasks_are_pickled_with_their_arrays_or_built_again_or_missed_in_words(model):
     with pytest.raises(gf.GlassformerError, match="build_task"):
         pickle.dumps(model.task)
     assert copy.deepcopy(model.task) is model.task
-
-
-def test_a_model_keeps_arrays_that_it_was_trained_on():
     tokens = np.random.default_rng(0).integers(0, 5, (40, 6))
     model = gf.train((tokens, tokens[:, 0] % 2), steps=2, show=False)
     assert pickled(model).evaluate() == model.evaluate()
     assert pickled(model).classify("1 2 3").label == model.classify("1 2 3").label
-
-
-def test_data_that_cannot_be_pickled_is_missed_in_words():
     batches = iter([gf.Batch(np.ones((4, 3), int), np.ones((4, 3), int))] * 3)
     model = pickled(gf.train(batches, gf.build("tiny-decoder"), steps=2, validation=np.ones((4, 3), int), show=False))
     with pytest.raises(gf.GlassformerError, match="a pickled model keeps"):

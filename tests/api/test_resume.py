@@ -11,7 +11,7 @@ from runs import TINY, assert_same_run
 PLAN = {**TINY["majority"], "steps": 6, "eval_every": 2, "save_every": 2}
 
 
-def test_a_resumed_run_ends_with_the_same_bits_as_one_that_was_never_interrupted(tmp_path):
+def test_a_resumed_run_ends_with_the_same_bits_as_one_never_interrupted_also_past_its_end(tmp_path):
     gf.train("majority", out=tmp_path / "whole", show=False, **PLAN)
     list(itertools.islice(gf.Loop("majority", out=tmp_path / "cut", **PLAN), 3))
     model = gf.resume(tmp_path / "cut", show=False)
@@ -19,8 +19,6 @@ def test_a_resumed_run_ends_with_the_same_bits_as_one_that_was_never_interrupted
     assert len(model.history) == 6
     assert model.classify(["0" * 8])
 
-
-def test_a_loop_continues_past_the_planned_end(tmp_path):
     gf.train("majority", out=tmp_path / "run", show=False, **PLAN)
     assert [record.step for record in gf.Loop.resume(tmp_path / "run", steps=8)] == [7, 8]
     with pytest.raises(ConfigError, match="has taken 8 steps already"):

@@ -33,7 +33,7 @@ def both():
     return gf.train("dates", **TINY["dates"], **QUICK)
 
 
-def test_writers_write_as_language_models_do(decoder, both, tmp_path):
+def test_writers_write_as_language_models_do_by_their_parameters(decoder, both, tmp_path):
     for model, prompt in ((decoder, "1 2"), (both, "3. mai 2001")):
         answer = model.generate(prompt, max_new_tokens=4, seed=2)
         assert answer == load(gf.save(model, tmp_path / model.config.architecture)).generate(
@@ -42,8 +42,6 @@ def test_writers_write_as_language_models_do(decoder, both, tmp_path):
         assert "".join(model.stream(prompt, max_new_tokens=4, seed=2)) == answer.text
     assert len(decoder.generate(["1", "2"], max_new_tokens=2)) == 2
 
-
-def test_a_changed_parameter_changes_the_answer(decoder):
     before = decoder.generate("1 2", max_new_tokens=1, temperature=0, log_probabilities=0).log_probabilities
     kept = decoder.params["embedding"]["tokens"]["table"].copy()
     decoder.params["embedding"]["tokens"]["table"][:] = 0
@@ -52,7 +50,7 @@ def test_a_changed_parameter_changes_the_answer(decoder):
     assert before != after
 
 
-def test_classes_have_probabilities(encoder):
+def test_classes_have_probabilities_as_of_a_sequence_alone(encoder):
     rows = np.array([[0, 1, 2, 0, 0, 1, 0, 0], [2, 2, 2, 2, 2, 2, 2, 1]])
     found = encoder.classify(rows)
     logits, _ = encoder.model.forward(encoder.params, rows)
@@ -62,8 +60,6 @@ def test_classes_have_probabilities(encoder):
         assert one.index == probabilities.argmax()
         assert one.probability == one.probabilities[one.label]
 
-
-def test_sequences_of_different_lengths_are_classified_as_alone(encoder):
     texts = ["012", "00112220", "2"]
     together = encoder.classify(texts)
     for text, found in zip(texts, together, strict=True):

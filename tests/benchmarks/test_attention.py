@@ -24,13 +24,10 @@ def test_pairs_are_counted_as_the_mask_shows_them(way, length):
     assert visible(way, length) == int(pattern_of(way, length).dense(length).sum())
 
 
-def test_costs_follow_the_formulas():
+def test_costs_follow_the_formulas_and_the_exponent_is_the_slope():
     pairs = 2 * 10  # two heads; 1 + 2 + 3 + 4 pairs in each
     assert cost("dense", 4, heads=2, channels=8) == Cost(pairs, 32 * pairs, 64 * pairs, 4 * (4 * 2 * 4 * 8 + 2 * 16))
     assert cost("tiled", 4, heads=2, channels=8) == Cost(pairs, 32 * pairs, 80 * pairs, 4 * (4 * 2 * 4 * 8 + 2 * 4))
-
-
-def test_the_exponent_is_the_slope_on_logarithmic_scales():
     lengths = [128, 256, 1024]
     assert exponent(lengths, [3e-9 * length**1.5 for length in lengths]) == pytest.approx(1.5)
 

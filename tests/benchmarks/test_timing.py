@@ -66,13 +66,10 @@ def test_the_budget_ends_the_race_before_it_is_exceeded(clock):
     assert len(result.rounds["A"]) == 10
 
 
-def test_a_spread_is_the_median_and_the_quartiles():
+def test_a_spread_is_the_median_and_the_quartiles_and_ratios_are_taken_within_rounds():
     assert Spread.of([5.0, 1.0, 3.0, 2.0, 4.0]) == Spread(3.0, 2.0, 4.0, 5)
     assert Spread.of([2.0]) == Spread(2.0, 2.0, 2.0, 1)
     assert Spread.of([1.0, 2.0]) == Spread(1.5, 1.25, 1.75, 2)
-
-
-def test_ratios_are_taken_within_rounds_so_that_a_slow_stretch_cancels():
     quiet, busy = [1.0, 1.0], [10.0, 10.0]
     result = Race({"A": [quiet, busy, quiet], "B": [[2.0, 2.0], [20.0, 20.0], [2.0, 2.0]]})
     assert result.times_faster("A", "B") == Spread(2.0, 2.0, 2.0, 3)

@@ -30,7 +30,7 @@ def test_the_floor_multiplies_as_much_in_any_number_of_shards(shards, monkeypatc
     assert sum(done) == 2 * 3 * forward
 
 
-def test_losses_that_differ_are_found():
+def test_losses_that_differ_and_figures_that_are_no_numbers_are_found():
     facts = {"A": {"losses": [2.0, 1.5, 1.25]}, "B": {"losses": [2.0, 1.5]}, "products": {"losses": []}}
     assert same_losses(facts).ok
     facts["C"] = {"losses": [2.0, 1.5003]}
@@ -38,8 +38,6 @@ def test_losses_that_differ_are_found():
     assert not check.ok
     assert check.error == pytest.approx(2e-4)
 
-
-def test_a_figure_that_is_no_number_reaches_no_bar_and_passes_no_check():
     assert not Bar("speed", float("nan"), 1.2, at_most=True).ok
     assert not Bar("speed", float("nan"), 1.2).ok
     assert not Check("losses", float("nan"), 1e-4).ok

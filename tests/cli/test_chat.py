@@ -56,7 +56,7 @@ def test_stdin_that_is_not_utf8_is_refused(run, monkeypatch):
     assert "not UTF-8" in result.err
 
 
-def test_the_same_seed_gives_the_same_answers(run):
+def test_every_line_is_answered_and_remembered_and_the_same_seed_answers_the_same(run):
     def talk(seed):
         chat = conversation(run, seed=seed, temperature=1.0, max_new_tokens=20)
         return ["".join(chat.reply("the sea")) for _ in range(2)]
@@ -64,12 +64,6 @@ def test_the_same_seed_gives_the_same_answers(run):
     assert talk(3) == talk(3)
     assert talk(3) != talk(4)
 
-
-def conversation(run, **settings):
-    return Conversation(load(run), **{"system": None, "max_new_tokens": 5, "seed": 0, "temperature": 0, **settings})
-
-
-def test_every_line_is_answered_and_the_conversation_is_remembered(run):
     chat = conversation(run, system="Be brief.")
     first = "".join(chat.reply("the sea"))
     second = "".join(chat.reply("the sea"))
@@ -78,6 +72,10 @@ def test_every_line_is_answered_and_the_conversation_is_remembered(run):
     chat.reset()
     assert chat.messages == [{"role": "system", "content": "Be brief."}]
     assert "".join(chat.reply("the sea")) == first
+
+
+def conversation(run, **settings):
+    return Conversation(load(run), **{"system": None, "max_new_tokens": 5, "seed": 0, "temperature": 0, **settings})
 
 
 def test_an_answer_is_what_the_model_says_after_the_template(run):

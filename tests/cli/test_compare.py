@@ -47,15 +47,13 @@ def test_without_a_folder_nothing_is_written(folder, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_tables_are_there_even_where_the_figure_cannot_be_written(folder, tmp_path):
+def test_the_tables_are_there_even_without_a_figure_and_show_the_mean_training_loss(folder, tmp_path):
     (tmp_path / "file").write_text("in the way")
     result = command("compare", folder / "long", folder / "short", "--no-samples", "--out", tmp_path / "file")
     assert result.code == 1
     assert "steps" in result.out
     assert "cannot be written" in result.err
 
-
-def test_the_training_loss_is_the_mean_that_train_shows(folder, tmp_path):
     found = json.loads(command("compare", folder / "long", folder / "short", "--no-samples", "--json").out)
     lines = open_run(folder / "long").metrics()
     losses = [line["loss"] for line in lines][-RECENT:]
@@ -79,15 +77,13 @@ def test_json_gives_everything(folder, tmp_path):
     assert found["figures"] == [str(tmp_path / "losses.svg"), str(tmp_path / "losses-dark.svg")]
 
 
-def test_a_run_without_steps_is_compared_as_far_as_it_goes(folder, tmp_path):
+def test_a_run_without_steps_is_compared_as_far_as_it_goes_and_names_are_told_apart_by_paths(folder, tmp_path):
     result = command("compare", folder / "long", folder / "idle", "--out", tmp_path)
     assert result.code == 0, result.err
     assert "idle: no samples: there is no checkpoint" in result.err
     result = command("compare", folder / "long", folder / "idle", "--out", tmp_path, "--no-samples")
     assert "answers" not in result.out
 
-
-def test_runs_of_one_name_are_told_apart_by_their_paths(folder, tmp_path):
     finish(tiny_session("sort", tmp_path / "long", steps=2))
     result = command("compare", folder / "long", tmp_path / "long", "--out", tmp_path / "out", "--no-samples")
     assert f"{folder / 'long'}\t{tmp_path / 'long'}" in result.out

@@ -52,29 +52,23 @@ def test_json_is_one_object(folders):
         assert "score" not in one
 
 
-def test_beams_print_the_best_answer_and_json_its_score(folders):
+def test_beams_stops_prompts_and_presets_mean_what_they_say(folders):
     settings = ("fox", "--beams", 3, "--max-new-tokens", 4)
     expected = gf.load(folders["text"]).generate("fox", beams=3, max_new_tokens=4, length_penalty=2.0)
     assert command("generate", folders["text"], *settings, "--length-penalty", 2).out == expected.text + "\n"
     result = command("generate", folders["text"], *settings, "--length-penalty", 2, "--json")
     assert json.loads(result.out)["generations"][0]["score"] == pytest.approx(expected.score)
 
-
-def test_stop_ends_before_the_text(folders):
     whole = command("generate", folders["text"], "The ", "--temperature", 0).out.removesuffix("\n")
     stop = whole[3:5]
     result = command("generate", folders["text"], "The ", "--temperature", 0, "--stop", "終", "--stop", stop)
     assert result.out == whole.partition(stop)[0] + "\n"
 
-
-def test_the_prompt_is_no_option(folders):
     result = command("generate", folders["text"], "--prompt", "The ")
     assert result.code == 2
     assert "there is no option --prompt" in result.err
     assert "the text follows the model" in result.err
 
-
-def test_a_preset_is_said_to_have_no_weights():
     result = command("generate", "gpt2", "The ")
     assert result.code == 1
     assert "gpt2 is a preset" in result.err
@@ -96,15 +90,13 @@ def test_going_on_past_the_context_is_said_once(folders, more):
     assert result.err.endswith(CUT)
 
 
-def test_it_can_stop_at_the_context_instead(folders):
+def test_it_can_stop_at_the_context_or_cut_a_prompt_that_is_too_long(folders):
     settings = ("The ", "--max-new-tokens", 40, "--temperature", 0)
     long, short = (command("generate", folders["text"], *settings, *more) for more in ((), ("--no-slide",)))
     assert (short.code, short.err) == (0, FULL)
     assert len(short.out) == 13 + 1
     assert long.out.startswith(short.out.removesuffix("\n"))
 
-
-def test_a_prompt_that_is_too_long_is_cut_on_demand(folders):
     settings = ("--max-new-tokens", 5, "--temperature", 0)
     whole = "dog. The quick brown"
     refused = command("generate", folders["text"], whole, *settings)

@@ -60,7 +60,7 @@ def test_every_view_of_every_architecture(task, view, folders):
     assert {line.count("\t") for line in lines} == {header.count("\t")}
 
 
-def test_the_numbers_are_those_of_python(folders):
+def test_the_numbers_are_those_of_python_for_the_token_that_is_explained(folders):
     subject = read_model(str(folders["majority"]))
     run = subject.watch("00112220")
     target = logit_of(run, "2", "0", -1)
@@ -69,16 +69,12 @@ def test_the_numbers_are_those_of_python(folders):
     assert found["logit"] == pytest.approx(expected.value)
     assert sum(row["value"] for row in found["rows"]) == pytest.approx(found["logit"], rel=1e-4)
 
-
-def test_the_last_row_of_the_lens_is_the_prediction(folders):
     found = json.loads(look(folders["text"], "the loop", "--json"))
     subject = read_model(str(folders["text"]))
     run = subject.watch("the loop")
     assert found["rows"][-1]["rank"] == 1
     assert found["target"] == run.label(int(np.argmax(run.logits[0, -1])))
 
-
-def test_an_encoder_decoder_explains_the_first_token_that_it_writes(folders):
     subject = read_model(str(folders["dates"]))
     run = subject.watch(INPUTS["dates"][0])
     found = json.loads(look(folders["dates"], INPUTS["dates"][0], "--json"))
@@ -86,8 +82,6 @@ def test_an_encoder_decoder_explains_the_first_token_that_it_writes(folders):
     last = json.loads(look(folders["dates"], INPUTS["dates"][0], "--position", "-1", "--json"))
     assert last["target"] == run.label(int(np.argmax(run.logits[0, -1])))
 
-
-def test_blocks_and_heads_are_counted_from_0(folders):
     assert "head 0" in look(folders["majority"], "00112220", "attribution", "--top", 99)
     assert "block 0 head 0" in look(folders["majority"], "00112220", "heads", "--top", 99)
 

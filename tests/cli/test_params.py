@@ -25,7 +25,7 @@ def test_counts_are_those_of_real_parameters(name):
     assert params(name)["parameters"]["total"] == count(build(preset(name)).init(0))
 
 
-def test_batch_length_and_dtype_are_taken_into_account():
+def test_batch_length_dtype_and_settings_are_taken_into_account():
     found = params("gpt2", "--batch", 4, "--length", 100, "--dtype", "bfloat16")
     assert (found["model"], found["batch"], found["length"], found["dtype"]) == ("gpt2", 4, 100, "bfloat16")
     assert sum(found["parameters"]["parts"].values()) == found["parameters"]["total"]
@@ -34,8 +34,6 @@ def test_batch_length_and_dtype_are_taken_into_account():
     assert found["flops_per_token"]["training"] > found["flops_per_token"]["forward"]
     assert all(isinstance(size, int | float) and size > 0 for size in memory.values())
 
-
-def test_settings_can_be_changed():
     found = params("gpt2", "--set", "layers=2", "--set", "vocab=100", "--set", "norm=rms")
     assert found["parameters"]["total"] == count(build(preset("gpt2", layers=2, vocab=100, norm="rms")).init(0))
     assert found["config"]["layers"] == 2

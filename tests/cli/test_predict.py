@@ -70,14 +70,12 @@ def test_a_saved_model_answers_as_the_run_that_it_came_from(folders, task, tmp_p
     assert asked(tmp_path / "saved", text) == asked(folders[task], text)
 
 
-def test_a_saved_classifier_of_arrays_names_its_classes(tmp_path):
+def test_a_saved_classifier_names_its_classes_and_a_language_model_needs_no_data(tmp_path, folders):
     tokens = np.arange(40).reshape(10, 4) % 3
     model = gf.train((tokens, tokens[:, 0]), steps=1, width=8, heads=2, layers=1, show=False)
     [found] = asked(gf.save(model, tmp_path / "saved"), "0 1 2 0")
     assert found["answer"] == model.classify([0, 1, 2, 0]).label
 
-
-def test_a_language_model_needs_no_data(folders, tmp_path):
     run = folders["text"].rename(tmp_path / "run")
     data = Path(json.loads((run / "config.json").read_text())["task"]["options"]["data"])
     kept = data.rename(tmp_path / "gone.txt")

@@ -42,15 +42,13 @@ def test_rules_that_cannot_be_read_are_refused(jax, words, rules, message, hint)
     assert hint in result.err
 
 
-def test_rules_decide_what_a_mesh_can_hold(jax, tmp_path):
+def test_rules_decide_what_a_mesh_can_hold_and_a_run_keeps_them(jax, tmp_path):
     place = ["--engine", "jax", "--mesh", "fsdp=4", "--out", tmp_path / "run"]
     words = ["train", "majority", *options("majority"), *place]
     assert "needs 4 devices, but there are 1" in command(*words).err
     assert "does not divide evenly over fsdp=4" in command(*words, "--rules", "classifier.w=none,fsdp").err
     assert not (tmp_path / "run").exists()
 
-
-def test_a_run_keeps_its_rules(jax, tmp_path):
     words = ["train", "majority", *options("majority"), "--steps", 1, "--engine", "jax", "--out", tmp_path / "run"]
     result = command(*words, "--rules", "cls=; *attention.query.w=none,tensor", "--json")
     assert result.code == 0, result.err

@@ -34,7 +34,7 @@ def test_a_pipe_gets_a_line_for_each_run(folder):
     assert "damaged" in rows[str(folder / "broken")][-1]
 
 
-def test_json_gives_everything(folder):
+def test_json_gives_everything_and_one_run_says_where_it_began(folder, tmp_path):
     found = json.loads(command("runs", folder, "--json").out)
     assert found["folder"] == str(folder)
     first = next(one for one in found["runs"] if one["folder"] == str(folder / "first"))
@@ -42,8 +42,6 @@ def test_json_gives_everything(folder):
     assert first["record"]["versions"]["numpy"]
     assert [one["error"] is None for one in found["runs"]].count(False) == 1
 
-
-def test_one_run_says_where_it_began(folder, tmp_path):
     result = command("runs", folder / "first")
     assert "data\tdrawn from the seed" in result.out
     assert re.search(r"engine\t\w+, \d+ cores, \w+", result.out)

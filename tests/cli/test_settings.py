@@ -58,7 +58,7 @@ def lines_of(*args):
     return [line.split("\t") for line in result.out.splitlines()]
 
 
-def test_a_pipe_gets_one_line_for_each_setting():
+def test_a_pipe_gets_one_line_for_each_setting_or_the_groups():
     lines = lines_of("majority")
     assert all(len(line) == 5 for line in lines)
     assert ["task majority", "train", "1600", "whole number", "sequences to train on"] in lines
@@ -66,8 +66,6 @@ def test_a_pipe_gets_one_line_for_each_setting():
     assert [line[2] for line in lines if line[1] == "lr"] == ["0.003"]
     assert [line[3] for line in lines if line[1] == "schedule"] == ["constant, cosine, linear, inverse_sqrt"]
 
-
-def test_without_a_word_the_groups_are_listed():
     lines = lines_of()
     assert ["glassformer settings sampling", "how the next token is chosen when a model writes"] in lines
     assert "majority" in command("settings").out
@@ -89,7 +87,7 @@ def test_every_group_can_be_asked_for(topic, line):
     assert line in [found[: len(line)] for found in lines_of(topic)]
 
 
-def test_json_gives_defaults_as_they_are():
+def test_json_gives_defaults_as_they_are_and_an_unknown_group_is_misuse():
     found = json.loads(command("settings", "gpt2", "--json").out)["model (gpt2, decoder)"]
     by_name = {one["name"]: one for one in found}
     assert by_name["width"]["default"] == 768
@@ -97,8 +95,6 @@ def test_json_gives_defaults_as_they_are():
     assert by_name["gated"]["default"] is False
     assert set(json.loads(command("settings", "--json").out)) == {"tasks", "groups", "presets"}
 
-
-def test_an_unknown_group_is_misuse():
     result = command("settings", "recpe")
     assert result.code == 2
     assert "did you mean 'recipe'" in result.err

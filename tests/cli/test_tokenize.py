@@ -25,7 +25,7 @@ def pieces(*args):
     return [(piece["text"], piece["id"], piece["special"]) for piece in json.loads(result.out)["pieces"]]
 
 
-def test_a_file_or_its_folder_names_the_tokenizer(folder):
+def test_a_file_or_its_folder_names_the_tokenizer_and_people_see_its_pieces(folder, tmp_path):
     found = pieces(folder, "hello hello")
     assert [text for text, _, _ in found] == ["hello", " hello"]
     assert found == pieces(folder / "tokenizer.json", "hello hello")
@@ -33,16 +33,12 @@ def test_a_file_or_its_folder_names_the_tokenizer(folder):
     assert report["tokenizer"] == "tokenizer.json"
     assert (report["count"], report["size"]) == (1, PublishedTokenizer.load(folder).size)
 
-
-def test_people_see_spaces_line_ends_and_half_characters(folder):
     result = command("tokenize", folder, "hello [bold]\n€")
     assert result.code == 0
     for part in ("␣", "\\n", "\\xe2", "["):
         assert part in result.out
     assert "14 characters" in result.err
 
-
-def test_special_tokens_are_read_only_when_asked_for(folder, tmp_path):
     assert not any(special for _, _, special in pieces(folder, "<eos>"))
     assert pieces(folder, "<eos>", "--parse-special") == [("<eos>", 1, True)]
     assert "<eos>  (special)" in command("tokenize", folder, "<eos>", "--parse-special").out

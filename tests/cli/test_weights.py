@@ -163,13 +163,11 @@ def test_inspect_draws_a_published_model(name, folders, tmp_path, monkeypatch):
     assert (tmp_path / "pictures" / "index.html").is_file()
 
 
-def test_inspect_needs_an_input(folders, tmp_path):
+def test_inspect_needs_an_input_and_a_damaged_model_is_an_error(folders, tmp_path):
     result = command("inspect", folders["gpt2"], "--out", tmp_path)
     assert result.code == 2
     assert "pass a text" in result.err
 
-
-def test_a_damaged_model_is_an_error_and_no_traceback(tmp_path):
     folder = saved("gpt2", tmp_path)
     (folder / "model.safetensors").write_bytes(b"\xff" * 100)
     for words in (["generate", folder], ["embed", folder, "a"], ["verify", folder], ["export", folder, tmp_path / "x"]):

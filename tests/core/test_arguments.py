@@ -118,7 +118,7 @@ def test_a_trained_model_stands_for_a_model_and_its_parameters(model):
         assert ours == theirs
 
 
-def test_the_frames_of_functions_that_were_given_stay(run):
+def test_functions_that_were_given_keep_their_frames_and_errors_of_others_stay_as_they_are(run):
     def clamped(x):
         return gf.ops.linear(x, np.ones((3, 3)), None)
 
@@ -126,8 +126,6 @@ def test_the_frames_of_functions_that_were_given_stay(run):
         run.changed(gf.interpret.transform("blocks.0", clamped))
     assert "clamped" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
 
-
-def test_errors_that_arguments_are_not_to_blame_for_stay_as_they_are(run):
     with pytest.raises(ZeroDivisionError):
         run.changed(gf.interpret.transform("blocks.0", lambda x: x / 0 if False else 1 // 0))
 
@@ -137,14 +135,11 @@ def counting():
     return gf.train("counting", steps=20, show=False)
 
 
-def test_one_change_needs_no_list(counting):
+def test_changes_come_one_by_one_or_as_lists(counting, run):
     change, settings = add("blocks.0", 1.0), {"temperature": 0, "max_new_tokens": 3}
     text = counting.generate("1", changes=[change], **settings).text
     assert counting.generate("1", changes=change, **settings).text == text
     assert "".join(counting.stream("1", changes=change, **settings)) == text
-
-
-def test_a_run_takes_changes_one_by_one_or_as_lists(run):
     one, two = zero("blocks.0.attention"), zero("blocks.1.attention")
     assert run.changed([one, two]).loss == run.changed(one, two).loss
 

@@ -31,28 +31,24 @@ def test_what_is_no_array_is_refused(thing):
         namespace(thing)
 
 
-def test_only_half_precision_is_widened(jax):
+def test_only_half_precision_is_widened_and_a_cast_to_the_same_type_copies_nothing(jax):
     for dtype in ("float16", "bfloat16"):
         assert widen(jax.numpy.ones(2, dtype=dtype)).dtype == np.float32
     for dtype in ("float32", "float64", "complex128", "int16", "int64"):
         x = np.ones(2, dtype=dtype)
         assert widen(x) is x
 
-
-def test_casting_to_the_same_type_copies_nothing():
     x = np.ones(2)
     assert cast(x, np.float64) is x
     assert cast(x, np.float32).dtype == np.float32
 
 
-def test_integers_are_told_from_others(jax):
+def test_integers_are_told_from_others_and_values_under_jit_are_unknown(jax):
     assert is_integer(np.ones(1, dtype=np.int8))
     assert is_integer(jax.numpy.ones(1, dtype="uint32"))
     assert not is_integer(np.ones(1, dtype=bool))
     assert not is_integer(jax.numpy.ones(1, dtype="bfloat16"))
 
-
-def test_values_under_jit_are_unknown(jax):
     seen = []
     jax.jit(lambda x: seen.append(is_traced(x)) or x)(jax.numpy.ones(1))
     assert seen == [True]
@@ -83,15 +79,13 @@ def test_ids_that_are_ignored_may_lie_outside():
     check_ids(np.zeros(0, dtype=int), 2)
 
 
-def test_lengths_are_checked():
+def test_lengths_and_widths_are_checked():
     check_length(4, 4)
     with pytest.raises(LengthError, match=r"the sequence is empty(?s:.*)hint: pass at least one token"):
         check_length(0, 4)
     with pytest.raises(LengthError, match=r"the prompt has 1,312 tokens but this model reads at most 1,024"):
         check_length(1312, 1024, what="the prompt")
 
-
-def test_widths_are_checked():
     check_width(np.zeros((0, 3)), 3)
     with pytest.raises(ShapeError, match=r"the input has shape \(3, 2\), expected \(..., 3\)"):
         check_width(np.zeros((3, 2)), 3)

@@ -200,18 +200,14 @@ def test_an_op_runs_as_written_where_the_kernel_declines(alarms):
     assert alarms == ["softmax"]
 
 
-def test_arrays_of_jax_never_ask_the_host(jax, alarms):
+def test_arrays_of_jax_never_ask_the_host_and_arrays_of_numpy_do(jax, alarms):
     ops.softmax(jax.numpy.zeros(3))
     assert alarms == []
 
-
-def test_methods_of_layers_compute_arrays_of_jax_under_the_engine_numpy(jax):
     cache = KeyValues()
     with use_engine("numpy"):
         jax.jit(lambda k: cache.write(0, k, k))(jax.numpy.ones((1, 2, 3, 4)))
 
-
-def test_numpy_arrays_under_the_engine_jax_ask_the_host(jax, alarms):
     with use_engine("jax"):
         assert engine() == "jax"
         y, _ = ops.softmax(np.zeros(4))
@@ -302,12 +298,10 @@ def test_an_engine_is_a_value_that_holds_its_kernels():
 # --- what it costs those who do not use it ---------------------------------------------------------------------------
 
 
-def test_importing_glassformer_and_its_ops_does_not_import_numba():
+def test_importing_glassformer_imports_neither_numba_nor_jax():
     code = "import sys, glassformer, glassformer.ops, glassformer.models; print('numba' in sys.modules)"
     assert in_a_fresh_process(code) == "False"
 
-
-def test_importing_glassformer_and_choosing_an_engine_does_not_import_jax():
     code = """
 import sys, glassformer, glassformer.models, glassformer.training, glassformer.runs.session
 from glassformer.core.execution import Execution

@@ -13,15 +13,13 @@ from runs import command
 OLD = {"architecture": "decoder", "vocab": 7, "width": 8, "heads": 2, "layers": 1, "context": 8}
 
 
-def test_old_settings_of_a_model_still_load():
+def test_old_settings_of_a_model_still_load_and_go_back_to_where_they_came_from():
     config = gf.config_from_dict({**OLD, "attention_tile": 4, "compute": "float16", "remat": True})
     assert config == gf.config_from_dict(OLD)
     _, how = separated({**OLD, "attention_tile": 4, "compute": "float16", "remat": True})
     assert Execution(**how) == Execution(tile=4, precision="float16", remat=True)
     assert separated({"compute": None}) == ({}, {"precision": "float32"})
 
-
-def test_settings_go_back_to_where_they_came_from():
     how = Execution(tile=4, precision="float16", remat=True)
     assert Execution(**separated(joined(how))[1]) == how
     assert joined(PLAIN) == {}
@@ -68,13 +66,11 @@ def test_what_is_no_setting_is_refused(settings, message):
         Execution.from_dict(settings)
 
 
-def test_what_is_stored_is_what_is_read():
+def test_what_is_stored_is_what_is_read_and_commands_take_it_among_settings(tmp_path):
     how = Execution(precision="bfloat16", tile=64, mesh=MeshShape(data=2, tensor=4), scan=True)
     assert Execution.from_dict(json.loads(json.dumps(how.to_dict()))) == how
     assert Execution.from_dict({}) == Execution()
 
-
-def test_commands_take_them_among_settings(tmp_path):
     small = ["--set", "steps=2", "--set", "batch=4", "--out", str(tmp_path / "run")]
     assert command("train", "majority", "--set", "attention_tile=4", *small).code == 0
     planned = command("plan", "tiny-decoder", "--mesh", "data=1", "--set", "attention_tile=16", "--set", "remat=true")

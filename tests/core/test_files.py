@@ -89,30 +89,18 @@ def test_the_bytes_are_on_the_disk_before_the_name_and_the_name_before_the_end(t
     assert calls == ["fsync", "replace"] + (["fsync"] if os.name != "nt" else [])
 
 
-def test_text_is_stored_as_utf_8(tmp_path):
+def test_text_is_stored_as_utf_8_in_folders_that_it_brings(tmp_path):
     write_text(tmp_path / "notes.txt", "Σ nᵢ\n")
     assert (tmp_path / "notes.txt").read_bytes() == "Σ nᵢ\n".encode()
-
-
-def test_a_new_file_brings_its_folders(tmp_path):
     path = write_new(tmp_path / "a" / "b" / "picture.png", b"1234")
     assert path.read_bytes() == b"1234"
 
 
-def test_a_place_that_cannot_be_written_to_is_refused_with_a_remedy(tmp_path):
+def test_what_the_system_refuses_becomes_an_error_with_a_remedy(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"x\.png cannot be written: (?s:.*)hint: choose a folder"):
         write_new(tmp_path / "file" / "x.png", b"")
 
-
-def test_only_leftovers_of_our_own_are_removed(tmp_path):
-    for name in ("run.json.0badcafe.partial", "film.partial", "film.download.partial", "run.json"):
-        (tmp_path / name).write_text("")
-    remove_leftovers(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == ["film.download.partial", "film.partial", "run.json"]
-
-
-def test_what_the_system_refuses_becomes_an_error_of_the_kind_that_is_asked_for(tmp_path):
     message = r"x cannot be written: the disk is full(?s:.*)hint: check the folder"
     with pytest.raises(DataError, match=message), explained(tmp_path / "x", DataError):
         full()
@@ -120,6 +108,13 @@ def test_what_the_system_refuses_becomes_an_error_of_the_kind_that_is_asked_for(
         raise CheckpointError("it is damaged")
     with pytest.raises(ZeroDivisionError), explained(tmp_path / "x"):
         raise ZeroDivisionError
+
+
+def test_only_leftovers_of_our_own_are_removed(tmp_path):
+    for name in ("run.json.0badcafe.partial", "film.partial", "film.download.partial", "run.json"):
+        (tmp_path / name).write_text("")
+    remove_leftovers(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["film.download.partial", "film.partial", "run.json"]
 
 
 @pytest.mark.parametrize(

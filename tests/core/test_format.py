@@ -25,10 +25,7 @@ def test_numbers(write, number, text):
     assert write(number) == text
 
 
-def test_changes_that_round_to_zero_have_no_sign():
+def test_changes_that_round_to_zero_have_no_sign_and_texts_stay_on_one_line():
     assert [signed(x, 2) for x in (1.0, -0.5, -1e-9)] == ["+1.00", "-0.50", "0.00"]
-
-
-def test_texts_stay_on_one_line():
     assert visible("a b\n") == "a␣b\\n"
     assert shorten("abcdef", 4) == "abc…"

@@ -22,14 +22,18 @@ def x(rng):
     return rng.standard_normal((4, 3000)).astype(np.float16)
 
 
-def test_sums_of_half_precision_keep_their_digits():
+def test_sums_of_half_precision_keep_their_digits_and_full_precision_is_left_alone(rng):
     ones = np.ones((1, 3000), np.float16)
     y, _ = ops.linear(ones, ones.T)
     assert y.dtype == np.float16
     assert float(y[0, 0]) == 3000  # in 16 bits the sum would stop at 2048
+    x = rng.standard_normal((2, 4))
+    _, saved = ops.layer_norm(x, np.ones(4))
+    assert isinstance(saved, LayerNormSaved)
+    assert saved.mean.dtype == np.float64
 
 
-def test_a_record_holds_what_was_given_and_wide_statistics(x):
+def test_a_record_holds_what_was_given_and_wide_statistics_rounded_once(x):
     gamma = np.ones(3000, np.float32)
     y, saved = ops.layer_norm(x, gamma)
     assert y.dtype == np.float16
@@ -37,33 +41,26 @@ def test_a_record_holds_what_was_given_and_wide_statistics(x):
     assert saved.gamma is gamma
     assert saved.mean.dtype == saved.rstd.dtype == np.float32
 
-
-def test_a_result_that_is_its_own_record_is_rounded_once(x):
     y, saved = ops.softmax(x)
     assert saved is y
     assert y.dtype == np.float16
 
 
-def test_every_gradient_has_the_type_of_its_array(x):
+def test_every_gradient_has_the_type_of_its_array_and_a_loss_stays_wide(x):
     gamma, beta = np.ones(3000, np.float32), np.zeros(3000, np.float16)
     y, saved = ops.layer_norm(x, gamma, beta)
     dx, dgamma, dbeta = ops.layer_norm_backward(np.ones_like(y), saved)
     assert (dx.dtype, dgamma.dtype, dbeta.dtype) == (np.float16, np.float32, np.float16)
-
-
-def test_a_loss_stays_wide(x):
     loss, saved = ops.cross_entropy(x, np.zeros(4, int))
     assert loss.dtype == saved.log_p.dtype == np.float32
 
 
-def test_what_a_record_keeps_of_few_features_has_the_type_of_its_result():
+def test_a_record_keeps_what_was_given_by_the_names_of_arguments_and_results(x):
     x = np.ones((3, 1), np.float16)
     _, saved = ops.attention(x, x[:1], x[:1])
     assert saved.weights.dtype == np.float16  # one number in a row, but no statistic
     assert ops.layer_norm(x, x[0])[1].mean.dtype == np.float32
 
-
-def test_a_field_named_like_an_argument_holds_it_and_one_named_y_the_result():
     for case in op_cases():
         y, saved = case.forward()
         given = inspect.signature(case.op).bind(*case.arrays, *case.extra, **case.settings).arguments | {"y": y}
@@ -71,17 +68,8 @@ def test_a_field_named_like_an_argument_holds_it_and_one_named_y_the_result():
             if name in given and name not in ("cos", "sin"):  # angles are brought to the type of x
                 assert getattr(saved, name) is given[name], f"{case.name}: {name}"
 
-
-def test_a_record_that_is_an_argument_is_the_one_that_was_given(x):
     assert ops.gelu(x)[1] is x
     assert ops.relu(x)[1] is x
-
-
-def test_full_precision_is_left_alone(rng):
-    x = rng.standard_normal((2, 4))
-    _, saved = ops.layer_norm(x, np.ones(4))
-    assert isinstance(saved, LayerNormSaved)
-    assert saved.mean.dtype == np.float64
 
 
 def test_the_result_is_that_of_float32_rounded(x):

@@ -72,7 +72,7 @@ def test_rows_are_looked_up_as_in_an_array(form):
         table[np.array([11])]
 
 
-def test_the_transpose_lies_on_the_same_blocks():
+def test_a_transpose_lies_on_the_same_blocks_and_large_matrices_are_converted_in_parts():
     table = quantize(normal(6, 32), "Q8_0")
     assert table.T.shape == (32, 6)
     assert table.T.blocks is table.T.T.blocks is table.blocks
@@ -80,8 +80,6 @@ def test_the_transpose_lies_on_the_same_blocks():
     with pytest.raises(DTypeError, match="columns of a matrix in blocks cannot be looked up"):
         table.T[np.array([1])]
 
-
-def test_large_matrices_are_converted_in_parts():
     x = normal(5000, 33)
     kept = quantize(x, "Q8_0")
     np.testing.assert_array_equal(kept.dequantize()[4090:4100], quantize(x[4090:4100], "Q8_0").dequantize())

@@ -77,14 +77,11 @@ def test_a_model_whose_part_is_registered_elsewhere_says_how_to_register_it_here
         assert f"first run that code again: {line}; commands know it" in text
 
 
-def test_positions_that_are_none_are_refused_when_a_model_is_built():
+def test_positions_that_are_none_and_ops_without_an_example_are_refused():
     gf.register_positions("nowhere", lambda config, bidirectional: np.zeros(3))
     model = gf.build(gf.DecoderConfig(**SIZES, positions="nowhere"))
     with pytest.raises(ConfigError, match="the positions 'nowhere' are"):
         model.init(0)
-
-
-def test_an_op_without_an_example_is_refused():
     with pytest.raises(ConfigError, match="the op 'square' has no example") as caught:
         gf.register_op("square", square, square_backward)
     assert "float64" in caught.value.hint

@@ -14,15 +14,13 @@ from glassformer.ops import IGNORE
 ROWS = np.arange(40).reshape(10, 4) % 7
 
 
-def test_classes_make_an_encoder():
+def test_classes_make_an_encoder_and_rows_or_a_long_text_a_decoder():
     task = array_task((ROWS, np.arange(10) % 3))
     assert (task.architecture, task.metric) == ("encoder", "classes")
     assert (task.settings["vocab"], task.settings["classes"], task.settings["context"]) == (7, 3, 4)
     assert (len(task.train), len(task.held_out)) == (9, 1)
     assert task.decode_answer([2]) == "2"
 
-
-def test_rows_make_a_decoder():
     task = array_task(ROWS)
     batch = task.held_out.rows
     assert (task.architecture, task.metric, task.settings["context"]) == ("decoder", "none", 3)
@@ -31,14 +29,12 @@ def test_rows_make_a_decoder():
     asked[:, :2] = IGNORE
     assert array_task((ROWS, asked)).metric == "sequence"
 
-
-def test_a_long_text_is_cut_where_it_ends():
     task = array_task(np.arange(100) % 9, context=8)
     assert isinstance(task.train, Windows)
     assert (len(task.train.tokens), len(task.held_out.tokens), task.settings["vocab"]) == (90, 10, 9)
 
 
-def test_sources_make_an_encoder_decoder():
+def test_sources_make_an_encoder_decoder_and_a_target_for_each_token_a_head():
     task = array_task(Batch(ROWS, ROWS, source=ROWS + 3))
     assert (task.architecture, task.metric) == ("encoder-decoder", "sequence")
     assert (task.settings["vocab"], task.settings["source_vocab"]) == (7, 10)
@@ -46,15 +42,16 @@ def test_sources_make_an_encoder_decoder():
     typed = task.encode_input("3 4")
     assert (typed.source.tolist(), typed.tokens.shape) == ([[3, 4]], (1, 1))
 
-
-def test_an_encoder_with_a_target_for_each_token_has_a_head_for_them():
     task = array_task((ROWS, ROWS), architecture="encoder")
     assert (task.settings["head"], task.settings["classes"]) == ("tokens", None)
 
 
-def test_data_that_is_held_out_is_taken_as_it_is():
+def test_data_that_is_held_out_is_taken_as_it_is_and_own_data_say_nothing_of_a_vocabulary():
     task = array_task(Examples(Batch(ROWS, ROWS)), validation=(ROWS[:2], ROWS[:2]))
     assert (len(task.train), len(task.held_out)) == (10, 2)
+    assert "vocab" not in array_task(Endless(), validation=Endless()).settings
+    with pytest.raises(ConfigError, match="cannot be split"):
+        array_task(Endless())
 
 
 class Endless:
@@ -70,12 +67,6 @@ class Endless:
 
     def batches(self, size):
         return iter([Batch(ROWS[:4], ROWS[:4])])
-
-
-def test_a_data_set_of_ones_own_says_nothing_about_its_vocabulary():
-    assert "vocab" not in array_task(Endless(), validation=Endless()).settings
-    with pytest.raises(ConfigError, match="cannot be split"):
-        array_task(Endless())
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,10 @@ from glassformer.core.errors import DataError
 from glassformer.data.corpus import pydoc_topics, read_text, stdlib_source, stream_text, text_files
 
 
-def test_every_python_carries_prose():
+def test_every_python_carries_prose_and_source():
     text = pydoc_topics()
     assert len(text) > 100_000
     assert "assert" in text
-
-
-def test_every_python_carries_source():
     text = stdlib_source()
     assert len(text) > 1_000_000
     assert "class OrderedDict" in text

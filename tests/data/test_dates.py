@@ -72,23 +72,17 @@ def test_most_languages_decide_what_an_ambiguous_text_means():
     assert "01/02/2003" in {way.write(datetime.date(2003, 2, 1)) for way in writings()["en_GB"]}
 
 
-def test_held_out_days_occur_in_training_in_no_language(task, texts):
+def test_held_out_days_occur_in_training_in_no_language_and_every_text_once(task, texts):
     assert not set(answers(task, task.train)) & set(answers(task, task.held_out))
     assert not set(texts[0]) & set(texts[1])
-
-
-def test_every_text_of_the_data_has_one_answer_and_occurs_once(task, texts):
     assert len({*texts[0], *texts[1]}) == len(texts[0]) + len(texts[1])
     for iso in answers(task, task.train)[:500]:
         assert 1900 <= datetime.date.fromisoformat(iso).year <= 2099
-
-
-def test_every_language_is_held_out_alike(task):
     assert len(task.groups) == len(task.held_out)
     assert {locale: task.groups.count(locale) for locale in LOCALES} == dict.fromkeys(LOCALES, 10)
 
 
-def test_typed_dates_are_read_however_they_are_typed(task):
+def test_typed_dates_are_read_however_they_are_typed_in_every_language(task):
     typed = ["3. März 2001", "3.  MÄRZ\u00a02001 ", "3. Ma\u0308rz 2001\u200f"]
     read = [task.encode_input(text) for text in typed]
     assert all(np.array_equal(batch.source, read[0].source) for batch in read)
@@ -96,8 +90,6 @@ def test_typed_dates_are_read_however_they_are_typed(task):
     with pytest.raises(DataError, match="no date to read"):
         task.encode_input(" \u200f ")
 
-
-def test_every_day_can_be_read_in_every_language(task):
     for date in (datetime.date(1999, 9, 30), datetime.date(2000, 2, 29)):
         for ways in writings().values():
             for writing in ways:
@@ -105,11 +97,9 @@ def test_every_day_can_be_read_in_every_language(task):
                     assert task.tokenizer.decode(task.tokenizer.encode(text)) == text
 
 
-def test_there_are_many_examples():
+def test_there_are_many_examples_in_languages_that_can_be_chosen():
     assert len(build_task("dates").train) >= 40_000
 
-
-def test_languages_can_be_chosen_and_unknown_ones_are_refused():
     task = build_task("dates", train=100, held_out_each=5, locales=("de", "fr"))
     assert set(task.groups) == {"de", "fr"}
     with pytest.raises(ConfigError, match="no language 'xx_YY'"):

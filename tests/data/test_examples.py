@@ -71,7 +71,7 @@ def test_a_full_pass_keeps_the_order_and_leaves_nothing_out(size):
     assert sum(count_targets(batch) for batch in batches) == examples.count == 10
 
 
-def test_batches_are_trimmed_to_their_longest_example():
+def test_batches_are_trimmed_to_their_longest_example_source_and_target_apart():
     examples = decoder_examples([np.arange(n) for n in (3, 4, 9)], [1, 1, 1])
     assert examples.rows.tokens.shape == (3, 8)
     first, second = examples.batches(2)
@@ -81,8 +81,6 @@ def test_batches_are_trimmed_to_their_longest_example():
     assert sum(count_targets(batch) for batch in (first, second)) == 2 + 3 + 8
     assert examples.take(np.array([0])).tokens.shape == (1, 8)
 
-
-def test_trimming_keeps_classes_and_cuts_source_and_target_apart():
     mask = np.array([[True, True, False], [True, False, False]])
     ids = np.arange(6).reshape(2, 3)
     batch = trim(Batch(ids, np.array([1, 0]), mask, ids, np.array([[True, False, False]] * 2), ids))
@@ -141,12 +139,10 @@ def test_random_windows_lie_inside_and_predict_the_next_token(length, context):
     assert batch.targets.max() < length
 
 
-def test_random_windows_reach_both_ends_of_the_text():
+def test_random_windows_reach_both_ends_and_depend_on_seed_and_step_alone():
     tokens = Windows(np.arange(12), 8).batch(0, 200, 0).tokens
     assert set(tokens[:, 0].tolist()) == {0, 1, 2, 3}
 
-
-def test_windows_depend_on_seed_and_step_alone():
     windows = Windows(np.arange(1000), 16)
     later = windows.batch(9, 4, 5)
     windows.batch(2, 4, 5)
@@ -170,20 +166,16 @@ def test_windows_refuse_what_is_no_text():
 # --- stacking --------------------------------------------------------------------------------------------------------
 
 
-def test_sequences_are_padded_at_the_end():
+def test_sequences_are_padded_at_the_end_and_targets_begin_behind_the_prompt():
     ids, mask = stack([np.array([1, 2, 3]), np.array([4])], pad=9)
     assert ids.tolist() == [[1, 2, 3], [4, 9, 9]]
     assert mask.tolist() == [[True, True, True], [True, False, False]]
 
-
-def test_a_decoder_is_asked_only_for_what_follows_the_prompt():
     rows = decoder_examples([np.array([1, 2, 3, 4]), np.array([5, 6])], [2, 1], pad=0).rows
     assert rows.tokens.tolist() == [[1, 2, 3], [5, 6, 0]]
     assert rows.targets.tolist() == [[IGNORE, 3, 4], [6, IGNORE, IGNORE]]
     assert rows.mask.tolist() == [[True, True, True], [True, False, False]]
 
-
-def test_a_translation_starts_with_bos_and_ends_with_eos():
     rows = translation_examples([np.array([3]), np.array([4, 5])], [np.array([6, 7]), np.array([8])], bos=1, eos=2).rows
     assert rows.source.tolist() == [[3, 0], [4, 5]]
     assert rows.source_mask.tolist() == [[True, False], [True, True]]

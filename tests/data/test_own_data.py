@@ -35,7 +35,7 @@ def build(task, folder, files, **options):
     return build_task(task, data=str(folder / next(iter(files)) if alone else folder), **options)
 
 
-def test_conversations_are_written_in_the_chat_template_of_a_model(tmp_path):
+def test_conversations_are_written_in_the_template_of_a_model_and_lines_come_from_a_column(tmp_path):
     tokenizer = PublishedTokenizer(chat_bpe().to_str(), roles={"eos": "<|im_end|>"}, chat_template=CHATML)
     task = build("text", tmp_path, {"chat.jsonl": CHAT}, lexicon=Lexicon(tokenizer))
     turns = [{"role": "user", "content": "0?"}, {"role": "assistant", "content": "0!"}]
@@ -45,8 +45,6 @@ def test_conversations_are_written_in_the_chat_template_of_a_model(tmp_path):
     with pytest.raises(DataError, match="single conversation"):
         build("text", tmp_path, {"one.jsonl": CHAT.splitlines()[0]}, lexicon=Lexicon(tokenizer))
 
-
-def test_lines_come_from_a_column_of_a_table(tmp_path):
     names = "id,title\n" + "".join(f"{i},name {i}\n" for i in range(40))
     task = build("lines", tmp_path, {"names.csv": names})
     assert task.notes[0] == f"{tmp_path / 'names.csv'}: 40 lines"
@@ -157,11 +155,8 @@ def test_what_is_odd_is_understood_and_counted(tmp_path, task, name, content, sa
     assert re.search(said, repr(build(task, tmp_path, {name: content})))
 
 
-def test_there_are_fifty_variants():
+def test_there_are_fifty_variants_and_a_folder_for_each_label_is_a_table(tmp_path):
     assert len(REFUSED) + len(COUNTED) >= 50
-
-
-def test_a_folder_for_each_label_is_a_table(tmp_path):
     files = {f"{label}/{i}.txt": f"text {label} {i}" for label in ("pos", "neg") for i in range(10)}
     assert "labels: neg (10), pos (10)" in repr(build("classify", tmp_path, files))
 

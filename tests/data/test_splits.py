@@ -15,7 +15,7 @@ def numbers(limit):
     return lambda: str(rng.integers(limit))
 
 
-def test_parts_share_nothing_and_have_the_sizes_that_were_asked_for():
+def test_parts_share_nothing_and_have_the_sizes_that_were_asked_for_or_are_refused():
     splits = draw_splits(numbers(10_000), asked=(100, 20, None), usual=(1, 1, 30))
     assert tuple(map(len, splits)) == (100, 20, 30)
     for one, two in itertools.combinations(splits, 2):
@@ -23,14 +23,10 @@ def test_parts_share_nothing_and_have_the_sizes_that_were_asked_for():
     assert len({question for part in splits for question in part}) == 150
     assert splits.note == "100 examples to train on, 20 to choose settings by, 30 to test on"
 
-
-def test_a_question_is_in_the_same_part_however_it_was_found():
     drawn = draw_splits(numbers(200), asked=(None,) * 3, usual=(1000,) * 3)
     by_hash = split(map(str, range(200)))
     assert [set(part) for part in drawn] == [set(part) for part in by_hash]
 
-
-def test_more_than_there_are_is_refused_and_not_shortened():
     with pytest.raises(ConfigError, match=r"held_out is 100, but only \d+ different questions(.|\n)*lower held_out"):
         draw_splits(numbers(50), asked=(None, None, 100), usual=(5, 5, 5))
 

@@ -17,7 +17,7 @@ def source(tmp_path):
     return path
 
 
-def test_the_text_task_learns_its_pieces(source):
+def test_the_text_task_learns_its_pieces_from_nothing_that_is_held_out(source, tmp_path):
     task = build_task("text", data=str(source), tokenizer="bpe", tokenizer_size=300, context=16)
     assert task.tokenizer.size == task.settings["vocab"] == 300
     assert task.encode_input("the sea").tokens.shape[1] < 7
@@ -25,8 +25,6 @@ def test_the_text_task_learns_its_pieces(source):
     assert task.tokenizer.decode(ids) == TEXT
     assert build_task("text", tokenizer="bpe").tokenizer.size == 512
 
-
-def test_nothing_of_the_held_out_part_shapes_the_vocabulary(tmp_path):
     cut = int(len(TEXT) * 0.9)
     tokenizers = []
     for ending in ("zyx" * 1000, "qqq " * 750):

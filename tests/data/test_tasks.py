@@ -236,7 +236,7 @@ def test_text_that_cannot_serve_is_refused(tmp_path):
         build_task("text").encode_input("")
 
 
-def test_lines_run_from_bos_to_eos(tasks):
+def test_lines_run_from_bos_to_eos_and_repeated_ones_stay_in_training(tasks):
     task = tasks["lines"]
     bos, eos = task.tokenizer.specials["<bos>"], task.tokenizer.specials["<eos>"]
     rows = task.train.rows
@@ -246,8 +246,6 @@ def test_lines_run_from_bos_to_eos(tasks):
     assert task.encode_input("").tokens.tolist() == [[bos]]
     assert task.decode_answer([*task.tokenizer.encode("ban"), eos]) == "ban"
 
-
-def test_repeated_lines_stay_in_training_and_leave_the_rest(tasks):
     task = tasks["lines"]
     train, validation, held_out = whole(task.train), whole(task.validation), whole(task.held_out)
     assert not train & validation

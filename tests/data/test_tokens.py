@@ -71,18 +71,12 @@ def test_large_vocabularies_take_four_bytes(tmp_path):
     assert ids.tolist() == [1, 70000, 2]
 
 
-def test_a_tokenizer_that_does_not_know_the_text_leaves_nothing_behind(tmp_path, source):
+def test_what_cannot_be_written_leaves_nothing_and_only_a_described_file_is_a_token_file(tmp_path, source):
     with pytest.raises(TokenError, match="unknown"):
         write_tokens(source, tmp_path / "corpus.bin", CharTokenizer("ab"))
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
-
-
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path, source):
     with pytest.raises(DataError, match="cannot be written"):
         write_tokens(source, tmp_path / "nowhere" / "corpus.bin")
-
-
-def test_only_a_file_with_its_description_is_a_token_file(tmp_path, source):
     write_tokens(source, tmp_path / "corpus.bin")
     assert is_token_file(tmp_path / "corpus.bin")
     assert not is_token_file(source)

@@ -123,14 +123,11 @@ def test_scores_are_sums_of_log_probabilities_over_the_penalized_length():
         assert one.finish == ("stop" if one.ids[-1] == 3 else "length")
 
 
-def test_the_context_ends_a_search():
+def test_the_context_or_a_caller_ends_a_search():
     model, params = model_of()
     found = beam_search(model, params, prompts_of(22)[0], beams=3, max_new_tokens=100)
     assert [len(one.ids) for one in found] == [3, 3, 3]
     assert {one.finish for one in found} == {"length"}
-
-
-def test_a_caller_may_end_a_sequence():
     model, params = model_of()
     found = beam_search(model, params, [1], beams=3, max_new_tokens=9, ends=lambda ids: len(ids) == 2)
     assert {(len(one.ids), one.finish) for one in found} == {(2, "stop")}

@@ -28,7 +28,7 @@ def model(tmp_path_factory, numpy_engine):
     return gf.load(gf.save(trained, folder / "model"))
 
 
-def test_an_answer_is_that_of_the_command(model):
+def test_an_answer_is_that_of_the_command_and_a_text_one_message_of_the_user(model):
     chat = Conversation(model, system=None, max_new_tokens=5, seed=0, temperature=0)
     messages = []
     for text in ("the sea", "the land"):
@@ -38,8 +38,6 @@ def test_an_answer_is_that_of_the_command(model):
         assert (answer.finish, len(answer.ids)) == ("length", 5)
         messages.append({"role": "assistant", "content": answer.text})
 
-
-def test_text_is_one_message_of_the_user(model):
     messages = [{"role": "user", "content": "the sea"}]
     assert model.chat("the sea", max_new_tokens=3, seed=1) == model.chat(messages, max_new_tokens=3, seed=1)
 

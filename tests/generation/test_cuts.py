@@ -26,19 +26,13 @@ def test_every_token_is_left_or_cut_by_one_setting(logits):
     cuts = np.sum([stage.cut for stage in found], axis=0)
     assert cuts.tolist() == (found[-1].probabilities == 0).astype(int).tolist()
     assert found[2].cut.sum() == 6
-
-
-def test_settings_that_leave_all_tokens_cut_none(logits):
     assert not any(stage.cut.any() for stage in stages(logits, Sampling()))
 
 
-def test_temperature_zero_leaves_the_likeliest_token(logits):
+def test_temperature_zero_leaves_the_likeliest_token_and_forbidden_ones_were_never_there(logits):
     found = stages(logits, Sampling(temperature=0))
     assert found[1].cut.sum() == 11
     assert not found[1].cut[logits.argmax()]
-
-
-def test_forbidden_tokens_are_not_cut_but_never_there(logits):
     logits[3] = -np.inf
     found = stages(logits, EVERY)
     assert found[0].probabilities[3] == 0

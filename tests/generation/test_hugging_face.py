@@ -55,23 +55,19 @@ def ours_of(family, found, prompts, **settings):
     return answers
 
 
-def test_greedy_answers_to_a_batch_of_different_lengths(models):
+def test_greedy_answers_to_a_batch_in_any_precision_and_with_penalties(models):
     family, found = models
     for seed, one in enumerate(found):
         prompts = prompts_of(seed)
         expected = [theirs_of(family, one, prompt, num_beams=1)[0][0] for prompt in prompts]
         assert ours_of(family, one, prompts, sampling=Sampling(temperature=0)) == expected
 
-
-def test_greedy_answers_in_float32(models):
     family, _ = models
     one = pair(family, seed=7, dtype="float32")
     prompts = prompts_of(7)
     expected = [theirs_of(family, one, prompt, num_beams=1)[0][0] for prompt in prompts]
     assert ours_of(family, one, prompts, sampling=Sampling(temperature=0)) == expected
 
-
-def test_greedy_answers_with_a_repetition_penalty(models):
     family, found = models
     for seed, one in enumerate(found):
         prompts = prompts_of(seed)

@@ -36,7 +36,7 @@ def test_only_known_ids_are_written(engine, name):
     assert max(map(max, ids)) < KNOWN
 
 
-def test_nor_by_a_search(engine):
+def test_neither_a_search_nor_a_text_writes_an_id_that_is_not_known(engine):
     model, params = model_of(seed=2)
     (prompt,) = prompts_of(3, vocab=KNOWN)
     settings = {"beams": 3, "max_new_tokens": 8}
@@ -45,8 +45,6 @@ def test_nor_by_a_search(engine):
     assert max(max(one.ids) for one in found) < KNOWN
     assert all(np.isfinite(one.score) for one in found)
 
-
-def test_a_model_with_more_ids_than_its_tokenizer_writes_text(engine):
     model, params = model_of(seed=2)
     padded = TrainedModel(model, params, CharTokenizer("abcdefghijk"))
     assert padded.tokenizer.size == KNOWN < model.config.vocab

@@ -61,7 +61,7 @@ def softmax(x):
     return np.exp(np.array([x])) / np.exp(x).sum()
 
 
-def test_of_equally_likely_tokens_the_first_ones_are_kept():
+def test_of_equally_likely_tokens_the_first_are_kept_along_any_axes_in_any_type(rng):
     even = np.zeros(6)
     assert after({"temperature": 0}, logits=even).tolist() == [1, 0, 0, 0, 0, 0]
     assert after({"top_k": 2}, logits=even).tolist() == [0.5, 0.5, 0, 0, 0, 0]
@@ -69,8 +69,6 @@ def test_of_equally_likely_tokens_the_first_ones_are_kept():
     assert likeliest(np.array([1.0, 3.0, 3.0, 2.0, 3.0]), 2).tolist() == [1, 2]
     assert likeliest(np.array([1.0, 3.0]), 5).tolist() == [1, 0]
 
-
-def test_any_leading_axes_and_types(rng):
     logits = rng.standard_normal((2, 3, 11))
     sampling = Sampling(temperature=0.7, top_k=6, top_p=0.9, min_p=0.02)
     p = distribution(logits, None, sampling)

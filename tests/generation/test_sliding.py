@@ -54,7 +54,7 @@ def test_samples_are_the_same_with_and_without_a_cache_and_in_any_batch(position
         assert written(model, params, [prompt], cache=False, **settings) == (ids[both], finish[both])
 
 
-def test_the_context_is_the_end_without_it_and_changes_nothing_before():
+def test_the_context_changes_nothing_before_its_end_and_moves_at_every_token():
     model, params = model_of(positions="rotary")
     [prompt] = prompts_of(9)
     (short,), finish = written(model, params, [prompt], max_new_tokens=FAR, sampling=GREEDY)
@@ -63,8 +63,6 @@ def test_the_context_is_the_end_without_it_and_changes_nothing_before():
     assert long[: len(short)] == short
     assert len(long) == FAR
 
-
-def test_a_context_of_one_token_moves_at_every_token():
     model, params = model_of(context=1, positions="learned")
     assert kept(1) == 1
     (ids,), _ = written(model, params, [[3]], max_new_tokens=9, sampling=GREEDY, slide=True)
@@ -119,7 +117,7 @@ def of_bytes(**settings):
     return TrainedModel(model, params, ByteTokenizer())
 
 
-def test_an_answer_says_whether_it_goes_past_the_context():
+def test_an_answer_and_a_stream_say_whether_they_go_past_the_context():
     model = of_bytes()
     longer, shorter = (model.generate("a" * 60, max_new_tokens=count) for count in (6, 5))
     assert (len(longer.ids), longer.slid) == (6, True)
@@ -129,8 +127,6 @@ def test_an_answer_says_whether_it_goes_past_the_context():
     assert (ended.ids, ended.slid) == (shorter.ids, False)
     assert model.generate("a" * 60, max_new_tokens=9, beams=2).slid
 
-
-def test_a_stream_knows_the_whole_answer_when_it_has_ended():
     model = of_bytes()
     stream = model.stream("a" * 60, max_new_tokens=20)
     assert stream.generation is None
@@ -140,7 +136,7 @@ def test_a_stream_knows_the_whole_answer_when_it_has_ended():
     assert stream.generation.slid
 
 
-def test_a_prompt_that_is_too_long_is_refused_or_its_end_is_read():
+def test_a_prompt_that_is_too_long_is_refused_or_cut_behind_its_start_token():
     model = of_bytes()
     with pytest.raises(LengthError, match="the prompt has 70 tokens but this model reads at most 64") as caught:
         model.generate("ab" * 35)
@@ -150,8 +146,6 @@ def test_a_prompt_that_is_too_long_is_refused_or_its_end_is_read():
     pieces = model.stream("x" * 6 + "ab" * 32, truncate=True, **settings)
     assert "".join(pieces) == model.generate("ab" * 32, **settings).text
 
-
-def test_a_start_token_stays_when_a_prompt_is_cut():
     tokenizer = CharTokenizer("ab", specials=("<bos>", "<eos>"))
     model, params = model_of(vocab=tokenizer.size, context=8)
     known = TrainedModel(model, params, tokenizer, start_id=0)

@@ -50,7 +50,7 @@ def test_logits_are_those_of_the_rounded_numbers(weights):
     assert_close(model.forward(kept, tokens)[0], model.forward(values(kept), tokens)[0], 1e-5)
 
 
-def test_fewer_bits_move_the_logits_further():
+def test_fewer_bits_move_the_logits_further_and_int4_keeps_the_embedding_in_int8():
     model, params = float32()
     tokens = np.arange(16)[None] % 17
     expected = model.forward(params, tokens)[0]
@@ -58,8 +58,6 @@ def test_fewer_bits_move_the_logits_further():
     assert errors == sorted(errors)
     assert errors[0] <= 1e-5
 
-
-def test_int4_keeps_the_embedding_in_int8():
     _, params = float32()
     found = kinds(stored(params, "int4"))
     assert found.pop("embedding.tokens.table") == "Q8_0"
@@ -105,14 +103,11 @@ def test_a_cache_and_a_batch_change_nothing_either(weights, settings):
         assert alone == plain == [together[row]]
 
 
-def test_such_a_model_cannot_learn():
+def test_such_a_model_cannot_learn_and_an_unknown_storage_is_refused():
     model, params = float32()
     tokens = np.arange(8)[None]
     with pytest.raises(DTypeError, match="a model can write but not learn"):
         model.loss_and_grads(stored(params, "int8"), Batch(tokens, tokens))
-
-
-def test_an_unknown_storage_is_refused():
     with pytest.raises(ConfigError, match="cannot be kept as 'int9'") as caught:
         stored({}, "int9")
     assert "'int8'" in caught.value.hint

@@ -60,7 +60,7 @@ def test_a_batch_says_what_single_prompts_say(build_model, settings):
     assert together == [model.generate(prompt, max_new_tokens=12, **settings) for prompt in prompts]
 
 
-def test_text_and_ids_belong_together():
+def test_text_and_ids_belong_together_behind_the_start_token():
     model = letters()
     for answer in model.generate(["abc", "k", "no"], n=5, temperature=1.5, max_new_tokens=15):
         for one in answer:
@@ -69,8 +69,6 @@ def test_text_and_ids_belong_together():
             assert one.text == model.tokenizer.decode(one.ids[:-1] if ended else one.ids)
             assert one.log_probabilities is one.top is one.score is None
 
-
-def test_an_empty_prompt_begins_with_the_start_token():
     model = letters()
     assert model.generate("", max_new_tokens=5, temperature=0).text
     with pytest.raises(LengthError, match="the source is empty"):
@@ -106,7 +104,7 @@ class Scripted:
         return TrainedModel(model, model.init(0), ByteTokenizer(specials=("<eos>",)), end_ids=(256,))
 
 
-def test_a_stream_never_holds_half_a_character():
+def test_a_stream_never_holds_half_a_character_until_its_end():
     text = "naïve 日本語 👩‍👩‍👧!"
     model = Scripted(text, 2)
     pieces = list(model.stream("ab"))
@@ -114,8 +112,6 @@ def test_a_stream_never_holds_half_a_character():
     assert all(piece.isprintable() or "\u200d" in piece for piece in pieces)
     assert "日" in pieces
 
-
-def test_bytes_that_never_become_a_character_come_out_at_the_end():
     model = Scripted(b"ok \xe6\x97", 2)
     assert model.generate("ab").text == b"ok \xe6\x97".decode("utf-8", "surrogateescape")
 
@@ -218,14 +214,12 @@ def test_settings_without_meaning_are_refused(settings, message):
         letters().generate("abc", **settings)
 
 
-def test_streams_refuse_at_once_and_not_at_the_first_piece():
+def test_what_can_be_neither_read_nor_written_is_refused_at_once():
     model = letters()
     for settings in ({"top_p": 0}, {"max_new_tokens": 0}, {"stop": [""]}):
         with pytest.raises(ConfigError):
             model.stream("abc", **settings)
 
-
-def test_prompts_that_cannot_be_read_are_refused():
     with pytest.raises(TokenError, match=r"character 'ß' \(U\+00DF\) at position 1"):
         letters().generate("aßc")
     with pytest.raises(LengthError, match="the prompt has 31 tokens but this model reads at most 24") as error:
@@ -234,8 +228,6 @@ def test_prompts_that_cannot_be_read_are_refused():
     with pytest.raises(LengthError, match="the source has 30 tokens but this model reads at most 24"):
         translator().generate("a" * 30)
 
-
-def test_models_that_cannot_write_are_refused():
     encoder = build("majority")
     with pytest.raises(ConfigError, match=r"is an encoder, which .* does not write text"):
         TrainedModel(encoder, encoder.init(0), ByteTokenizer()).generate("a")

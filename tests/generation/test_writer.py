@@ -183,7 +183,7 @@ def test_what_cannot_be_written_is_refused_before_the_first_step(prompts, settin
         generate_steps(model, params, prompts, **{"max_new_tokens": 3, **settings})
 
 
-def test_an_encoder_decoder_needs_a_source_for_each_prompt():
+def test_an_encoder_decoder_needs_a_source_for_each_prompt_and_an_encoder_does_not_write():
     model, params = model_of("encoder-decoder")
     with pytest.raises(ConfigError, match="needs a source"):
         generate_steps(model, params, [[1]], max_new_tokens=3)
@@ -192,8 +192,6 @@ def test_an_encoder_decoder_needs_a_source_for_each_prompt():
     with pytest.raises(LengthError, match="the source is empty"):
         generate_steps(model, params, [[1]], sources=[[]], max_new_tokens=3)
 
-
-def test_an_encoder_does_not_write():
     model = build("majority")
     with pytest.raises(ConfigError, match="an encoder does not write text"):
         generate_steps(model, model.init(0), [[1]], max_new_tokens=3)

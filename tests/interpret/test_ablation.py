@@ -90,13 +90,9 @@ def test_keys_of_the_source_are_those_of_its_tokens(run):
 
 
 @decoder_only
-def test_what_all_examples_share_is_not_changed_for_one_variant(run):
+def test_what_all_examples_share_is_not_changed_for_one_and_rows_begin_with_what_matters_most(run):
     with pytest.raises(ConfigError, match="serves all examples at once"):
         batched_interventions(run, [[zero("embedding.positions", feature=n)] for n in range(3)])
-
-
-@decoder_only
-def test_rows_begin_with_what_matters_most(run):
     sizes = [abs(row["loss"]) for row in ablate_layers(run, kinds=["feed_forward"]).rows()]
     assert len(sizes) == 2
     assert sizes == sorted(sizes, reverse=True)

@@ -65,7 +65,7 @@ def test_every_part_is_there_once(rng):
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_a_head_adds_what_its_channels_say(rng):
+def test_a_head_adds_what_its_channels_say_and_neurons_sum_to_their_layer(rng):
     run = run_of(MODELS["decoder"], rng)
     found = attribute(run, Logit(2, position=3))
     w = run.params["blocks"][1]["attention"]["output"]["w"]
@@ -75,8 +75,6 @@ def test_a_head_adds_what_its_channels_say(rng):
     part = next(p for p in found.parts if (p.kind, p.layer, p.head) == ("head", 1, 1))
     assert np.isclose(part.value, expected, rtol=1e-12)
 
-
-def test_neurons_sum_to_their_layer(rng):
     run = run_of(MODELS["llama"], rng)
     target = Logit(3, position=2, against=0)
     neurons = neuron_attribution(run, target)

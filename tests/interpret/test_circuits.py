@@ -35,10 +35,14 @@ def full(model, layer, head):
     return v @ o, q @ k.T
 
 
-def test_circuits_are_products_of_the_heads_own_matrices(model):
+def test_circuits_are_products_of_the_heads_own_matrices_and_decomposed_as_a_whole(model):
     ov, qk = full(model, 1, 3)
     np.testing.assert_allclose(head_circuit(model, "OV", layer=1, head=3).matrix, ov, rtol=1e-12)
     np.testing.assert_allclose(head_circuit(model, "QK", layer=1, head=3).matrix, qk / 3**0.5, rtol=1e-12)
+    circuit = head_circuit(model, "OV", layer=0, head=1)
+    read, values, written = circuit.svd
+    np.testing.assert_allclose(values, np.linalg.svd(circuit.matrix, compute_uv=False)[:3], rtol=1e-10)
+    np.testing.assert_allclose(read * values @ written, circuit.matrix, atol=1e-12)
 
 
 def test_a_score_is_the_qk_circuit_between_two_normalized_vectors():
@@ -50,14 +54,7 @@ def test_a_score_is_the_qk_circuit_between_two_normalized_vectors():
     np.testing.assert_allclose(np.tril(run["blocks.0.attention.attend.scores"][0, 2]), np.tril(scores), rtol=1e-10)
 
 
-def test_the_decomposition_is_that_of_the_whole_matrix(model):
-    circuit = head_circuit(model, "OV", layer=0, head=1)
-    read, values, written = circuit.svd
-    np.testing.assert_allclose(values, np.linalg.svd(circuit.matrix, compute_uv=False)[:3], rtol=1e-10)
-    np.testing.assert_allclose(read * values @ written, circuit.matrix, atol=1e-12)
-
-
-def test_tokens_of_a_component_are_those_with_the_largest_products(model):
+def test_tokens_of_a_component_and_the_copying_score_are_those_of_the_matrices(model):
     circuit = head_circuit(model, "OV", layer=0, head=1)
     ((value, reads, writes),) = circuit.tokens(model, 2, components=1)
     embedding, unembedding = vocabulary(model)
@@ -67,8 +64,6 @@ def test_tokens_of_a_component_are_those_with_the_largest_products(model):
     assert reads == [str(n) for n in np.argsort(-sign * (embedding @ left[:, 0]))[:2]]
     assert writes == [str(n) for n in np.argsort(-sign * (right[0] @ unembedding))[:2]]
 
-
-def test_the_copying_score_is_that_of_the_matrix_over_the_vocabulary(model):
     circuit = head_circuit(model, "OV", layer=2, head=0)
     embedding, unembedding = vocabulary(model)
     values = np.linalg.eigvals(embedding @ circuit.matrix @ unembedding)

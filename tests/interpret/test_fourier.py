@@ -20,12 +20,9 @@ def test_shares_are_those_of_the_fast_transform(n):
     assert found.share.sum() == pytest.approx(1)
 
 
-def test_one_wave_has_one_frequency():
+def test_one_wave_has_one_frequency_and_a_vector_is_refused():
     places = np.arange(11)[:, None]
     found = fourier(np.hstack([np.cos(2 * np.pi * 3 * places / 11), np.sin(2 * np.pi * 3 * places / 11)]))
     assert found.top(1)[0] == (3, pytest.approx(1))
-
-
-def test_a_vector_is_refused():
     with pytest.raises(ShapeError, match="rows"):
         fourier(np.ones(4))

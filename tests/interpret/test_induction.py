@@ -59,7 +59,7 @@ def induction_of(run):
     return float(head_scores(run)["decoder"].scores["induction"][1].max())
 
 
-def test_detectors_name_the_heads_of_the_circuit_unaided(found, run):
+def test_detectors_name_the_heads_of_the_circuit_and_without_them_there_is_no_induction(found, run):
     _, heads = found
     assert heads["previous token"]
     assert {layer for layer, _ in heads["previous token"]} == {0}
@@ -68,8 +68,6 @@ def test_detectors_name_the_heads_of_the_circuit_unaided(found, run):
     assert induction_of(run) > 0.7
     assert run.loss < 0.1
 
-
-def test_without_the_previous_token_heads_there_is_no_induction(found, run):
     _, heads = found
     before = run.changed(*(zero("blocks.0.attention.output.x", head=head) for _, head in heads["previous token"]))
     assert induction_of(before) < 0.25

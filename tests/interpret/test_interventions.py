@@ -44,14 +44,12 @@ def test_a_frozen_value_stays_frozen_beside_a_change_of_the_inputs(run, inputs):
     assert ablate_heads(base).loss[0] == pytest.approx(effect, rel=1e-9)
 
 
-def test_a_changed_run_patched_with_itself_stays_as_it_is(run):
+def test_a_changed_run_patched_with_itself_stays_as_it_is_and_paths_pass_through_layers(run, decoder):
     base = run.changed(zero("blocks.1.attention.output.x", head=0))
     for receiver in (at("logits"), at("blocks.1.attention.attend.q", head=0)):
         found = patch_path(base, base, at("blocks.0.attention.output.x", head=1), receiver, Logit(3))
         assert found.effect == pytest.approx(0, abs=1e-12)
 
-
-def test_a_path_may_pass_through_feed_forward_layers(run, decoder):
     model, params, batch = decoder
     source = watch(model, params, batch._replace(tokens=(batch.tokens + 1) % 7))
     path = (run, source, at("blocks.0.attention.output.x", head=1), at("logits"), Logit(3))

@@ -48,16 +48,13 @@ def test_points_of_other_models_end_with_what_they_say(rng, settings):
 
 
 @decoder_only
-def test_a_point_in_between_is_read_by_norm_and_head(run):
+def test_a_point_in_between_is_read_by_norm_and_head_with_ranks_and_probabilities_of_its_logits(run):
     x = run["blocks.0"]
     centered = x - x.mean(-1, keepdims=True)
     h = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5)
     expected = h @ run.params["embedding"]["tokens"]["table"].T
     assert np.allclose(lens(run, at=["blocks.0"]).logits[0], expected, rtol=1e-13, atol=1e-13)
 
-
-@decoder_only
-def test_ranks_and_probabilities_are_those_of_the_logits(run):
     seen = lens(run)
     ids, shares = seen.top(7)
     for rank in range(7):
@@ -79,15 +76,12 @@ def test_the_likeliest_of_many_tokens_are_found_by_pieces(run, rng, size, count)
 
 
 @decoder_only
-def test_some_positions_are_as_all_of_them(run):
+def test_some_positions_and_changed_runs_are_read_as_they_are(run):
     whole = lens(run).logits
     assert np.array_equal(lens(run, positions=[1, -1]).logits[-1], run.logits[[[0], [1]], [[1, 4], [1, 2]]])  # padded
     assert np.allclose(lens(run, positions=4).logits, whole[:, :, -1:], rtol=1e-13)
     assert np.allclose(lens(run, positions=slice(1, 3)).logits, whole[:, :, 1:3], rtol=1e-13)
 
-
-@decoder_only
-def test_a_changed_run_is_read_as_it_became(run):
     from glassformer.interpret import zero
 
     changed = run.changed(zero("blocks.1.feed_forward"))
@@ -110,18 +104,15 @@ def test_what_is_not_there_is_refused(run):
         lens(run).ranks(np.zeros(9, int))
 
 
-def test_positions_that_are_not_there_are_refused(encoder, decoder):
+def test_positions_that_are_not_there_are_refused_and_a_tuned_lens_begins_as_a_plain_one(encoder, decoder, run):
     with pytest.raises(LengthError, match="logits has no position 5"):
         lens(watch(*decoder), positions=5)
     with pytest.raises(ConfigError, match="leave positions out"):
         lens(watch(*encoder), positions=0)
+    assert np.array_equal(tuned_lens(run).read(run).logits, lens(run).logits)
 
 
 # --- the tuned lens ---------------------------------------------------------------------------------------------------
-
-
-def test_it_begins_as_a_plain_lens(run):
-    assert np.array_equal(tuned_lens(run).read(run).logits, lens(run).logits)
 
 
 def test_gradients_equal_differences(run):

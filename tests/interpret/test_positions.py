@@ -31,11 +31,9 @@ def test_sinusoids_are_alike_by_distance_alone():
     assert found.at()[1] > found.at()[5]
 
 
-def test_distances_beyond_the_table_are_left_out():
+def test_distances_ranges_and_zero_vectors_are_shown_as_far_as_they_go(rng):
     assert list(similarity_by_distance(sinusoidal(np.arange(8), 4)).at(MARKED_DISTANCES)) == [1, 5]
 
-
-def test_learned_tables_show_a_range(rng):
     table = rng.standard_normal((6, 4))
     found = similarity_by_distance(table)
     cosines = similarity_matrix(table)
@@ -44,12 +42,8 @@ def test_learned_tables_show_a_range(rng):
     assert (found.low <= found.mean + 1e-12).all()
     assert (found.mean <= found.high + 1e-12).all()
 
-
-def test_a_zero_vector_has_no_direction():
     assert similarity_matrix(np.array([[0.0, 0.0], [1.0, 0.0]])).tolist() == [[0, 0], [0, 1]]
 
-
-def test_a_single_position():
     assert similarity_by_distance(np.ones((1, 3))).mean.tolist() == pytest.approx([1])
 
 

@@ -9,7 +9,7 @@ from glassformer.interpret import fit_probe, layer_similarity, linear_cka, probe
 from glassformer.training import SGD
 
 
-def test_a_linear_map_is_found_exactly(rng):
+def test_a_linear_map_is_found_exactly_and_ridge_is_the_minimum_of_its_loss(rng):
     x = rng.standard_normal((30, 4))
     w, b = rng.standard_normal((4, 2)), rng.standard_normal(2)
     probe = fit_probe(x, x @ w + b, ridge=0)
@@ -18,8 +18,6 @@ def test_a_linear_map_is_found_exactly(rng):
     assert probe.explained(x, x @ w + b) == pytest.approx(1)
     assert fit_probe(x, x[:, 0]).explained(x, x[:, 0]) == pytest.approx(1)
 
-
-def test_ridge_is_the_minimum_of_its_loss(rng):
     x, y = rng.standard_normal((20, 3)), rng.standard_normal((20, 1))
     probe = fit_probe(x, y, ridge=0.5)
     centered = x - x.mean(0)
@@ -78,14 +76,12 @@ def test_what_does_not_fit_is_refused(rng, decoder):
 # --- similarity -------------------------------------------------------------------------------------------------------
 
 
-def test_rotation_and_scale_change_nothing(rng):
+def test_rotation_and_scale_change_nothing_and_both_ways_to_compute_it_agree(rng):
     x = rng.standard_normal((40, 6))
     turn, _ = np.linalg.qr(rng.standard_normal((6, 6)))
     assert linear_cka(x, 3 * x @ turn + 1) == pytest.approx(1)
     assert linear_cka(x, rng.standard_normal((40, 6))) < 0.5
 
-
-def test_both_ways_to_compute_it_agree(rng):
     x, y = rng.standard_normal((10, 4)), rng.standard_normal((10, 7))
     wide = np.pad(y, ((0, 0), (0, 9)))  # more features than tokens: the other formula
     assert linear_cka(x, y) == pytest.approx(linear_cka(x, wide), rel=1e-12)
@@ -94,7 +90,7 @@ def test_both_ways_to_compute_it_agree(rng):
     assert linear_cka(x, y) == pytest.approx(expected, rel=1e-12)
 
 
-def test_layers_are_compared_without_padding(run):
+def test_layers_and_models_are_compared_without_padding(run, decoder):
     found = layer_similarity(run)
     assert np.allclose(np.diag(found), 1)
     assert np.allclose(found, found.T)
@@ -102,8 +98,6 @@ def test_layers_are_compared_without_padding(run):
     prefix = "blocks" if run.batch.source is None else "decoder.blocks"
     assert token_rows(run, f"{prefix}.0").shape == (8, 8)  # five tokens, and three of the padded example
 
-
-def test_two_models_are_compared(decoder):
     model, params, batch = decoder
     run, other = watch(model, params, batch), watch(model, model.init(1, np.float64), batch)
     found = layer_similarity(run, other, at=["blocks.0", "blocks.1"])

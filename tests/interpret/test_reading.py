@@ -19,15 +19,13 @@ def sorter(numpy_engine):
     return TrainedModel.of(new_session("sort", settings={**TINY["sort"], "steps": 1}).trained)
 
 
-def test_an_answer_stands_behind_its_question(sorter):
+def test_an_answer_stands_behind_its_question_or_is_said_about_a_source(sorter):
     own, other = sorter.batch("012012"), sorter.batch("012012", "22")
     assert answers(sorter)
     assert own.tokens.shape == (1, 11)
     assert other.tokens.tolist() == [[0, 1, 2, 0, 1, 2, 2, 2]]
     assert other.targets.tolist() == [[1, 2, 0, 1, 2, 2, 2, ops.IGNORE]]
 
-
-def test_an_answer_is_said_about_a_source():
     model = tiny_model("encoder-decoder")
     text = TEXTS["encoder-decoder"]
     batch = model.batch(text, "2001")

@@ -232,26 +232,21 @@ def test_changes_that_alter_nothing_are_named(rng, caplog):
     assert "the change 'scale' of blocks.0 altered nothing" in caplog.text
 
 
-def test_of_changes_of_one_value_each_is_told_whether_it_altered_anything(rng):
+def test_changes_that_alter_nothing_are_named_one_by_one_and_among_gradients(rng):
     run = watched("decoder", rng)
     first, second = zero("blocks.0", feature=1), scale("blocks.0", 3.0, feature=1)  # three times nothing
     assert run.changed(first, second).no_effect == (second,)
-
-
-def test_changes_of_gradients_that_alter_nothing_are_named(rng):
     run = watched("decoder", rng)
     stopped, same = stop("blocks.0"), scale_gradient("blocks.1", 1.0)
     assert gradients(run, changes=[stopped, same]).no_effect == (same,)
 
 
-def test_parameters_and_tokens_can_be_frozen(rng):
+def test_parameters_and_tokens_can_be_frozen_or_others(rng):
     run = watched("decoder, post", rng)
     frozen = run.changed(put("tokens", 5), freeze("tokens", position=2), scale("head.b", 2.0), freeze("head.b"))
     assert frozen.batch.tokens[0].tolist() == [5, 5, run.batch.tokens[0, 2], 5, 5]
     np.testing.assert_array_equal(flatten(frozen.params)["head.b"], flatten(run.params)["head.b"])
 
-
-def test_variants_of_a_run_with_other_tokens_and_weights(rng):
     run = watched("decoder, post", rng)
     start = run.changed(put("tokens", 5, position=1), scale("head.w", 2.0), zero("blocks.0.attention"))
     variants = [[scale("blocks.1", 2.0)], [zero("blocks.1.feed_forward")]]

@@ -36,14 +36,10 @@ def test_where_the_way_is_steep_it_is_cut_into_pieces(run, caplog):
 
 
 @decoder_only
-def test_the_mean_of_the_vectors_is_a_place_to_start_from(run):
+def test_the_mean_is_a_place_to_start_from_and_gradients_are_not_sought_again(run):
     start = run["embedding"].mean(axis=1, keepdims=True)
     found, expected = (integrated_gradients(run, TARGET, baseline=own, tolerance=0.1) for own in (None, start))
     np.testing.assert_array_equal(found.tokens, expected.tokens)
-
-
-@decoder_only
-def test_gradients_that_are_there_are_not_sought_again(run):
     found = gf.interpret.gradients(run, TARGET)
     for method in (saliency, gradient_times_input):
         np.testing.assert_array_equal(method(run, found), method(run, TARGET))

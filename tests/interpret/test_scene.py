@@ -44,7 +44,7 @@ def test_the_stream_is_what_it_was_and_what_a_sublayer_added():
                 assert np.allclose(run[one.name], stream, rtol=0, atol=1e-12)
 
 
-def test_a_learned_first_vector_has_no_share_in_what_the_embedding_is_compared_with():
+def test_a_learned_first_vector_has_no_share_and_lengths_are_norms():
     task = build_task("majority")
     model = build(model_config(task, None, {"width": 8, "heads": 2, "layers": 1, "pooling": "cls"}))
     run = TrainedModel.of_task(model, model.init(0), task).watch("11110222")
@@ -52,7 +52,5 @@ def test_a_learned_first_vector_has_no_share_in_what_the_embedding_is_compared_w
     ratio = np.median(np.linalg.norm(adds, axis=-1) / np.linalg.norm(stream, axis=-1))
     assert growth(run)["blocks.0.attention"] == pytest.approx(ratio, rel=1e-5)
 
-
-def test_lengths_are_norms_of_the_vectors():
     x = np.arange(24.0).reshape(2, 3, 4)
     assert lengths(x) == pytest.approx([np.sqrt((row**2).sum()) for row in x[0]])

@@ -84,7 +84,7 @@ def test_results_show_themselves(fixture, request):
         assert "color" not in re.sub(r'"data:image/png;base64,[^"]*"', "", shown)
 
 
-def test_large_results_stay_small():
+def test_large_results_stay_small_and_trained_models_show_their_parameters():
     rng = np.random.default_rng(0)
     some = score_maps([np.ones((1, 96, 1, 1))] * 96, np.ones((1, 1, 1), dtype=bool))
     numbers = {kind: rng.random((96, 96)) for kind in "abcdef"}
@@ -95,8 +95,6 @@ def test_large_results_stay_small():
     for result in (scores, patching):
         assert len(result._repr_html_()) < 300_000
 
-
-def test_trained_models_show_their_parameters():
     model = gf.build("tiny-decoder")
     shown = gf.TrainedModel(model.config, model.init(0))._repr_html_()
     assert f"decoder, {gf.tree.count(model.specs()):,} parameters in" in shown

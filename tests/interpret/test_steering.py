@@ -201,15 +201,13 @@ def test_a_function_of_all_positions_gets_the_whole_text(function, name, numpy_e
     check_same(*drawn(name), [change], [change], by_step=True)
 
 
-def test_weights_that_let_a_token_see_later_ones_are_changed_in_the_whole_text(numpy_engine):
+def test_weights_that_let_a_token_see_later_ones_are_changed_in_the_whole_text_and_frozen_ones_stay(numpy_engine):
     for change in (
         put("blocks.1.attention.attend.weights", 0.3),
         add("blocks.0.attention.attend.weights", 0.2, head=1),
     ):
         check_same(*drawn("llama"), [change], [change], by_step=True)
 
-
-def test_what_is_frozen_stays_as_it_was_without_the_other_changes(numpy_engine):
     changes = [scale("blocks.0", 2.0, position=slice(1, None)), freeze("blocks.2.attention")]
     check_same(*drawn("learned"), changes, changes)
 

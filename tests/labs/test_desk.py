@@ -44,13 +44,11 @@ def test_a_student_starts_tries_asks_and_looks_up(desk):
     assert (row["state"], row["chapter"]) == ("right", "2, 6")
 
 
-def test_a_notebook_of_a_lab_is_checked(desk):
+def test_a_notebook_of_a_lab_is_checked_and_a_block_narrowed_down_to_its_wrong_part(desk):
     path = start("block", as_notebook=True)
     verdict = check_file(path)
     assert (verdict.kind, verdict.name) == ("empty", "layer_norm")
 
-
-def test_a_block_is_narrowed_down_to_its_wrong_part(desk):
     path = desk / "block.py"
     path.write_text(get_lab("block").solution.replace("hidden = np.maximum(x @ w1 + b1, 0)", "hidden = x @ w1 + b1"))
     verdict = check_file(path)

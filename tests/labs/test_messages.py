@@ -67,14 +67,11 @@ def test_what_is_said_about_a_students_mistake_is_sound(lab):
     assert unnamed <= UNNAMED.get(lab, 0)
 
 
-def test_a_long_change_is_cut_where_it_differs():
+def test_a_long_change_is_cut_where_it_differs_and_other_words_are_no_change():
     old = "(a + b + c + d + e + f + g + h + i + j + k + l + m + n + o + p + q + r + s).sum(axis=-1)"
     texts = [one.words for one in mutants(f"def f(a):\n    return {old}", "f") if "axis=-2" in one.words]
     assert texts
     assert all(text.count("axis=-2") == 1 for text in texts)
-
-
-def test_writing_the_same_in_other_words_is_no_change():
     assert not [
         one for one in mutants("def f(a):\n    return a.sum( axis = -1 )", "f") if "with `a.sum(axis=-1)`" in one.words
     ]
@@ -200,13 +197,11 @@ def test_a_file_checked_from_python_counts_and_one_that_is_graded_does_not(judge
     assert gf.labs.solution("softmax")
 
 
-def test_a_list_of_labs_shows_no_solution():
+def test_a_list_of_labs_shows_no_solution_and_no_warning_of_ours():
     shown = repr(list_labs()) + repr([one.exercises for one in list_labs()])
     assert "Lab('softmax', 'Softmax: weights from scores', chapter='2')" in shown
     assert not re.search(r"np\.|def |return |keepdims", shown)
 
-
-def test_no_warning_of_ours_is_shown():
     def softmax(x):
         warnings.warn("from inside", stacklevel=1)
         return np.exp(x) / np.mean(x[:, :0]) + np.sqrt(-1 - x * x).astype(complex)

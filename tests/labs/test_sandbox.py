@@ -84,14 +84,11 @@ def test_whatever_a_file_does_is_a_message(line, written, tmp_path):
     assert {*os.listdir(tmp_path)} <= {"softmax_backward.py", DIARY}  # which the checker writes
 
 
-def test_a_right_file_is_right_and_its_output_is_shown(written):
+def test_a_right_file_is_right_and_one_that_ends_the_process_is_told_so(written):
     verdict = check_file(written(f"print('hello')\n{RIGHT}"))
     assert verdict.ok
     assert verdict.printed.startswith("hello\n")
     assert repr(verdict).count("hello") == 10
-
-
-def test_a_file_that_ends_the_process_while_it_is_loaded_is_told_so(written):
     words = check_file(written(RIGHT, top="import os; os._exit(3)")).findings[0].words
     assert words == "it ended the process with status 3 while the file was loaded"
 
@@ -125,12 +122,9 @@ def test_a_file_may_use_ordinary_packages(package, written):
     assert not verdict.printed
 
 
-def test_a_file_may_use_jax(jax, written):
+def test_a_file_may_use_jax_and_torch(jax, written, torch):
     verdict = check_file(written(RIGHT, top=USES["jax"]), seconds=60)
     assert verdict.ok, repr(verdict)
-
-
-def test_a_file_may_use_torch(torch, written):
     verdict = check_file(written(RIGHT, top=USES["torch"]), seconds=60)
     assert verdict.ok, repr(verdict)
 

@@ -73,10 +73,14 @@ def test_a_pattern_is_a_mask(x, pattern):
 # --- parameters ------------------------------------------------------------------------------------------------------
 
 
-def test_the_output_may_have_a_bias_of_its_own():
+def test_a_bias_may_be_of_the_output_alone_or_not_learned(x):
     assert {n for n in flatten(Attention(D, H, bias=False).specs()) if n.endswith(".b")} == set()
     both = Attention(D, H, bias=False, output_bias=True).specs()
     assert {n for n in flatten(both) if n.endswith(".b")} == {"output.b"}
+    layer = Attention(D, H, learned_bias=False)
+    params = layer.init(0, np.float64)
+    y, saved = layer.forward(params, x, bias=np.zeros((H, T, T)))
+    assert layer.backward(params, saved, np.ones_like(y))[0].bias is None
 
 
 # --- gradients -------------------------------------------------------------------------------------------------------
@@ -90,13 +94,6 @@ def test_the_memory_gets_gradients_through_keys_and_values(x, rng):
     read, _ = layer.backward(params, saved, np.ones_like(y))
     assert read.memory.shape == memory.shape
     assert layer.backward(params, layer.forward(params, x)[1], np.ones_like(y))[0].memory is None
-
-
-def test_a_bias_that_is_not_learned_gets_no_gradient(x):
-    layer = Attention(D, H, learned_bias=False)
-    params = layer.init(0, np.float64)
-    y, saved = layer.forward(params, x, bias=np.zeros((H, T, T)))
-    assert layer.backward(params, saved, np.ones_like(y))[0].bias is None
 
 
 # --- heads, and what is refused --------------------------------------------------------------------------------------

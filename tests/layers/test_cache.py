@@ -155,7 +155,7 @@ def test_memory_grows_with_what_was_read_and_never_to_the_maximum_at_once():
     assert all(need <= size <= max(2 * need, sizes[0]) for need, size in zip(needed, sizes, strict=True))
 
 
-def test_memory_under_a_window_is_bounded_by_it():
+def test_memory_under_a_window_is_bounded_by_it_and_that_of_a_source_computed_once():
     model, params = model_of("decoder", "rotary", "window", np.float32)
     model = type(model)(model.config.replace(context=100_000, window=100))
     sizes = read_one_by_one(model, params, 350)
@@ -164,8 +164,6 @@ def test_memory_under_a_window_is_bounded_by_it():
     model.read(params, np.zeros((1, 1000), dtype=int), cache)
     assert cache.nbytes == max(sizes)
 
-
-def test_the_memory_of_a_source_is_computed_once_and_counted():
     model, params = model_of("encoder-decoder", "relative", "mha", np.float64)
     cache = model.new_cache(params, np.zeros((1, 7), dtype=int))
     kept = [block.memory for block in cache.blocks]
@@ -177,23 +175,19 @@ def test_the_memory_of_a_source_is_computed_once_and_counted():
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-def test_reading_past_the_context_is_refused():
+def test_reading_past_the_context_or_another_batch_is_refused():
     model, params = model_of("decoder", "rotary", "mha", np.float64)
     cache = model.new_cache()
     model.read(params, np.zeros((1, 24), dtype=int), cache)
     with pytest.raises(LengthError, match="25 tokens but this model reads at most 24"):
         model.read(params, np.zeros((1, 1), dtype=int), cache)
 
-
-def test_another_batch_is_refused():
     model, params = model_of("decoder", "rotary", "mha", np.float64)
     cache = model.new_cache()
     model.read(params, np.zeros((2, 3), dtype=int), cache)
     with pytest.raises(ShapeError, match="the cache holds"):
         model.read(params, np.zeros((3, 1), dtype=int), cache)
 
-
-def test_an_empty_cache_has_read_nothing():
     cache = Cache(3)
     assert cache.length == 0
     assert cache.nbytes == 0

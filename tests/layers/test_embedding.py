@@ -16,7 +16,7 @@ TOKENS = Embedding(V, D)
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def test_a_token_is_a_row_of_the_table():
+def test_a_token_is_a_row_of_the_table_and_a_repeated_one_collects_gradients():
     layer = Embedding(V, D, scale=2.0)
     params = layer.init(0, np.float64)
     assert {name: p.shape for name, p in params.items()} == {"table": (V, D)}
@@ -24,16 +24,12 @@ def test_a_token_is_a_row_of_the_table():
     assert y.shape == (2, 4, D)
     assert_close(y[1, 2], 2 * params["table"][4])
 
-
-def test_a_repeated_token_collects_gradients_from_all_its_places():
     params = TOKENS.init(0, np.float64)
     _, saved = TOKENS.forward(params, IDS)
     dx, grads = TOKENS.backward(params, saved, np.ones((2, 4, D)))
     assert dx is None  # ids have no gradient
     np.testing.assert_array_equal(grads["table"][:, 0], [1, 4, 1, 0, 2])
 
-
-def test_first_rows_have_the_spread_that_was_asked_for():
     assert abs(Embedding(500, 64).init(0, np.float64)["table"].std() - 1 / 8) < 0.01
     assert abs(Embedding(500, 64, std=0.02).init(0, np.float64)["table"].std() - 0.02) < 0.001
 
@@ -41,7 +37,7 @@ def test_first_rows_have_the_spread_that_was_asked_for():
 # --- the input of a model --------------------------------------------------------------------------------------------
 
 
-def test_tokens_positions_and_segments_are_added():
+def test_tokens_positions_segments_and_sinusoids_are_added():
     layer = InputEmbedding(TOKENS, CONTEXT, segments=2)
     params = layer.init(0, np.float64)
     y, saved = layer.forward(params, IDS, segments=np.array([[0, 0, 1, 1], [1, 1, 1, 1]]))
@@ -49,8 +45,6 @@ def test_tokens_positions_and_segments_are_added():
     assert_close(y[0, 2], tables["tokens"][1] + tables["positions"][2] + tables["segments"][1])
     assert saved["output"] is y
 
-
-def test_sinusoids_are_added_without_any_parameter():
     layer = InputEmbedding(TOKENS, CONTEXT, "sinusoidal")
     params = layer.init(0, np.float64)
     assert list(flatten(params)) == ["tokens.table"]

@@ -15,22 +15,18 @@ def x(rng):
     return rng.standard_normal((T, D))
 
 
-def test_it_is_what_the_blackboard_says(x):
+def test_it_is_what_the_blackboard_says_with_and_without_a_gate_for_every_token(x):
     layer = FeedForward(D, F, "relu")
     params = layer.init(0, np.float64)
     hidden = np.maximum(x @ params["up"]["w"] + params["up"]["b"], 0)
     assert_close(layer.forward(params, x)[0], hidden @ params["down"]["w"] + params["down"]["b"])
 
-
-def test_a_gate_multiplies_what_the_other_map_finds(x):
     layer = FeedForward(D, F, "silu", gated=True, bias=False)
     params = layer.init(0, np.float64)
     gate = x @ params["gate"]["w"]
     hidden = gate / (1 + np.exp(-gate)) * (x @ params["up"]["w"])
     assert_close(layer.forward(params, x)[0], hidden @ params["down"]["w"])
 
-
-def test_every_token_is_read_by_itself(x):
     layer = FeedForward(D, F)
     params = layer.init(0, np.float64)
     y, _ = layer.forward(params, x)

@@ -21,28 +21,24 @@ def table(rng):
     return rng.standard_normal((V, D))
 
 
-def test_a_tied_head_compares_with_every_row_of_the_embedding(x, table):
+def test_a_tied_head_compares_with_every_row_of_the_embedding_and_a_free_one_has_its_own_matrix(x, table):
     head = TokenHead(D, V)
     assert head.specs() == {}
     logits, _ = head.forward({}, x, table)
     assert logits.shape == (2, T, V)
     assert_close(logits[1, 2, 3], x[1, 2] @ table[3])
 
-
-def test_a_free_head_has_a_matrix_of_its_own(x):
     head = TokenHead(D, V, tied=False, bias=True)
     params = head.init(0, np.float64)
     assert {name: p.shape for name, p in params.items()} == {"w": (D, V), "b": (V,)}
     assert_close(head.forward(params, x)[0], x @ params["w"] + params["b"])
 
 
-def test_a_scale_is_a_factor_on_the_vectors_and_not_on_the_bias(x, table):
+def test_a_scale_and_a_transform_stand_before_the_bias(x, table):
     head = TokenHead(D, V, bias=True, scale=0.25)
     bias = np.arange(V, dtype=float)
     assert_close(head.forward({"b": bias}, x, table)[0], 0.25 * x @ table.T + bias)
 
-
-def test_a_transform_stands_before_the_logits(x, table):
     head = TokenHead(D, V, transform=LayerNorm(D))
     params = head.init(0, np.float64)
     assert set(flatten(params)) == {f"transform.{name}" for name in ("linear.w", "linear.b", "norm.gamma", "norm.beta")}

@@ -69,13 +69,10 @@ def test_a_spec_without_spread_is_its_mean_and_takes_nothing_from_the_generator(
     assert rng.integers(1000) == untouched.integers(1000)
 
 
-def test_a_generator_goes_on_where_it_stands():
+def test_a_generator_goes_on_where_it_stands_and_undescribed_parameters_cannot_be_drawn():
     rng = np.random.default_rng(4)
     first, second = Linear(2, 2).init(rng), Linear(2, 2).init(rng)
     np.testing.assert_array_equal(first["w"], Linear(2, 2).init(4)["w"])
     assert not np.array_equal(first["w"], second["w"])
-
-
-def test_a_layer_that_describes_no_parameters_cannot_be_drawn():
     with pytest.raises(NotImplementedError):
         Layer().init()

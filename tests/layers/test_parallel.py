@@ -26,8 +26,6 @@ def test_both_sublayers_read_the_stream_as_it_came_in():
     np.testing.assert_allclose(y, x + a + f, rtol=0, atol=1e-15)
     assert saved["output"] is y
 
-
-def test_a_change_of_one_sublayer_is_not_seen_by_the_other_of_the_same_block():
     model = gf.build(gf.DecoderConfig(**SIZES, block="parallel", norm="none"))
     run = watch(model, model.init(0, np.float64), gf.Batch(np.array([[1, 2, 3]]), np.array([[2, 3, 4]])))
     changed = run.changed(put("blocks.0.attention", np.ones((1, 3, 8))))

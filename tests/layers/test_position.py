@@ -48,23 +48,19 @@ def test_queries_and_keys_are_turned_as_the_config_says(pairing, base, scaling):
             assert_close(turned, ops.rotary(straight, *angles, pairing=pairing)[0])
 
 
-def test_the_settings_of_rotary_positions_matter():
+def test_rotary_settings_matter_and_some_channels_turn_as_if_there_were_no_others():
     _, params = decoder()
     settings = ({}, {"rotary_pairing": "interleaved"}, {"rotary_base": 50.0}, {"rotary_scaling": RotaryScaling()})
     logits = [decoder(**chosen)[0].forward(params, TOKENS)[0] for chosen in settings]
     for i, one in enumerate(logits):
         assert all(np.abs(one - other).max() > 1e-6 for other in logits[:i])
 
-
-def test_where_some_channels_turn_they_turn_as_if_there_were_no_others():
     cos, sin = RotaryPositions(10, turning=4).rotation(np.arange(3))
     alone = RotaryPositions(4).rotation(np.arange(3))
     for found, angles, still in ((cos, alone[0], 1), (sin, alone[1], 0)):
         np.testing.assert_array_equal(found[:, :2], angles)
         assert (found[:, 2:] == still).all()
 
-
-def test_heads_with_an_odd_number_of_channels_cannot_be_turned():
     with pytest.raises(ConfigError, match="a head has 3") as caught:
         RotaryPositions(3).rotation(np.arange(2))
     assert caught.value.hint
@@ -73,7 +69,7 @@ def test_heads_with_an_odd_number_of_channels_cannot_be_turned():
 # --- biases ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_learned_bias_is_the_same_for_the_same_distance():
+def test_a_learned_bias_is_the_same_for_the_same_distance_of_what_is_seen():
     layer = RelativePositions(2, 8, 6)
     assert {name: spec.shape for name, spec in layer.specs().items()} == {"table": (8, 2)}
     bias, _ = layer.forward(layer.init(), np.arange(5), np.arange(5))
@@ -81,8 +77,6 @@ def test_a_learned_bias_is_the_same_for_the_same_distance():
     np.testing.assert_array_equal(bias[:, 0, 1], bias[:, 3, 4])
     assert (bias[:, 0, 1] != bias[:, 1, 0]).all()
 
-
-def test_where_only_the_past_is_seen_all_that_follows_is_one_bucket():
     layer = RelativePositions(2, 8, 6, bidirectional=False)
     bias, _ = layer.forward(layer.init(), np.arange(5), np.arange(5))
     np.testing.assert_array_equal(bias[:, 0, 1:], bias[:, :1, 0].repeat(4, axis=1))

@@ -40,7 +40,7 @@ def stack_of(positions=None, *, layers=2, cross=False, dropout=0.0, norm=True):
     return Stack(block, layers, LayerNorm(D) if norm else None, positions)
 
 
-def test_it_is_its_blocks_in_turn(x):
+def test_it_is_its_blocks_in_turn_and_without_any_its_last_norm(x):
     stack = stack_of(layers=3)
     params = stack.init(0, np.float64)
     y, saved = stack.forward(params, x)
@@ -48,6 +48,11 @@ def test_it_is_its_blocks_in_turn(x):
     for own in params["blocks"]:
         x, _ = stack.block.forward(own, x)
     assert_close(y, stack.final_norm.forward(params["final_norm"], x)[0])
+
+    stack = stack_of(layers=0)
+    params = stack.init(0, np.float64)
+    assert_close(stack.forward(params, x)[0], stack.final_norm.forward(params["final_norm"], x)[0])
+    assert_exact(stack, x=x)
 
 
 def test_its_parameters_are_one_tree_per_block_a_last_norm_and_a_learned_bias():
@@ -95,10 +100,3 @@ def test_no_two_blocks_drop_the_same(x):
         if "dropout" in name:
             assert not np.array_equal(first[name], second[name])
     assert any("dropout" in name for name in first)
-
-
-def test_a_stack_of_no_blocks_is_its_last_norm(x):
-    stack = stack_of(layers=0)
-    params = stack.init(0, np.float64)
-    assert_close(stack.forward(params, x)[0], stack.final_norm.forward(params["final_norm"], x)[0])
-    assert_exact(stack, x=x)

@@ -193,13 +193,11 @@ def test_flops_count_the_keys_that_a_token_sees(kind, pattern, length):
     assert fewer == 4 * config.layers * (length - seen) * config.width
 
 
-def test_a_window_is_of_the_own_text_not_of_the_source():
+def test_a_window_is_of_the_own_text_and_costs_are_shown_as_tables():
     config = gf.EncoderDecoderConfig(**{**SIZES, "context": 64}, encoder_layers=3)
     fewer = flops_per_token(config, 40) - flops_per_token(config.replace(window=4), 40)
     assert fewer == 4 * (2 * (40 - 4) + 3 * (40 - 7)) * config.width
 
-
-def test_costs_are_shown_as_tables():
     found = gf.params(gf.build("gpt2"), length=100)
     assert found == gf.params("gpt2", length=100) == costs(gf.preset("gpt2"), length=100)
     assert gf.params(gf.build("gpt2", Execution(tile=64)), length=100).activations < found.activations

@@ -23,15 +23,13 @@ def vectors(model, params):
     return plain.forward({name: params[name] for name in plain.specs()}, TOKENS, mask=MASK)[0]
 
 
-def test_classes_are_read_off_the_mean_of_the_real_tokens():
+def test_classes_are_read_off_the_mean_of_the_real_tokens_or_the_first():
     model, params = encoder(head="classes", classes=3, pooling="mean")
     x = vectors(model, params)
     pooled = np.stack([x[0].mean(axis=0), x[1, :3].mean(axis=0)])
     part = params["classifier"]
     assert_close(model.forward(params, TOKENS, mask=MASK)[0], pooled @ part["w"] + part["b"])
 
-
-def test_classes_are_read_off_the_first_token():
     model, params = encoder(head="classes", classes=3, pooling="first")
     part = params["classifier"]
     expected = vectors(model, params)[:, 0] @ part["w"] + part["b"]

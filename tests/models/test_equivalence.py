@@ -156,7 +156,7 @@ def test_relative_schemes_ignore_a_shift_by_padding_on_the_left(positions):
     assert_close(shifted[2:], plain)
 
 
-def test_the_source_padding_is_hidden_from_both_stacks():
+def test_source_padding_is_hidden_from_both_stacks_and_the_encoder_is_what_the_decoder_looks_at():
     case = CASES["encoder-decoder"]
     _, saved = case.forward()
     for record in saved["encoder"]["blocks"]:
@@ -164,8 +164,6 @@ def test_the_source_padding_is_hidden_from_both_stacks():
     for record in saved["decoder"]["blocks"]:
         assert not record["cross_attention"].weights[1, :, :, ~SOURCE_MASK[1]].any()
 
-
-def test_the_encoder_part_alone_is_what_the_decoder_looks_at():
     case = CASES["encoder-decoder (positions), rotary"]
     memory, _, _ = case.model.encode(case.params, SOURCE, mask=SOURCE_MASK)
     _, saved = case.forward()
@@ -173,7 +171,7 @@ def test_the_encoder_part_alone_is_what_the_decoder_looks_at():
     assert_close(saved["decoder"]["blocks"][1]["cross_attention"].value.x, memory)
 
 
-def test_dropout_needs_a_key_and_the_same_key_repeats_it():
+def test_the_same_key_repeats_dropout_and_no_two_places_share_a_mask():
     case = CASES["decoder (dropout), dropout"]
     model, params = case.model, case.params
     still = Decoder(model.config.replace(dropout=0.0))
@@ -182,8 +180,6 @@ def test_dropout_needs_a_key_and_the_same_key_repeats_it():
     np.testing.assert_array_equal(first, model.forward(params, TOKENS, key=1)[0])
     assert np.abs(first - model.forward(params, TOKENS, key=2)[0]).max() > 1e-3
 
-
-def test_no_two_places_share_a_dropout_mask():
     config = CASES["encoder-decoder (dropout)"].model.config.replace(dropout=0.5, layers=2)
     case = CASES["encoder-decoder (dropout)"]
     model = type(case.model)(config)

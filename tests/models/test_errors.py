@@ -98,20 +98,16 @@ def test_a_source_is_checked_like_the_tokens(xp, library):
     refused(lambda: forward(tokens, xp, source_mask=wrong), ShapeError, "the source mask has shape (2, 2)")
 
 
-def test_a_source_of_another_batch_is_refused():
+def test_sources_positions_segments_and_what_a_loss_needs_are_checked_by_name():
     forward = read_by(TRANSLATOR)
     refused(lambda: forward(TOKENS, source=TOKENS[:1]), ShapeError, "do not fit")
 
-
-def test_positions_and_segments_outside_their_tables_are_refused():
     params = DECODER.init()
     refused(lambda: DECODER.forward(params, TOKENS, positions=np.array([0, 1, 6])), TokenError, "positions hold 6")
     refused(lambda: DECODER.forward(params, TOKENS, positions=np.array([0.0, 1, 2])), DTypeError, "positions must be")
     params = ENCODER.init()
     refused(lambda: ENCODER.forward(params, TOKENS, segments=TOKENS), TokenError, "hold 2 at index (0, 1)", "0 to 1")
 
-
-def test_what_a_loss_needs_and_does_not_get_is_named():
     params = DECODER.init()
     refused(lambda: DECODER.loss(params, Batch(TOKENS)), ConfigError, "no targets", "Batch(tokens, targets)")
     refused(lambda: DECODER.loss_and_grads(params, Batch(TOKENS)), ConfigError, "no targets")

@@ -25,13 +25,11 @@ def params(model):
     return scattered(model, np.random.default_rng(0))
 
 
-def test_what_is_not_used_is_none_and_has_no_name():
+def test_what_is_not_used_is_none_and_a_batch_is_cut_like_any_other_tree():
     batch = Batch(np.zeros((2, 3), int), np.ones((2, 3), int))
     assert batch.mask is batch.source is batch.source_mask is batch.segments is None
     assert list(flatten(batch)) == ["tokens", "targets"]
 
-
-def test_a_batch_is_cut_like_any_other_tree():
     batch = Batch(np.arange(6).reshape(2, 3), mask=np.ones((2, 3), bool))
     first = tree_map(lambda x: x[:1], batch)
     assert isinstance(first, Batch)
@@ -55,14 +53,12 @@ def test_the_loss_alone_is_the_loss_beside_its_gradients(model, params, settings
     assert_close(model.loss(params, BATCH, **settings), model.loss_and_grads(params, BATCH, **settings)[0])
 
 
-def test_gradients_are_as_many_times_larger_as_asked_for(model, params):
+def test_gradients_are_as_many_times_larger_as_asked_for_and_a_seed_is_as_good_as_a_key(model, params):
     (loss, grads), (same, scaled) = (model.loss_and_grads(params, BATCH, dloss=size) for size in (1.0, 1024.0))
     assert_close(same, loss)
     for name, grad in flatten(grads).items():
         assert_close(flatten(scaled)[name], 1024 * grad)
 
-
-def test_a_seed_is_as_good_as_a_key():
     np.testing.assert_array_equal(as_key(5), ops.new_key(5))
     np.testing.assert_array_equal(as_key(np.int64(5)), ops.new_key(5))
     key = ops.new_key(5)

@@ -7,13 +7,11 @@ from compare import assert_close, assert_equals_torch
 from glassformer import ops
 
 
-def test_a_sum_gives_its_gradient_to_both_terms(torch, rng):
+def test_sums_splits_and_first_positions_give_their_gradients(torch, rng):
     pair = (ops.add, ops.add_backward)
     assert_equals_torch(pair, torch.add, (rng.standard_normal((2, 3, 4)), rng.standard_normal((2, 3, 4))))
     assert_equals_torch(pair, torch.add, (rng.standard_normal((2, 3, 4)), rng.standard_normal((3, 4))))
 
-
-def test_splitting_gives_each_head_channels_of_its_own_and_merging_undoes_it(rng):
     x = rng.standard_normal((2, 5, 8))
     heads, _ = ops.split_heads(x, heads=4)
     assert heads.shape == (2, 4, 5, 2)
@@ -22,8 +20,6 @@ def test_splitting_gives_each_head_channels_of_its_own_and_merging_undoes_it(rng
     np.testing.assert_array_equal(ops.split_heads_backward(heads, None, heads=4), x)
     np.testing.assert_array_equal(ops.merge_heads_backward(x, None, heads=4), heads)
 
-
-def test_the_first_position_alone_gets_a_gradient(torch, rng):
     pair = (ops.take_first, ops.take_first_backward)
     assert_equals_torch(pair, lambda x: x[..., 0, :], (rng.standard_normal((2, 3, 4)),))
 
@@ -53,19 +49,13 @@ def test_vectors_are_summed_to_the_ids_that_served_several(torch, rng, shape):
     assert_close(ops.sum_to(dy, ids), rows.grad)
 
 
-def test_one_more_key_is_seen_before_those_of_a_mask(jax):
+def test_masks_ids_and_constants_are_made_in_the_type_and_library_of_other_arrays(jax):
     mask = np.array([[True, False], [False, False]])
     np.testing.assert_array_equal(ops.prepend_true(mask), [[True, True, False], [True, False, False]])
     np.testing.assert_array_equal(ops.prepend_true(mask[0]), [True, True, False])
     assert isinstance(ops.prepend_true(jax.numpy.asarray(mask)), jax.Array)
-
-
-def test_zeros_stand_for_as_many_ids():
     zeros = ops.zeros_like(np.array([[3, 1, 4]], dtype=np.uint16))
     assert (zeros.tolist(), zeros.dtype) == ([[0, 0, 0]], np.uint16)
-
-
-def test_constants_take_a_type_and_the_library_of_another_array(jax):
     table = np.array([0.1, 0.7])
     assert ops.astype(table, np.ones(1), dtype=np.float64) is table
     assert ops.astype(table, np.ones(1), dtype=np.float32).dtype == np.float32

@@ -72,7 +72,7 @@ def test_bias_and_its_gradient_equal_pytorch(torch, rng, shape):
     assert_equals_torch(PAIR, by_torch, arrays)
 
 
-def test_a_scale_replaces_one_over_the_root_of_the_channels(torch, rng):
+def test_a_scale_replaces_one_over_the_root_of_the_channels_which_keeps_the_variance(torch, rng):
     f = torch.nn.functional.scaled_dot_product_attention
     arrays = heads(rng, (2,), 3, 3)
     settings = {"scale": 0.3}
@@ -80,8 +80,6 @@ def test_a_scale_replaces_one_over_the_root_of_the_channels(torch, rng):
     q, k, _ = arrays
     assert_close(attention_scores(q, k), q @ k.swapaxes(-1, -2) / 2)
 
-
-def test_the_default_scale_keeps_the_variance_of_the_scores(rng):
     q, k = rng.standard_normal((2, 400, 64))
     assert abs(attention_scores(q, k).var() - 1) < 0.05
     assert abs(attention_scores(q, k, scale=1.0).var() - 64) < 4

@@ -105,14 +105,11 @@ def test_a_scale_may_be_negative_or_zero(rng, engine, scale):
 
 
 @on_every_engine
-def test_without_a_head_axis(rng, engine):
+def test_without_a_head_axis_and_where_queries_see_nothing(rng, engine):
     arrays = (*rng.standard_normal((3, 7, 4)), None)
     for pattern in (Pattern(window=3), Pattern(causal=True, stride=3), Pattern(stride=2)):
         assert_tiled_equals_dense(arrays, engine=engine, pattern=pattern, tile=2)
 
-
-@on_every_engine
-def test_queries_that_see_nothing_get_zeros(rng, engine):
     q, k, v = rng.standard_normal((3, 2, 5, 4))
     mask = np.ones((5, 5), dtype=bool)
     mask[3] = False

@@ -25,14 +25,11 @@ def agreement(a, b):
     return z_of_share(a == b, 0.5)
 
 
-def test_kept_entries_are_scaled_and_the_others_are_zero(rng):
+def test_kept_entries_are_scaled_and_rate_zero_keeps_everything(rng):
     x = rng.standard_normal((3, 4, 5))
     y, keep = ops.dropout(x, ops.new_key(1), rate=0.3)
     assert_close(y, np.where(keep, x / 0.7, 0), 1e-15)
     assert_close(ops.dropout_backward(x, keep, rate=0.3), y, 0)
-
-
-def test_rate_zero_keeps_everything(rng):
     x = rng.standard_normal((3, 4))
     np.testing.assert_array_equal(ops.dropout(x, ops.new_key(1), rate=0.0)[0], x)
 
@@ -48,12 +45,9 @@ def test_numpy_and_jax_drop_the_same_entries(jax, rate):
     np.testing.assert_array_equal(y, traced(jax.numpy.asarray(x), moved))
 
 
-def test_a_tile_of_the_mask_is_the_mask_of_the_tile():
+def test_a_tile_of_the_mask_is_the_mask_of_the_tile_through_all_leading_axes():
     key, rows, columns = ops.new_key(3), np.arange(7, 30), np.arange(11, 50)
     np.testing.assert_array_equal(ops.keep_mask(key, rows, columns, rate=0.4), mask(key, 0.4)[7:30, 11:50])
-
-
-def test_rows_are_counted_through_all_leading_axes():
     key = ops.new_key(4)
     _, keep = ops.dropout(np.ones((4, 5, 6)), key, rate=0.5)
     np.testing.assert_array_equal(keep.reshape(20, 6), mask(key, 0.5, (20, 6)))
@@ -100,13 +94,10 @@ def test_seeds_and_child_keys_are_unrelated():
     assert worst < 4.5
 
 
-def test_many_children_have_different_keys():
+def test_many_children_have_different_keys_and_the_mean_stays():
     key = ops.new_key(0)
     children = {tuple(map(int, ops.fold_key(key, n))) for n in range(5000)}
     assert len(children) == 5000
     assert tuple(map(int, key)) not in children
-
-
-def test_the_mean_stays():
     y, _ = ops.dropout(np.ones(SIZE), ops.new_key(11), rate=0.3)
     assert abs(y.mean() - 1) < 0.01

@@ -40,17 +40,14 @@ def test_ids_that_are_not_integers(xp, kind):
         ops.embedding(xp.zeros((5, 2)), xp.zeros(3, dtype=kind))
 
 
-def test_ids_that_are_not_integers_under_jit(jax):
+def test_ids_that_are_not_integers_under_jit_and_buckets_outside_the_table(jax, xp):
     with refused(DTypeError, "token ids must be integers, got an array of float32", ".astype(int)"):
         jax.jit(lambda ids: ops.embedding(jax.numpy.zeros((5, 2)), ids)[0])(jax.numpy.zeros(3, dtype="float32"))
-
-
-def test_buckets_outside_the_table(xp):
     with refused(TokenError, "buckets hold 4 at index (0, 0), outside 0 to 3", "size of 4"):
         ops.relative_bias(xp.zeros((4, 2)), xp.asarray([[4]]))
 
 
-def test_targets_outside_the_vocabulary_unless_ignored(xp):
+def test_targets_outside_the_vocabulary_or_of_another_shape(xp):
     logits = xp.zeros((2, 3))
     ops.cross_entropy(logits, xp.asarray([0, -100]))
     with refused(TokenError, "targets hold -1 at index (1,), outside 0 to 2 (or -100 to ignore", "size of 3"):
@@ -58,8 +55,6 @@ def test_targets_outside_the_vocabulary_unless_ignored(xp):
     with refused(DTypeError, "targets must be integers, got an array of float64", ".astype(int)"):
         ops.cross_entropy(logits, xp.zeros(2, dtype="float64"))
 
-
-def test_targets_of_another_shape(xp):
     with refused(ShapeError, "targets have shape (3,) but the logits (2, 3)", "expected (2,)"):
         ops.cross_entropy(xp.zeros((2, 3)), xp.asarray([0, 1, 2]))
 
@@ -89,14 +84,10 @@ def test_masks_of_another_shape(xp, attend, shape):
 
 
 @ATTENTIONS
-def test_masks_that_are_not_boolean(xp, attend):
+def test_masks_that_are_not_boolean_and_a_bias_of_another_shape(xp, attend):
     q = xp.zeros((2, 4, 3))
     with refused(DTypeError, "the mask must be boolean (True = may attend), got float32", "as the bias"):
         attend(q, q, q, mask=xp.zeros((4, 4), dtype="float32"))
-
-
-@ATTENTIONS
-def test_a_bias_of_another_shape(xp, attend):
     q = xp.zeros((2, 4, 3))
     with refused(ShapeError, "the bias has shape (4, 5), which does not broadcast to (2, 4, 4)", "aligned at the end"):
         attend(q, q, q, xp.zeros((4, 5)))
@@ -146,12 +137,9 @@ def test_inputs_of_another_width(xp, op, shape):
         op(xp.zeros(shape), xp)
 
 
-def test_gates_of_another_shape(xp):
+def test_gates_of_another_shape_and_angles_for_other_channels(xp):
     with refused(ShapeError, "gate has shape (2, 3) but up has (2, 4)", "the same shape"):
         ops.gated(xp.zeros((2, 3)), xp.zeros((2, 4)))
-
-
-def test_angles_for_other_channels(xp):
     cos, sin = ops.rotary_angles(np.arange(3), 6)
     with refused(ShapeError, "x has 4 channels but there are angles for 6", "rotary_angles"):
         ops.rotary(xp.zeros((3, 4)), xp.asarray(cos), xp.asarray(sin))

@@ -57,19 +57,15 @@ def test_if_nothing_counts_the_loss_and_its_gradient_are_zero(rng, smoothing):
     assert not cross_entropy_backward(np.ones(()), saved, smoothing=smoothing).any()
 
 
-def test_ignored_positions_change_nothing(rng):
+def test_losses_of_positions_average_to_the_loss_without_those_that_are_ignored(rng):
     logits, targets = rng.standard_normal((4, 5)), np.array([0, 3, IGNORE, IGNORE])
     loss, saved = cross_entropy(logits, targets, smoothing=0.1)
     assert_close(loss, cross_entropy(logits[:2], targets[:2], smoothing=0.1)[0])
     assert not saved.losses[2:].any()
     assert not cross_entropy_backward(np.ones(()), saved, smoothing=0.1)[2:].any()
 
-
-def test_even_logits_cost_the_logarithm_of_the_vocabulary():
     assert_close(cross_entropy(np.zeros((3, 8)), np.array([0, 3, 7]))[0], np.log(8))
 
-
-def test_the_losses_of_the_positions_average_to_the_loss(rng):
     logits, targets = rng.standard_normal((3, 5)), np.array([0, IGNORE, 4])
     loss, saved = cross_entropy(logits, targets)
     assert saved.losses.shape == (3,)

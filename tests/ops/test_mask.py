@@ -13,24 +13,15 @@ def drawn(mask):
     return ["".join("x" if seen else "." for seen in row) for row in mask]
 
 
-def test_causal_masks():
+def test_causal_prefix_window_and_strided_masks():
     assert drawn(causal_mask(3)) == ["x..", "xx.", "xxx"]
     assert drawn(causal_mask(2, 4)) == ["xxx.", "xxxx"]
     assert drawn(causal_mask(1)) == ["x"]
-
-
-def test_prefix_masks():
     assert drawn(Pattern(causal=True, prefix=2).dense(4)) == ["xx..", "xx..", "xxx.", "xxxx"]
     assert drawn(Pattern(causal=True, prefix=0).dense(3)) == drawn(causal_mask(3))
-
-
-def test_window_masks():
     assert drawn(Pattern(causal=True, window=2).dense(4)) == ["x...", "xx..", ".xx.", "..xx"]
     assert drawn(Pattern(causal=False, window=2).dense(4)) == ["xx..", "xxx.", ".xxx", "..xx"]
     assert drawn(Pattern(causal=True, window=2).dense(1, 4)) == ["..xx"]
-
-
-def test_strided_masks():
     strided = drawn(Pattern(causal=True, stride=3).dense(6))
     assert strided == ["x.....", "xx....", "xxx...", "xxxx..", ".xxxx.", "..xxxx"]
     assert drawn(Pattern(causal=True, stride=2).dense(7))[6] == "x.x.xxx"
@@ -52,11 +43,8 @@ def test_masks_are_boolean_shared_and_read_only(mask):
     assert not mask.flags.writeable
 
 
-def test_the_same_mask_is_made_once():
+def test_the_same_mask_is_made_once_and_the_full_pattern_hides_nothing():
     assert causal_mask(5) is causal_mask(5)
-
-
-def test_the_full_pattern_hides_nothing():
     assert FULL.is_full
     assert not CAUSAL.is_full
     assert FULL.dense(5, 3).all()

@@ -16,17 +16,11 @@ SHAPE = pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (0, 5)])
 @EPS
 @SHAPE
 @pytest.mark.parametrize("size", [1.0, 1e-3])
-def test_layer_norm_equals_pytorch(torch, rng, shape, eps, size):
+def test_layer_norm_and_rms_norm_equal_pytorch(torch, rng, shape, eps, size):
     f = torch.nn.functional.layer_norm
     arrays = size * rng.standard_normal(shape), rng.standard_normal(5), rng.standard_normal(5)
     assert_equals_torch(LAYER, lambda x, w, b: f(x, (5,), w, b, eps), arrays, eps=eps)
     assert_equals_torch(LAYER, lambda x, w: f(x, (5,), w, None, eps), arrays[:2], eps=eps)
-
-
-@EPS
-@SHAPE
-@pytest.mark.parametrize("size", [1.0, 1e-3])
-def test_rms_norm_equals_pytorch(torch, rng, shape, eps, size):
     f = torch.nn.functional.rms_norm
     arrays = size * rng.standard_normal(shape), rng.standard_normal(5)
     assert_equals_torch(RMS, lambda x, w: f(x, (5,), w, eps), arrays, eps=eps)

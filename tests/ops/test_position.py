@@ -29,13 +29,10 @@ PAIRINGS = pytest.mark.parametrize("pairing", ["halves", "interleaved"])
 # --- where tokens stand ----------------------------------------------------------------------------------------------
 
 
-def test_positions_count_the_entries_along_an_axis():
+def test_positions_count_the_entries_along_an_axis_and_padding_stands_at_zero():
     x = np.zeros((2, 3, 4))
     assert positions(x, axis=-2).tolist() == [0, 1, 2]
     assert positions(x[:, :0], axis=1).tolist() == []
-
-
-def test_padding_stands_at_zero_wherever_it_is_and_the_others_count_from_one():
     ids = np.array([[7, 5, 0, 0], [0, 0, 3, 4], [0, 2, 0, 2]])
     assert unpadded_positions(ids, padding=0).tolist() == [[1, 2, 0, 0], [0, 0, 1, 2], [0, 1, 0, 2]]
     assert unpadded_positions(ids[1], padding=4).tolist() == [1, 2, 3, 0]
@@ -101,7 +98,7 @@ def test_interleaved_pairs_turn_like_complex_numbers(torch, rng):
     assert_equals_torch(pair, by_torch, [x], extra=extra, backward=settings, **settings)
 
 
-def test_halves_follow_hugging_face(torch, rng):
+def test_halves_follow_hugging_face_and_angles_the_formula(torch, rng):
     x = rng.standard_normal((2, 5, 6))
     cos, sin = (torch.tensor(np.concatenate((t, t), -1)) for t in rotary_angles(np.arange(5), 6))
 
@@ -110,8 +107,6 @@ def test_halves_follow_hugging_face(torch, rng):
 
     assert_equals_torch((rotary, rotary_backward), by_torch, [x], extra=rotary_angles(np.arange(5), 6))
 
-
-def test_angles_follow_the_formula():
     cos, sin = rotary_angles(np.array([0, 3]), 8, base=500.0)
     assert cos.shape == sin.shape == (2, 4)
     for i in range(4):
@@ -196,7 +191,7 @@ def test_buckets_equal_an_independent_derivation(bidirectional, buckets, max_dis
     assert found.max() == buckets - 1
 
 
-def test_buckets_equal_the_published_code(torch):
+def test_buckets_and_relative_bias_equal_the_published_code(torch, rng):
     # The rule as the published PyTorch models compute it, for keys before the query.
     distance = torch.arange(1000)
     far = 16 + (torch.log(distance.float() / 16) / math.log(128 / 16) * 16).to(torch.long)
@@ -204,8 +199,6 @@ def test_buckets_equal_the_published_code(torch):
     found = relative_buckets(np.array([999]), np.arange(1000), bidirectional=False)
     np.testing.assert_array_equal(found[0, ::-1], expected)
 
-
-def test_relative_bias_equals_pytorch(torch, rng):
     buckets = relative_buckets(np.arange(5), np.arange(6), bidirectional=True, buckets=8, max_distance=6)
     index = torch.tensor(buckets)
     pair = (relative_bias, relative_bias_backward)

@@ -257,14 +257,12 @@ def all_ops(xp, x, key, angles):
     }
 
 
-def test_a_float32_bias_does_not_change_the_type_of_half_precision_attention(xp):
+def test_half_precision_attends_in_its_type_and_embedding_gradients_are_summed_in_full(xp):
     q = xp.ones((2, 3, 4), dtype="float16")
     y, saved = ops.attention(q, q, q, xp.zeros((3, 3), dtype="float32"))
     grads = ops.attention_backward(xp.ones_like(y), saved)
     assert [str(g.dtype) for g in (y, *grads)] == ["float16"] * 4 + ["float32"]
 
-
-def test_embedding_gradients_of_half_precision_are_summed_in_full(xp):
     # Adding 1 to 2048 in float16 changes nothing, so a sum in half precision would stop there.
     ids = xp.zeros(3000, dtype=int)
     _, saved = ops.embedding(xp.zeros((1, 1), dtype="float16"), ids)

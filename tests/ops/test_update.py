@@ -15,7 +15,7 @@ def arrays(rng):
     return p, g, mean, rng.uniform(0.1, 1, (4, 5))
 
 
-def test_adam_follows_its_formula(arrays):
+def test_adam_follows_its_formula_from_a_first_step_of_any_gradient(arrays):
     p, g, mean, square = arrays
     found = ops.adam_update(*arrays, rate=0.1, root=0.5, penalty=0.2, shrink=0.9, **ADAM)
     g = g + 0.2 * p
@@ -24,8 +24,6 @@ def test_adam_follows_its_formula(arrays):
     for actual, expected in zip(found, (moved, mean, square), strict=True):
         assert_close(actual, expected)
 
-
-def test_the_first_step_of_adam_is_as_long_whatever_the_gradient(arrays):
     p, g, *_ = arrays
     zeros = np.zeros_like(p)
     for size in (1e-3, 1.0, 1e3):
@@ -34,13 +32,10 @@ def test_the_first_step_of_adam_is_as_long_whatever_the_gradient(arrays):
         assert_close(moved, p - 0.1 * np.sign(g), 1e-3)
 
 
-def test_lion_moves_every_number_by_the_same_amount(arrays):
+def test_lion_moves_every_number_alike_and_the_sum_of_squares_is_of_all(arrays):
     p, g, mean, _ = arrays
     moved, after = ops.lion_update(p, g, mean, lr=0.1, beta1=0.9, beta2=0.99, shrink=0.5)
     assert_close(moved, 0.5 * p - 0.1 * np.sign(0.9 * mean + 0.1 * g))
     assert_close(after, 0.99 * mean + 0.01 * g)
-
-
-def test_the_sum_of_squares_is_that_of_all_numbers(arrays):
     assert_close(ops.sum_of_squares(arrays[0]), (arrays[0] ** 2).sum())
     assert ops.sum_of_squares(np.zeros((0, 3))) == 0

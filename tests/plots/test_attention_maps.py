@@ -32,12 +32,16 @@ def test_small_maps_show_labels_and_every_weight(rng):
     assert maps(figure)[0].texts[0].get_text() == f"{w[0, 0, 0]:.2f}"[1:]
 
 
-def test_forbidden_cells_hold_no_number(rng):
+def test_forbidden_cells_hold_no_number_and_a_weight_that_rounds_to_one_is_one(rng):
     allowed = np.tri(4, dtype=bool)
     figure = attention_heads(np.tri(4)[None] / np.arange(1, 5)[:, None], list("abcd"), allowed=allowed)
     texts = [text.get_text() for text in maps(figure)[0].texts]
     assert len(texts) == 10
     assert texts[0] == "1.00"
+
+    almost = np.array([[[0.999, 0.001], [0.5, 0.5]]])
+    texts = [text.get_text() for text in maps(attention_heads(almost, list("ab")))[0].texts]
+    assert texts == ["1.00", ".00", ".50", ".50"]
 
 
 def test_sources_stand_below_and_targets_beside(rng, tmp_path):
@@ -54,12 +58,6 @@ def test_of_many_heads_the_first_sixteen_are_drawn_and_the_title_says_so(rng):
     assert figure.get_suptitle() == "Attention (head 0 to head 15 of 20)"
 
 
-def test_a_weight_that_rounds_to_one_is_written_as_one(rng):
-    almost = np.array([[[0.999, 0.001], [0.5, 0.5]]])
-    texts = [text.get_text() for text in maps(attention_heads(almost, list("ab")))[0].texts]
-    assert texts == ["1.00", ".00", ".50", ".50"]
-
-
 def test_full_and_causal_stand_side_by_side(rng):
     figure = full_against_causal(weights(rng, 3, 3), np.tri(3) / np.arange(1, 4)[:, None], list("abc"))
     full, causal = maps(figure)
@@ -70,14 +68,11 @@ def test_full_and_causal_stand_side_by_side(rng):
     assert max(len(line) for ax in (full, causal) for line in ax.get_title().split("\n")) < 25, "titles overlap"
 
 
-def test_panels_can_be_named(rng):
+def test_panels_and_axes_are_named_even_of_a_single_head(rng):
     figure = attention_heads(weights(rng, 2, 2, 2), list("ab"), names=["before", "after"])
     assert [ax.get_title() for ax in maps(figure)] == ["before", "after"]
     with pytest.raises(ShapeError, match="1 names for 2 heads"):
         attention_heads(weights(rng, 2, 2, 2), list("ab"), names=["before"])
-
-
-def test_the_axes_of_a_single_head_are_labeled_beside_it(rng):
     figure = attention_heads(weights(rng, 1, 3, 3), list("abc"))
     (ax,) = maps(figure)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("key (is looked at)", "query (looks)")
@@ -95,7 +90,7 @@ def test_every_map_of_a_grid_stands_in_its_place(shape, axes):
     assert (ax.get_xlabel(), ax.get_ylabel()) == axes
 
 
-def test_a_grid_of_long_sequences_keeps_the_largest_weights():
+def test_long_sequences_keep_the_largest_weights_and_labels_must_fit(rng):
     w = np.zeros((1, 2, 300, 300))
     w[0, 0, 299, 7] = 1
     figure = attention_grid(w, allowed=np.tri(300, dtype=bool))
@@ -105,7 +100,5 @@ def test_a_grid_of_long_sequences_keeps_the_largest_weights():
     assert np.ma.is_masked(image[0, 59])
     assert "the largest weight of 5 tokens" in figure.get_label()
 
-
-def test_weights_that_do_not_fit_their_labels_are_refused(rng):
     with pytest.raises(ShapeError, match=r"shape \(2, 3, 3\) do not fit 4 query labels"):
         attention_heads(weights(rng, 2, 3, 3), list("abcd"))

@@ -18,15 +18,13 @@ VALUES = {
 }
 
 
-def test_every_measure_that_is_a_picture_is_drawn(tmp_path):
+def test_every_measure_that_is_a_picture_is_drawn_for_the_heads_that_are_chosen(tmp_path):
     figure = training_course(STEPS, VALUES, title="Course")
     assert [ax.get_ylabel() for ax in figure.axes[:3]] == ["loss", "weight", "induction"]
     assert sum("head" in ax.get_ylabel() for ax in figure.axes) == 4
     assert figure.get_label() == "Course: loss, weight, induction, attention at 3 steps from 0 to 20."
     assert save(figure, tmp_path / "course.png").stat().st_size > 1000
 
-
-def test_heads_can_be_chosen():
     figure = training_course(STEPS, VALUES, heads=[(1, 0)])
     assert [ax.get_ylabel() for ax in figure.axes if "head" in ax.get_ylabel()] == ["layer 1\nhead 0"]
     (scores,) = [ax for ax in figure.axes if ax.get_ylabel() == "induction"]
@@ -34,7 +32,5 @@ def test_heads_can_be_chosen():
     with pytest.raises(ConfigError, match="no head 2 in layer 0"):
         training_course(STEPS, VALUES, heads=[(0, 2)])
 
-
-def test_nothing_to_draw_is_said():
     with pytest.raises(ConfigError, match="nothing to draw"):
         training_course(STEPS, {"answers": ["a", "b", "c"]})

@@ -36,15 +36,13 @@ def statistics(rng, L=2, H=2, T=5):
 # --- predictions -----------------------------------------------------------------------------------------------------
 
 
-def test_the_likeliest_comes_first_with_its_percentage():
+def test_the_likeliest_comes_first_and_the_right_answer_is_named_wherever_it_ranks():
     figure = prediction_bars(np.array([0.1, 0.6, 0.25, 0.05]), lambda i: "abcd"[i], top=3)
     (ax,) = figure.axes
     assert [label.get_text() for label in ax.get_yticklabels()] == ["b", "c", "a"]
     assert texts(ax) == ["60.0 %", "25.0 %", "10.0 %"]
     assert [bar.get_width() for bar in ax.patches] == [0.6, 0.25, 0.1]
 
-
-def test_the_right_answer_is_named_wherever_it_ranks():
     probabilities = np.array([0.1, 0.6, 0.3])
     assert prediction_bars(probabilities, answer=1).axes[0].get_title() == "right: 60.0 %"
     assert prediction_bars(probabilities, answer=0).axes[0].get_title() == "the right answer 0 ranks 3: 10.0 %"
@@ -109,14 +107,11 @@ def test_short_and_broken_trainings_are_drawn_too(metrics, tmp_path):
     assert save(loss_curve(metrics), tmp_path / "loss.png").stat().st_size > 1000
 
 
-def test_smoothing_keeps_constants_and_does_not_stay_behind():
+def test_smoothing_keeps_constants_and_straight_lines_on_a_log_scale():
     np.testing.assert_allclose(smooth(np.full(5, 2.0), 3), 2)
     line = np.arange(9.0)
     assert smooth(line, 4).tolist() == pytest.approx([1, 1.5, *line[2:-2], 6.5, 7])
     assert smooth(line, 1).tolist() == pytest.approx(line.tolist())
-
-
-def test_on_a_log_scale_the_smoothed_curve_is_straight_where_losses_fall_by_a_factor():
     losses = 0.9 ** np.arange(100)
     np.testing.assert_allclose(smooth_losses(losses, logarithmic=True)[1:-1], losses[1:-1])
     assert (smooth_losses(losses, logarithmic=False)[1:-1] > losses[1:-1]).all()
@@ -137,7 +132,7 @@ def test_layers_are_drawn_as_values_size_and_change(rng):
         layer_curves([])
 
 
-def test_a_score_that_rounds_to_one_is_written_as_one(rng):
+def test_every_head_shows_its_score_and_its_name(rng):
     sharp = np.zeros((1, 12, 5, 5))
     sharp[..., 0] = 1 - 4e-5
     sharp[..., 1:] = 1e-5
@@ -145,8 +140,6 @@ def test_a_score_that_rounds_to_one_is_written_as_one(rng):
     assert found.specialization.max() < 1
     assert set(texts(head_specialization(found).axes[0])) == {"1.00"}
 
-
-def test_every_head_shows_its_score_and_its_name(rng):
     found = statistics(rng, L=2, H=3)
     figure = head_specialization(found)
     shown = texts(figure.axes[0])

@@ -32,27 +32,23 @@ def test_an_encoder_has_classes_heads_layers_and_positions_in_both_themes(encode
     assert all(file.stat().st_size > 400 for file in files)
 
 
-def test_a_decoder_has_the_next_token_and_the_mask(decoder, tmp_path):
+def test_a_decoder_has_the_next_token_and_both_three_kinds_of_attention(
+    decoder, tmp_path, encoder_decoder, unseen_figures
+):
     files = inspect_model(*decoder, tmp_path, theme="light")
     assert {"prediction", "predictions", "full-against-causal", "decoder-layer-0"} <= names(files)
     assert not any(name == "loss" or name.endswith("-dark") for name in names(files))
-
-
-def test_an_encoder_decoder_has_three_kinds_of_attention(encoder_decoder, tmp_path, unseen_figures):
     found = names(inspect_model(*encoder_decoder, tmp_path, theme="light"))
     assert {f"{kind}-layer-0" for kind in ("encoder", "decoder", "cross")} <= found
     assert {f"{kind}-kinds" for kind in ("encoder", "decoder", "cross")} <= found
     assert {"encoder-position-table", "decoder-position-table"} <= found
 
 
-def test_a_single_token_and_positions_without_a_table(tmp_path):
+def test_single_tokens_missing_tables_and_missing_heads_are_drawn_as_far_as_they_go(tmp_path, encoder, unseen_figures):
     model = Decoder(DecoderConfig(vocab=4, width=8, heads=2, layers=1, context=4, positions="rotary"))
     found = names(inspect_model(model, model.init(0), Batch(np.array([1])), tmp_path, theme="light"))
     assert "full-against-causal" not in found
     assert not any("position-table" in name for name in found)
-
-
-def test_an_encoder_that_fills_in_tokens_and_one_without_a_head(encoder, tmp_path, unseen_figures):
     for head, predicts in (("tokens", True), ("none", False)):
         model = Encoder(encoder[0].config.replace(head=head, classes=None))
         files = inspect_model(model, model.init(0), Batch(np.array([[1, 2, 3]])), tmp_path / head, theme="dark")

@@ -29,12 +29,10 @@ def test_labels_are_one_short_visible_line(label, shown):
     assert visible(label) == shown
 
 
-def test_a_dollar_is_a_dollar_and_not_mathematics():
+def test_any_token_is_drawn_as_it_is_without_a_warning(tmp_path):
     assert visible("$x$") == r"\$x\$"
     assert prediction_bars(np.ones(1), lambda i: "$x$").get_label().endswith("$x$ 100 %.")
 
-
-def test_any_token_is_drawn_without_a_warning(tmp_path):
     strange = ["$", "$x$", "月", "\x07", "\u202e", "\ud83d", "عام", "\\frac{1}", "_^{}", "<script>", "😀", "é"]
     count = len(strange)
     figure = attention_heads(np.full((1, count, count), 1 / count), strange, title="100 % of $5$ & <b>")

@@ -14,7 +14,7 @@ def metrics(steps, *, scale=1.0, evaluated=True, seconds=0.1):
     return lines
 
 
-def test_losses_are_drawn_by_step_and_by_time():
+def test_losses_are_drawn_by_step_and_by_time_as_far_as_they_go():
     figure = loss_curves({"a": metrics(40), "b": metrics(25, seconds=0.3)})
     left, right = figure.axes
     assert (left.get_xlabel(), right.get_xlabel()) == ("step", "seconds of training")
@@ -23,8 +23,6 @@ def test_losses_are_drawn_by_step_and_by_time():
     assert right.lines[3].get_xdata().tolist() == pytest.approx([3.0, 6.0])
     assert "a: training loss from 4 to 1.07 at step 40" in figure.get_label()
 
-
-def test_runs_without_evaluations_or_without_metrics_are_drawn_as_far_as_they_go():
     figure = loss_curves({"a": metrics(20, evaluated=False), "b": metrics(0), "c": metrics(15)})
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "c"]
     empty = loss_curves({"a": metrics(0), "b": metrics(0)})

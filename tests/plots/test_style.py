@@ -31,14 +31,12 @@ def test_the_same_figure_gives_the_same_bytes(tmp_path, form, begin):
     assert paths[0].read_bytes().startswith(begin)
 
 
-def test_other_endings_and_themes_are_refused(tmp_path):
+def test_both_themes_are_drawn_or_one_alone_and_others_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"bars\.jpg does not end in the name of a format"):
         save(prediction_bars(np.array([0.75, 0.25])), tmp_path / "bars.jpg")
     with pytest.raises(ConfigError, match="there is no theme 'sepia'"):
         save_themes(lambda: prediction_bars(np.array([1.0])), tmp_path, "bars", theme="sepia")
 
-
-def test_both_themes_are_drawn_or_one_alone(tmp_path):
     draw = partial(prediction_bars, np.array([0.75, 0.25]))
     light, dark = save_themes(draw, tmp_path, "bars")
     (alone,) = save_themes(draw, tmp_path, "alone", theme="dark")
@@ -49,13 +47,10 @@ def test_both_themes_are_drawn_or_one_alone(tmp_path):
     assert corners == [(255, 255, 255), (0x1D, 0x22, 0x2B)]
 
 
-def test_the_settings_of_matplotlib_stay_as_they_were(tmp_path):
+def test_the_settings_of_matplotlib_stay_as_they_were_and_do_not_reach_the_figure(tmp_path):
     before = dict(mpl.rcParams)
     save(prediction_bars(np.array([0.75, 0.25])), tmp_path / "bars.png")
     assert dict(mpl.rcParams) == before
-
-
-def test_a_dark_theme_of_the_caller_does_not_reach_the_figure():
     with mpl.rc_context({"figure.facecolor": "black", "text.color": "white", "axes.grid": True}):
         figure = prediction_bars(np.array([0.75, 0.25]))
     assert figure.get_facecolor() == (1, 1, 1, 1)

@@ -9,7 +9,7 @@ from glassformer.plots.style import colors
 METRICS = [{"step": i, "loss": 2 / (i + 1), "val_loss": 1.0, "accuracy": 0.5} for i in range(30)]
 
 
-def test_a_figure_keeps_its_theme_when_it_is_saved_outside(tmp_path):
+def test_a_figure_keeps_its_theme_when_saved_and_a_theme_ends_even_after_an_error(tmp_path):
     with themed("dark"):
         figure = loss_curve(METRICS)
     save(figure, tmp_path / "dark.png")
@@ -18,8 +18,6 @@ def test_a_figure_keeps_its_theme_when_it_is_saved_outside(tmp_path):
     assert {label.get_color() for label in labels} == {THEMES["dark"].ink}
     assert colors().name == "light"
 
-
-def test_a_theme_ends_even_after_an_error():
     with pytest.raises(ZeroDivisionError), themed("dark"):
         _ = 1 / 0
     assert colors().name == "light"

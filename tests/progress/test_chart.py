@@ -16,23 +16,17 @@ def drawn(values, width, dots=(), **settings):
     return [row.plain for row in chart(curve_of(values), dots, width, **settings)]
 
 
-def test_bars_draw_the_course():
+def test_bars_draw_the_course_of_few_many_and_far_values():
     assert drawn([8, 7, 6, 5, 4, 3, 2, 1], 16, height=1) == [" 8.0000┤█▇▆▅▄▃▂▁"]
     assert drawn([4, 3, 2, 1], 12, height=2) == [" 4.0000┤█▃  ", " 1.0000┤██▆▁"]
     assert drawn([], 20) == []
-
-
-def test_few_values_fill_the_width_and_many_are_averaged():
     assert drawn([2, 1], 12, height=1) == [" 2.0000┤██▁▁"]
     assert curve_of([1, 3] * 50).columns(10) == [2.0] * 10
-
-
-def test_values_that_reach_far_are_drawn_by_their_logarithm():
     near = drawn([1.0, 0.1, 0.01, 0.001], 12, height=1)
     assert near == [" 1.0000┤█▆▃▁"]
 
 
-def test_a_curve_keeps_no_more_than_its_stretches_however_long_it_is():
+def test_a_curve_keeps_no_more_than_its_stretches_and_goes_on_over_gaps():
     curve = curve_of(range(10 * MOST))
     assert curve.size == 16
     columns = curve.columns(8)
@@ -40,8 +34,6 @@ def test_a_curve_keeps_no_more_than_its_stretches_however_long_it_is():
     assert sum(columns) / 8 == pytest.approx((10 * MOST - 1) / 2, rel=0.01)
     assert (curve.first, curve.last) == (1, 10 * MOST)
 
-
-def test_steps_that_were_left_out_go_on_as_the_one_before():
     curve = Curve()
     curve.add(1, 5.0)
     curve.add(4, 2.0)

@@ -36,15 +36,13 @@ def session(tmp_path):
 # --- on a terminal ---------------------------------------------------------------------------------------------------
 
 
-def test_a_terminal_shows_a_live_panel(session):
+def test_a_terminal_shows_a_live_panel_in_color_unless_it_is_not_wanted(session):
     out = io.StringIO()
     watch(session, terminal(out, color_system="truecolor"))
     for part in ("majority", "step 6/6", "training loss", "validation loss", "right", "tokens/s", "'00112220' → '"):
         assert part in out.getvalue()
     assert "\x1b[" in out.getvalue()
 
-
-def test_no_color_is_respected_on_a_terminal(session):
     out = io.StringIO()
     watch(session, Console(file=out, force_terminal=True, width=100, _environ={"NO_COLOR": "1"}))
     assert "step 6/6" in out.getvalue()

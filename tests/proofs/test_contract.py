@@ -33,26 +33,17 @@ def backwards() -> dict[str, object]:
     return found
 
 
-def test_the_search_finds_the_ops_that_are_known_to_exist():
+def test_every_op_is_found_exported_with_its_backward_and_has_a_case_of_its_own():
     names = backwards().keys()
     assert {"linear_backward", "attention_tiled_backward", "cross_entropy_backward"} <= names
     assert len(names) >= KNOWN
-
-
-def test_every_backward_has_a_case():
     proved = {case.backward for case in CASES}
     missing = [name for name, backward in backwards().items() if backward not in proved]
     assert not missing, f"add a case in proofs/ for: {missing}"
-
-
-def test_every_backward_stands_beside_its_op_and_both_are_exported():
     for name, backward in backwards().items():
         forward = name.removesuffix("_backward")
         assert hasattr(importlib.import_module(backward.__module__), forward)
         assert {name, forward} <= set(ops.__all__)
-
-
-def test_every_case_pairs_an_op_with_its_own_backward_and_has_its_own_name():
     for case in CASES:
         assert case.backward.__name__ == f"{case.op.__name__}_backward"
         assert case.name.partition(",")[0] == case.op.__name__
@@ -70,7 +61,7 @@ def test_the_gradient_is_exact(case, engine):
     assert check.ok, f"error {check.error:.3g}"
 
 
-def test_there_is_one_row_per_op_and_it_is_json():
+def test_there_is_one_row_per_op_of_its_worst_case():
     rows = prove_ops()
     assert {row.name for row in rows} == {case.op.__name__ for case in CASES}
     assert len(rows) == len(backwards())
@@ -79,8 +70,6 @@ def test_there_is_one_row_per_op_and_it_is_json():
     assert parsed[0].keys() == {"name", "kind", "error", "limit", "ok"}
     assert all(rows[0].name in shown for shown in (repr(rows), rows._repr_html_()))
 
-
-def test_the_row_of_an_op_is_its_worst_case():
     good, bad, lost = Check.of("a", "op", 0.0, 1.0), Check.of("a, b", "op", 2.0, 1.0), Check.of("c", "op", 0.5, 1.0)
     assert one_per_name([good, bad, lost]) == [Check("a", "op", 2.0, 1.0, ok=False), lost]
     unknown = Check.of("a, c", "op", float("nan"), 1.0)

@@ -50,19 +50,15 @@ def layer_classes() -> set[type]:
     return found - bases - constant
 
 
-def test_the_search_finds_the_layers_that_are_known_to_exist():
+def test_every_layer_is_found_and_has_a_case_of_its_own_name():
     names = {cls.__name__ for cls in layer_classes()}
     assert {"Linear", "Attention", "RelativePositions", "Encoder", "Decoder", "EncoderDecoder"} <= names
     assert len(names) >= 14
 
-
-def test_every_layer_has_a_case():
     proved = {type(case.layer) for case in LAYER_CASES} | {type(case.model) for case in MODEL_CASES}
     missing = sorted(cls.__name__ for cls in layer_classes() - proved)
     assert not missing, f"add a case in proofs/layer_cases.py or proofs/model_cases.py for: {missing}"
 
-
-def test_every_case_has_its_own_name_and_starts_with_what_it_proves():
     assert len({case.name for case in CASES}) == len(CASES)
     for case in LAYER_CASES:
         assert case.name.partition(",")[0] == type(case.layer).__name__
@@ -126,16 +122,13 @@ def test_everything_is_proved_at_once(monkeypatch):
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_gradients_have_the_names_and_shapes_of_what_they_are_gradients_of(case):
+def test_gradients_and_specs_have_the_names_and_shapes_of_parameters(case):
     grads = dict(named_leaves(case.gradients()))
     point = dict(named_leaves(case.point))
     assert grads.keys() == point.keys()
     assert {name: x.shape for name, x in grads.items()} == {name: x.shape for name, x in point.items()}
     assert all(grad.dtype == np.float64 for grad in grads.values())
 
-
-@pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_specs_describe_what_init_makes(case):
     layer = case.layer if hasattr(case, "layer") else case.model
     specs, params = flatten(layer.specs()), flatten(layer.init(0))
     assert all(isinstance(spec, Spec) for spec in specs.values())

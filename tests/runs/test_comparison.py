@@ -10,7 +10,7 @@ def line(step, seconds=0.5, **more):
     return {"step": step, "loss": 4 - step / 10, "tokens": 100, "seconds": seconds, **more}
 
 
-def test_curves_hold_what_was_recorded():
+def test_curves_hold_what_was_recorded_and_runs_count_with_their_last_evaluation():
     metrics = [line(1), line(2, val_loss=3.0), {"step": 3, "loss": None}, line(4, val_loss=float("nan"))]
     curves = curves_of("a", metrics)
     assert curves.training == ([1, 2, 4], [0.5, 1.0, 1.5], [3.9, 3.8, 3.6])
@@ -18,8 +18,6 @@ def test_curves_hold_what_was_recorded():
     assert judged(curves) is curves.validation
     assert judged(curves_of("b", [line(1)])).values == [3.9]
 
-
-def test_a_run_counts_with_its_last_evaluation_and_not_behind_its_end():
     fast = curves_of("fast", [line(step, 0.1, val_loss=5.0 - step) for step in (1, 2, 3, 4)])
     slow = curves_of("slow", [line(1, 1.0), line(2, 1.0, val_loss=7.0)])
     assert losses_by("steps", [fast, slow]) == [(1, [4.0, None]), (2, [3.0, 7.0]), (3, [2.0, None]), (4, [1.0, None])]
@@ -28,15 +26,13 @@ def test_a_run_counts_with_its_last_evaluation_and_not_behind_its_end():
     assert times[-1][0] == 2.0
 
 
-def test_long_runs_are_compared_in_a_few_rows_with_the_last_of_each():
+def test_long_runs_are_compared_in_a_few_rows_and_those_without_metrics_in_none():
     long = curves_of("long", [line(step, val_loss=1.0) for step in range(1, 1001)])
     short = curves_of("short", [line(step, val_loss=1.0) for step in range(1, 334)])
     steps = [step for step, _ in losses_by("steps", [long, short])]
     assert len(steps) <= ROWS
     assert {1, 333, 1000} <= set(steps)
 
-
-def test_runs_without_metrics_have_nothing_to_compare():
     assert losses_by("steps", [curves_of("a", []), curves_of("b", [])]) == []
     assert losses_by("seconds", [curves_of("a", []), curves_of("b", [line(1)])]) == [(0.5, [None, 3.9])]
 

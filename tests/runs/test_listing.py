@@ -56,12 +56,9 @@ def test_a_run_says_how_far_it_came(folder):
     json.dumps(one.to_dict())
 
 
-def test_a_folder_that_is_a_run_is_listed_alone(folder):
+def test_a_folder_that_is_a_run_is_listed_alone_and_one_before_its_first_step_too(folder, tmp_path):
     (one,) = list_runs(folder / "old")
     assert one.folder == folder / "old"
-
-
-def test_a_run_before_its_first_step_is_listed_too(tmp_path):
     tiny_session("majority", tmp_path / "run", steps=5)
     one = summarize(tmp_path / "run")
     assert (one.step, one.steps, one.loss, one.best_loss, one.error) == (0, 5, None, None, None)

@@ -34,13 +34,11 @@ def test_a_run_says_by_whom_and_with_what_it_was_begun(tmp_path):
     assert open_run(tmp_path / "run").provenance == run.provenance == Provenance.from_dict(record)
 
 
-def test_versions_are_those_of_the_engine():
+def test_versions_are_those_of_the_engine_and_hashes_those_that_others_print(tmp_path):
     assert "numba" in versions("cpu")
     assert "numba" not in versions("numpy")
     assert "jax" not in versions("cpu")
 
-
-def test_a_file_has_the_hash_that_others_print(tmp_path):
     run = tiny_session("lines", tmp_path / "run").run
     path = tmp_path / "data" / "lines.txt"
     data = run.provenance.data

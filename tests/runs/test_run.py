@@ -146,7 +146,7 @@ def test_a_folder_with_a_run_is_refused(session):
     assert f"--resume {session.run.folder}" in str(caught.value)
 
 
-def test_other_folders_and_files_are_refused_too(tmp_path):
+def test_other_folders_and_files_are_refused_and_what_a_killed_start_left_is_welcome(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("precious")
     (tmp_path / "file").write_text("precious")
@@ -156,8 +156,6 @@ def test_other_folders_and_files_are_refused_too(tmp_path):
         assert "--resume" not in str(caught.value)
     assert (tmp_path / "full" / "thesis.txt").read_text() == "precious"
 
-
-def test_an_empty_folder_and_leftovers_of_a_killed_start_are_welcome(tmp_path):
     (tmp_path / "run").mkdir()
     for name in ("config.json.0badcafe.partial", LOCK, HOLDER):
         (tmp_path / "run" / name).write_text('{"for')

@@ -36,29 +36,27 @@ def test_defaults_are_those_that_a_run_begins_with(tmp_path):
     assert shown["train"] == 1600
 
 
-def test_a_setting_of_the_task_hides_that_of_the_model():
+def test_tasks_and_presets_show_their_own_values():
     task, model, _ = groups_of("text")
     assert "context" in [one.name for one in task.settings]
     assert "context" not in [one.name for one in model.settings]
-
-
-def test_presets_show_their_own_values():
     (group,) = groups_of("gpt2")
     shown = {one.name: one.default for one in group.settings}
     assert (shown["width"], shown["activation"], shown["norm"]) == (768, "gelu_tanh", "layer")
     assert {one.name: one.default for one in groups_of("decoder")[0].settings}["width"] is MISSING
-
-
-def test_tasks_that_need_data_are_built_from_a_sample():
     assert default_task("lines").architecture == "decoder"
     assert default_task("pairs").architecture == "encoder-decoder"
 
 
-def test_a_topic_that_does_not_exist_is_answered_with_what_was_meant():
+def test_mistaken_words_are_answered_with_what_was_meant_or_where_to_look():
     with pytest.raises(ConfigError, match="did you mean 'majority'"):
         groups_of("majorty")
     with pytest.raises(ConfigError, match="`glassformer settings` lists tasks, presets and groups"):
         groups_of("xyzzy")
+    assert hint_for("zzz") == "`glassformer settings majority` lists every setting"
+    assert hint_for("xyzzy", "text") == "`glassformer settings text` lists every setting"
+    hint = hint_for("locales")
+    assert hint.startswith("locales is a setting of 'dates', not of 'majority'; `glassformer settings majority`")
 
 
 # --- mistaken names --------------------------------------------------------------------------------------------------
@@ -68,16 +66,6 @@ def hint_for(name, task="majority"):
     with pytest.raises(ConfigError, match=f"there is no setting '{re.escape(name)}'") as caught:
         split_settings(task, {name: 3})
     return caught.value.hint
-
-
-def test_what_is_like_nothing_is_answered_with_where_to_look():
-    assert hint_for("zzz") == "`glassformer settings majority` lists every setting"
-    assert hint_for("xyzzy", "text") == "`glassformer settings text` lists every setting"
-
-
-def test_a_setting_of_another_task_is_named_with_it():
-    hint = hint_for("locales")
-    assert hint.startswith("locales is a setting of 'dates', not of 'majority'; `glassformer settings majority`")
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def measurements(path, exponent=0.4):
     return path
 
 
-def test_scaling_finds_the_exponent_of_a_file(tmp_path):
+def test_scaling_finds_the_exponent_of_a_file_or_says_that_no_size_is_best(tmp_path):
     rows = scaling.rows_from(measurements(tmp_path / "runs.json"))
     value, low, high = scaling.exponents(rows)
     assert low <= value <= high
@@ -56,8 +56,6 @@ def test_scaling_finds_the_exponent_of_a_file(tmp_path):
     result = run_study("scaling", source=tmp_path / "runs.json", out=tmp_path / "out", figures=False, show=False)
     assert all(words in result.findings[0] for words in ("C^0.40", "neither"))
 
-
-def test_scaling_says_so_where_no_size_is_best(tmp_path):
     falling = [{"parameters": n, "tokens": 1e6 / n, "loss": 1 / n} for n in (1, 2, 4, 8)]
     (tmp_path / "runs.json").write_text(json.dumps(falling))
     assert "do not tell" in scaling.finding(scaling.rows_from(tmp_path / "runs.json"))[0]

@@ -46,7 +46,7 @@ def test_a_study_measures_finds_and_draws(name):
     assert len(study.points(quick=True)) <= len(study.points())
 
 
-def test_digits_of_equal_worth_share_a_place():
+def test_digits_of_equal_worth_share_a_place_and_coupled_ones_are_the_same_under_jax():
     tokens = np.array([START + 3, 5, 2, PLUS, 4, 7, EQUALS, 9, 9])
     assert CoupledPositions(12).places(tokens).tolist() == [3, 4, 5, 3, 4, 5, 3, 4, 5]
     word = np.array([[START, 5, 2, EQUALS, 2, 5], [START + 1, 5, EQUALS, 5, 0, 0]])
@@ -55,8 +55,6 @@ def test_digits_of_equal_worth_share_a_place():
     longer = np.append(word, [[1], [1]], axis=1)
     assert np.array_equal(CoupledPositions(12).places(longer)[:, :-1], CoupledPositions(12).places(word))
 
-
-def test_coupled_places_are_the_same_under_jax():
     jax = pytest.importorskip("jax")
     tokens = sequences("addition", np.array([1, 3]), np.random.default_rng(0), (0, 9)).rows.tokens
     places = CoupledPositions(20).places

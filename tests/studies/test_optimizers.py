@@ -22,14 +22,11 @@ def rows_with(muon):
     return Rows([*found, {"optimizer": "lion", "lr": 4, "seed": 0, "diverged": True}])
 
 
-def test_steps_to_a_loss_lie_between_evaluations():
+def test_steps_to_a_loss_lie_between_evaluations_and_seed_0_chooses_the_rates():
     row = {"at": [10, 20, 30], "losses": [3.0, 2.0, 2.5]}
     np.testing.assert_array_equal(steps_to([row], 2.5), [15])
     np.testing.assert_array_equal(steps_to([row, row, {"diverged": True}], 3.5), [10, 10, np.inf])
     np.testing.assert_array_equal(steps_to([row], 1.0), [np.inf])
-
-
-def test_seed_0_chooses_the_rates_and_the_others_are_the_test():
     target, tests = optimizers.compared(rows_with(2.0))
     assert target == pytest.approx(3 - 210 / 300)
     assert {name: runs.values("lr") for name, runs in tests.items()} == {name: [2] for name in tests}

@@ -18,12 +18,10 @@ def points():
         yield {(point["task"], point["part"]): {**point, **SMALL} for point in parts.grid(False)}
 
 
-def test_every_part_of_every_task_is_removed_once(points):
+def test_every_part_is_removed_once_with_its_parameters(points):
     assert len(points) == 3 * len(parts.REMOVED) - 1
     assert ("majority", parts.MASK) not in points
 
-
-def test_what_is_removed_has_no_parameters(points):
     small = {"train": 8, "held_out": 4}
     counts = {part: parts.measure({**points["reverse", part], **small}, 0)["parameters"] for part in parts.REMOVED}
     full = counts[parts.FULL]

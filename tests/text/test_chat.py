@@ -232,7 +232,7 @@ def test_what_people_say_is_kept_letter_by_letter(tokenizer):
     assert tokenizer._inner.token_to_id("<think>") in said, "a word of the vocabulary stays one"
 
 
-def test_a_private_character_that_stands_for_a_special_token_is_refused(tokenizer):
+def test_a_private_character_for_a_special_token_is_refused_and_a_missing_template_said(tokenizer):
     mark = tokenizer.marks["<|im_end|>"]
     looped = [{"text": "a"}]
     looped.append(looped)
@@ -242,8 +242,6 @@ def test_a_private_character_that_stands_for_a_special_token_is_refused(tokenize
         with pytest.raises(ChatError, match="private character U\\+10FF"):
             encode_chat(tokenizer, messages, tools=tools)
 
-
-def test_a_tokenizer_without_a_template_says_so():
     with pytest.raises(ChatError, match="no chat template"):
         encode_chat(PublishedTokenizer(chat_bpe().to_str()), [USER])
 

@@ -70,13 +70,10 @@ def test_special_tokens_come_first_and_text_never_becomes_one():
     assert not set(BPE.encode("<bos>").tolist()) & {0, 1}, "parsing once does not change later calls"
 
 
-def test_frequent_words_become_single_tokens():
+def test_frequent_words_become_single_tokens_each_time():
     assert [piece for piece, _ in BPE.pieces(" the sea")] == [" the", " sea"]
     assert [piece for piece, _ in BPE.pieces("€")] == ["\\xe2", "\\x82", "\\xac"]
     assert BPETokenizer.train(TEXT, size=300).size == 300
-
-
-def test_training_is_repeatable_and_takes_parts_or_the_whole():
     assert BPETokenizer.train(TEXT, size=400, specials=("<bos>", "<eos>")) == BPE
     assert BPETokenizer.train(iter(TEXT.splitlines(keepends=True)), size=300).size == 300
     assert BPETokenizer.train("", size=256).size == 256
@@ -89,7 +86,7 @@ def test_a_vocabulary_holds_at_least_the_bytes(size):
         BPETokenizer.train("text", size=size, specials=("<bos>", "<eos>"))
 
 
-def test_it_survives_json_pickle_and_files(tmp_path):
+def test_it_survives_json_pickle_and_files_that_transformers_reads(tmp_path):
     assert tokenizer_from_dict(json.loads(json.dumps(BPE.to_dict()))) == BPE
     assert pickle.loads(pickle.dumps(BPE)) == BPE
     BPE.save(tmp_path)
@@ -98,8 +95,6 @@ def test_it_survives_json_pickle_and_files(tmp_path):
     assert (again.roles, again.specials) == (BPE.roles, BPE.specials)
     assert again != BPE, "the kind is another"
 
-
-def test_transformers_reads_the_saved_files(tmp_path):
     BPE.save(tmp_path)
     theirs = require("transformers").AutoTokenizer.from_pretrained(tmp_path)
     text = TEXT[:300] + "".join(EMOJI)

@@ -33,14 +33,12 @@ class Upper:
         return cls(data["letters"])
 
 
-def test_built_in_kinds_cannot_be_taken():
+def test_a_registered_tokenizer_comes_back_from_its_dict_and_takes_no_built_in_name():
     assert set(registry.BUILT_IN["tokenizer"]) == set(TOKENIZERS)
     for kind in ("chars", "bpe"):
         with pytest.raises(ConfigError, match=f"'{kind}' is the name of a built-in tokenizer"):
             gf.register_tokenizer(type("Mine", (Upper,), {"kind": kind}))
 
-
-def test_a_registered_tokenizer_comes_back_from_its_dict():
     with pytest.raises(ConfigError, match="no tokenizer of kind 'upper'"):
         tokenizer_from_dict(Upper("AB").to_dict())
     assert gf.register_tokenizer(Upper) is Upper

@@ -52,7 +52,7 @@ def theirs(folders):
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_ids_and_texts_are_those_of_transformers(name, ours, theirs):
+def test_ids_texts_special_tokens_and_roles_are_those_of_transformers(name, ours, theirs):
     for text in SENTENCES:
         want = theirs[name](text, add_special_tokens=False, padding=False, truncation=False)["input_ids"]
         assert ours[name].encode(text).tolist() == want
@@ -62,18 +62,12 @@ def test_ids_and_texts_are_those_of_transformers(name, ours, theirs):
         skipped = theirs[name].decode(around, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         assert ours[name].decode(around, skip_specials=True) == skipped
 
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_names_of_special_tokens_are_read_when_asked_for(name, ours, theirs):
     for special in ours[name].specials:
         text = f"the {special} sea {special}"
         want = theirs[name](text, add_special_tokens=False, padding=False, truncation=False)["input_ids"]
         assert ours[name].encode(text, parse_special=True).tolist() == want
         assert want.count(ours[name].specials[special]) == 2
 
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_roles_and_sizes_are_those_of_transformers(name, ours, theirs):
     assert ours[name].size == len(theirs[name])
     for role in ("bos", "eos", "pad", "unk", "cls", "sep", "mask"):
         assert ours[name].role_id(role) == getattr(theirs[name], f"{role}_token_id")
@@ -97,7 +91,7 @@ def test_text_never_becomes_a_special_token(name, ours, data):
         assert len([i for i in ids if i in tokenizer.specials.values() and i != unknown]) == around
 
 
-def test_a_special_piece_without_letters_is_refused():
+def test_a_special_piece_without_letters_is_refused_and_special_words_become_unknown():
     inner = Tokenizer(models.WordLevel({"</s>": 0, "a": 1}, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     inner.add_special_tokens(["</s>"])
@@ -106,8 +100,6 @@ def test_a_special_piece_without_letters_is_refused():
         tokenizer.encode("a </s>")
     assert tokenizer.encode("a </s>", parse_special=True).tolist() == [1, 0]
 
-
-def test_special_words_of_whole_word_models_become_unknown():
     inner = Tokenizer(models.WordLevel({"[UNK]": 0, "[CLS]": 1, "a": 2}, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     inner.add_special_tokens(["[CLS]"])
@@ -131,7 +123,7 @@ def test_what_a_file_says_about_cutting_is_ignored(ours):
     assert len(ours["WordPiece"].encode("the")) == 1
 
 
-def test_a_role_makes_a_plain_piece_special():
+def test_a_role_makes_a_plain_piece_special_and_pieces_show_spaces(ours):
     inner = Tokenizer(models.WordLevel({"<end>": 0, "a": 1, "[UNK]": 2}, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PublishedTokenizer(inner.to_str(), roles={"eos": "<end>", "pad": "<nowhere>"})
@@ -139,16 +131,14 @@ def test_a_role_makes_a_plain_piece_special():
     assert tokenizer.roles == {"eos": "<end>"}
     assert tokenizer.encode("a <end>").tolist() == [1, 2]
 
-
-# --- looking at pieces, files, threads -------------------------------------------------------------------------------
-
-
-def test_pieces_show_spaces_and_parts_of_characters(ours):
     assert ours["sentencepiece BPE"].pieces("the")[0][0].startswith(" ")
     assert [p for p, _ in ours["WordPiece"].pieces("seas", specials=True)] == ["[CLS]", "sea", "##s", "[SEP]"]
     assert [p for p, _ in ours["byte-level BPE"].pieces("😀")] == ["\\xf0", "\\x9f", "\\x98", "\\x80"]
     assert ours["chat BPE"].pieces("<|im_end|><think>", parse_special=True)[0][0] == "<|im_end|>"
     assert ours["chat BPE"].pieces("<think>") == [("<think>", 372)]
+
+
+# --- looking at pieces, files, threads -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -203,7 +193,7 @@ def test_damaged_files_are_named(name, content, message, folders, tmp_path):
         PublishedTokenizer.load(tmp_path)
 
 
-def test_an_id_far_beyond_the_number_of_tokens_is_refused_before_room_is_made_for_it(folders):
+def test_added_tokens_follow_a_large_list_of_pieces_and_ids_far_beyond_it_are_refused(folders):
     stored = json.loads((folders["WordPiece"] / "tokenizer.json").read_text())
     stored["model"]["vocab"]["far"] = 1_000_000_000
     with pytest.raises(ConfigError, match="an id of 1,000,000,000"):
@@ -213,8 +203,6 @@ def test_an_id_far_beyond_the_number_of_tokens_is_refused_before_room_is_made_fo
     with pytest.raises(ConfigError, match="an id of 1,000,000,000"):
         PublishedTokenizer(json.dumps(stored))
 
-
-def test_added_tokens_follow_a_large_list_of_pieces(folders):
     stored = json.loads((folders["Unigram"] / "tokenizer.json").read_text())
     stored["model"]["vocab"] += [[f"piece {number}", -20.0] for number in range(70_000)]
     last = len(stored["model"]["vocab"])

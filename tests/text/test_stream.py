@@ -74,15 +74,13 @@ def test_no_piece_holds_half_a_character(kind):
     assert len([piece for piece in pieces if piece]) > 5
 
 
-def test_a_character_comes_with_its_last_byte():
+def test_a_character_comes_with_its_last_byte_and_the_space_after_a_prompt_is_there():
     stream = StreamDecoder(KINDS["bytes"])
     assert [stream.push(i) for i in "a😀é".encode()] == ["a", "", "", "", "😀", "", "é"]
     assert stream.finish() == ""
     assert [stream.push(0xF0), stream.push(0x9F), stream.finish()] == ["", "", "\udcf0\udc9f"]
     assert stream.push(65) == "A", "a finished decoder starts anew"
 
-
-def test_the_space_after_a_prompt_is_there():
     for kind in ("Unigram", "WordPiece", "sentencepiece BPE", "words"):
         tokenizer = KINDS[kind]
         before, after = ("one", "two") if kind == "words" else ("the", "sea")
@@ -91,7 +89,7 @@ def test_the_space_after_a_prompt_is_there():
         assert "".join(streamed(tokenizer, second)) == after, kind
 
 
-def test_a_decoder_that_rewrites_earlier_text_is_waited_for():
+def test_earlier_text_that_is_rewritten_is_waited_for_and_ids_without_text_do_not_matter():
     tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1, "<unk>": 2}, unk_token="<unk>"))
     tokenizer.decoder = decoders.Sequence([decoders.Fuse(), decoders.Replace(Regex("ab"), "X")])
     held = PublishedTokenizer(tokenizer.to_str())
@@ -100,8 +98,6 @@ def test_a_decoder_that_rewrites_earlier_text_is_waited_for():
     held = PublishedTokenizer(tokenizer.to_str())
     assert "".join(streamed(held, [0, 0, 2, 1])) == held.decode([0, 0, 2, 1])
 
-
-def test_ids_without_text_do_not_make_the_next_one_the_first():
     tokenizer = Tokenizer(models.WordLevel({"▁a": 0, "▁": 9}, unk_token="▁"))  # ids 1 to 8 are holes
     tokenizer.decoder = decoders.Metaspace()
     holes = PublishedTokenizer(tokenizer.to_str())
@@ -133,11 +129,8 @@ def through(pieces, stops):
     return shown, "".join(shown) + watch.finish(), watch.stopped
 
 
-def test_a_stop_string_may_span_pieces_and_nothing_of_it_is_shown():
+def test_a_stop_string_may_span_pieces_and_is_never_shown():
     assert through(["one", " E", "N", "D two"], ["END"]) == (["one", " ", "", ""], "one ", True)
-
-
-def test_what_only_looked_like_a_stop_string_is_shown_late():
     assert through(["a E", "N", "ough"], ["END"]) == (["a ", "", "ENough"], "a ENough", False)
     assert through(["a EN"], ["END"]) == (["a "], "a EN", False)
 
@@ -155,11 +148,8 @@ def test_any_script(text, stop, kept):
     assert through(list(text), [stop])[1:] == (kept, True)
 
 
-def test_a_text_that_begins_like_its_own_end():
+def test_the_stop_string_that_is_complete_first_counts():
     assert through(list("aabaabaaac"), ["aabaaa"])[1:] == ("aab", True)
-
-
-def test_the_stop_string_that_is_complete_first_counts_and_the_longer_of_two():
     assert through(["abcX"], ["abcX", "bc"])[1] == "a"
     assert through(["xabc"], ["bc", "abc"])[1] == "x"
 

@@ -40,7 +40,7 @@ def test_every_kind_has_a_case_here():
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
-def test_every_id_decodes_and_special_tokens_appear_by_name(kind):
+def test_every_id_decodes_and_a_tokenizer_comes_back_from_json(kind):
     tokenizer = EXAMPLES[kind]
     for i in range(tokenizer.size):
         assert tokenizer.decode([i, i])
@@ -49,9 +49,6 @@ def test_every_id_decodes_and_special_tokens_appear_by_name(kind):
     assert tokenizer.decode([]) == ""
     assert tokenizer.encode("").shape == (0,)
 
-
-@pytest.mark.parametrize("kind", EXAMPLES)
-def test_a_tokenizer_comes_back_from_json(kind):
     tokenizer = EXAMPLES[kind]
     again = tokenizer_from_dict(json.loads(json.dumps(tokenizer.to_dict())))
     assert again == tokenizer
@@ -132,12 +129,9 @@ def test_an_unknown_character_is_named_with_its_position(text, character, positi
     assert "'abc'" in caught.value.hint
 
 
-def test_special_tokens_are_never_read_from_text():
+def test_special_tokens_are_never_read_from_text_and_single_characters_alone_are_a_vocabulary():
     with pytest.raises(TokenError, match="'<'"):
         CharTokenizer("abpd", specials=("<pad>",)).encode("a<pad>")
-
-
-def test_only_single_characters_make_a_vocabulary():
     with pytest.raises(ConfigError, match="'ab' is not one character"):
         CharTokenizer(["ab", "c"])
     with pytest.raises(ConfigError, match="at least one"):
@@ -160,18 +154,12 @@ def test_every_sequence_of_bytes_survives_decoding(ids):
     assert tokenizer.encode(tokenizer.decode(ids)).tolist() == ids
 
 
-def test_lone_bytes_around_special_tokens_survive_by_name():
+def test_lone_bytes_survive_by_name_and_what_has_no_bytes_is_refused():
     tokenizer = ByteTokenizer(specials=("<eos>",))
     assert tokenizer.size == 257
     assert tokenizer.decode([0xC3, 256, 0xA9, 65, 256]) == "\udcc3<eos>\udca9A<eos>"
-
-
-def test_half_a_pair_of_surrogates_has_no_bytes():
     with pytest.raises(TokenError, match=r"U\+D800 at position 1"):
         ByteTokenizer().encode("a\ud800")
-
-
-def test_printable_text_can_be_written_as_utf_8():
     assert printable("aé日\udcc3b") == "aé日\ufffdb"
     assert printable(ByteTokenizer().decode(range(256))).encode("utf-8")
 

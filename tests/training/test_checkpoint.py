@@ -50,7 +50,7 @@ def partials(folder):
 # --- what goes in comes out ------------------------------------------------------------------------------------------
 
 
-def test_arrays_and_meta_come_back_bit_for_bit(tmp_path, arrays):
+def test_arrays_and_meta_come_back_bit_for_bit_from_an_ordinary_safetensors_file(tmp_path, arrays):
     meta = {"step": 7, "rng": np.random.default_rng(0).bit_generator.state, "loss": 0.1, "names": ["é", None, True]}
     path = save_checkpoint(tmp_path / "run", LATEST, arrays, meta)
     assert path == tmp_path / "run" / "latest.safetensors"
@@ -60,8 +60,6 @@ def test_arrays_and_meta_come_back_bit_for_bit(tmp_path, arrays):
     assert loaded.meta == meta
     assert all(array.flags.writeable for array in loaded.arrays.values())
 
-
-def test_a_checkpoint_is_an_ordinary_safetensors_file(tmp_path, arrays):
     assert_identical(load_file(save_checkpoint(tmp_path, LATEST, arrays, {})), arrays)
 
 
@@ -84,7 +82,7 @@ def test_an_optimizer_goes_on_from_its_saved_state(tmp_path, rng):
     assert_identical(flatten(have), flatten(want))
 
 
-def test_names_are_kept_apart_and_a_new_checkpoint_replaces_the_old(tmp_path):
+def test_a_new_checkpoint_replaces_the_old_of_its_name_and_the_same_content_is_the_same_bytes(tmp_path, arrays):
     save_checkpoint(tmp_path, LATEST, {"x": np.ones(2)}, {"step": 1})
     save_checkpoint(tmp_path, BEST, {"x": np.ones(2)}, {"step": 1})
     save_checkpoint(tmp_path, LATEST, {"x": np.ones(3)}, {"step": 2})
@@ -92,21 +90,19 @@ def test_names_are_kept_apart_and_a_new_checkpoint_replaces_the_old(tmp_path):
     assert list_checkpoints(tmp_path) == [BEST, LATEST]
     assert sorted(os.listdir(tmp_path)) == ["best.safetensors", "latest.safetensors"]
 
-
-def test_what_another_writes_at_the_same_time_is_left_alone(tmp_path):
-    other = tmp_path / "best.safetensors.0badcafe.partial"
-    other.write_bytes(b"half a checkpoint")
-    save_checkpoint(tmp_path, LATEST, {}, {})
-    assert other.read_bytes() == b"half a checkpoint"
-
-
-def test_the_same_content_is_the_same_bytes(tmp_path, arrays):
     path = save_checkpoint(tmp_path, LATEST, arrays, {"b": 1, "a": 2})
     first = path.read_bytes()
     assert save_checkpoint(tmp_path, LATEST, arrays, {"a": 2, "b": 1}).read_bytes() == first
     header = json.loads(first[8 : 8 + int.from_bytes(first[:8], "little")])
     assert list(header.pop("__metadata__")) == ["format", "version", "meta", "names", "sha256"]
     assert all(header[name]["data_offsets"][0] % array.itemsize == 0 for name, array in arrays.items())
+
+
+def test_what_another_writes_at_the_same_time_is_left_alone(tmp_path):
+    other = tmp_path / "best.safetensors.0badcafe.partial"
+    other.write_bytes(b"half a checkpoint")
+    save_checkpoint(tmp_path, LATEST, {}, {})
+    assert other.read_bytes() == b"half a checkpoint"
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def inner(a, b):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_hessian_product_is_the_change_of_the_gradient(name):
+def test_the_hessian_product_is_the_change_of_the_gradient_and_symmetric(name):
     model, params, batch = drawn(name)
     v, h = direction(params, 1), 1e-6
     ahead, behind = (model.loss_and_grads(tree_map(lambda x, d, t=t: x + t * d, params, v), batch)[1] for t in (h, -h))
@@ -45,9 +45,6 @@ def test_the_hessian_product_is_the_change_of_the_gradient(name):
     for part, quotient in flatten(tree_map(lambda a, b: (a - b) / (2 * h), ahead, behind)).items():
         np.testing.assert_allclose(product[part], quotient, rtol=0, atol=2e-6, err_msg=part)
 
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_hessian_is_symmetric(name):
     model, params, batch = drawn(name)
     v, w = direction(params, 1), direction(params, 2)
     there, back = inner(hvp(model, params, batch, v), w), inner(hvp(model, params, batch, w), v)
@@ -79,7 +76,7 @@ def test_gradients_of_examples_average_to_those_of_the_batch(name):
         np.testing.assert_allclose(flatten(each)[part].mean(axis=0), mean, rtol=1e-10, atol=1e-13, err_msg=part)
 
 
-def test_the_noise_scale_is_that_of_the_stacked_gradients():
+def test_the_noise_scale_is_that_of_the_stacked_gradients_and_one_example_has_none():
     model, params, batch = drawn("decoder", examples=6)
     leaves = flatten(per_example_gradients(model, params, batch).grads).values()
     rows = np.concatenate([leaf.reshape(6, -1) for leaf in leaves], axis=1)
@@ -89,8 +86,6 @@ def test_the_noise_scale_is_that_of_the_stacked_gradients():
     assert found.squared_norm == pytest.approx(np.sum(rows.mean(axis=0) ** 2) - trace / 6, rel=1e-9)
     assert found.scale == pytest.approx(found.trace / found.squared_norm)
 
-
-def test_one_example_has_no_noise_scale():
     model, params, batch = drawn("decoder", examples=1)
     with pytest.raises(ShapeError, match="one example"):
         gradient_noise_scale(model, params, batch)

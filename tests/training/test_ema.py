@@ -22,13 +22,11 @@ def run(ema, steps):
     return state
 
 
-def test_the_average_is_a_mean_with_geometric_weights(steps):
+def test_the_average_is_a_mean_with_geometric_weights_on_numpy_and_jax(steps, jax):
     weights = 0.9 ** np.arange(STEPS)[::-1]
     want = sum(weight * params["b"] for weight, params in zip(weights, steps[1:], strict=True)) / weights.sum()
     np.testing.assert_allclose(run(EMA(0.9), steps)["average"]["b"], want, rtol=1e-13)
 
-
-def test_the_average_is_the_same_on_jax_under_jit(jax, steps):
     ema = EMA(0.9)
     want = run(ema, steps)
     update = jax.jit(ema.update)
@@ -47,14 +45,12 @@ def test_the_average_is_held_in_float32_and_read_in_the_type_of_the_parameters(s
     assert EMA(0.9).read(state, steps[0])["b"].dtype == dtype
 
 
-def test_averaging_changes_nothing_it_was_given_and_its_state_is_restored_by_name(steps):
+def test_averaging_changes_nothing_it_was_given_and_a_decay_of_one_is_refused(steps):
     before = steps[0]["b"].copy()
     state = run(EMA(0.9), steps)
     np.testing.assert_array_equal(steps[0]["b"], before)
     again = EMA(0.9).update(unflatten(flatten(state)), steps[0])
     np.testing.assert_array_equal(again["average"]["b"], EMA(0.9).update(state, steps[0])["average"]["b"])
 
-
-def test_a_decay_of_one_is_refused():
     with pytest.raises(ConfigError, match="decay is 1"):
         EMA(1.0)

@@ -27,31 +27,22 @@ def test_clipping_equals_pytorch(torch, grads, max_norm):
         np.testing.assert_allclose(g, tensor.grad.numpy(), rtol=1e-14)
 
 
-def test_clipping_leaves_gradients_below_the_limit_bit_for_bit(grads):
+def test_clipping_leaves_small_gradients_and_types_and_is_the_same_under_jit(grads, jax):
     have, norm = clip(grads, 100.0)
     assert norm < 100
     np.testing.assert_array_equal(have["a"], grads["a"])
-
-
-def test_clipping_gives_the_same_on_jax_under_jit(jax, grads):
     want, want_norm = clip(grads, 0.5)
     have, norm = jax.jit(lambda g: clip(g, 0.5))(like(grads, jax.numpy))
     assert float(norm) == pytest.approx(float(want_norm), rel=1e-14)
     np.testing.assert_allclose(have["a"], want["a"], rtol=1e-14)
-
-
-def test_clipping_keeps_the_type_of_every_array(grads):
     mixed = {"a": grads["a"].astype(np.float32), "b": grads["a"], "c": grads["a"].astype(np.float16)}
     have, _ = clip(mixed, 0.5)
     assert {name: g.dtype for name, g in have.items()} == {name: g.dtype for name, g in mixed.items()}
 
 
-def test_the_norm_of_half_precision_gradients_does_not_overflow():
+def test_the_norm_neither_overflows_nor_depends_on_the_order_of_names(rng):
     assert global_norm({"a": np.full(100, 1000, np.float16)}) == pytest.approx(10_000)
     assert global_norm({}) == 0
-
-
-def test_the_norm_does_not_depend_on_the_order_of_names(rng):
     grads = {str(i): rng.normal(size=i + 1).astype(np.float32) for i in range(40)}
     assert global_norm(grads) == global_norm(dict(reversed(grads.items())))
 
@@ -98,10 +89,12 @@ def test_accumulation_gives_the_same_on_jax_under_jit(jax, rng):
     np.testing.assert_allclose(traced[1]["w"], grads["w"], rtol=1e-14)
 
 
-def test_microbatches_in_which_nothing_counts_give_zeros():
+def test_microbatches_in_which_nothing_counts_give_zeros_and_none_at_all_are_refused():
     loss, grads, count = accumulate([(np.float32(0), {"w": np.zeros(2, np.float32)}, 0)] * 2)
     assert (loss, count) == (0, 0)
     np.testing.assert_array_equal(grads["w"], [0, 0])
+    with pytest.raises(ConfigError, match="no microbatch"):
+        accumulate([])
 
 
 def test_parts_are_worth_their_share_of_the_targets(jax):
@@ -109,11 +102,6 @@ def test_parts_are_worth_their_share_of_the_targets(jax):
     assert target_shares(counts).tolist() == [0.25, 0.0, 0.75]
     assert jax.jit(target_shares)(jax.numpy.asarray(counts)).tolist() == [0.25, 0.0, 0.75]
     assert target_shares(np.array([0, 0])).tolist() == [0.0, 0.0]
-
-
-def test_accumulating_nothing_is_refused():
-    with pytest.raises(ConfigError, match="no microbatch"):
-        accumulate([])
 
 
 # --- finite numbers --------------------------------------------------------------------------------------------------

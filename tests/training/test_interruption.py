@@ -77,15 +77,13 @@ def handled():
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_handler_of_ones_own_is_told_once_at_the_end(handled):
+def test_a_handler_of_ones_own_is_told_once_and_an_ignored_signal_stays_ignored(handled):
     with uninterrupted():
         ctrl_c()
         ctrl_c()
         assert handled == []
     assert handled == [signal.SIGINT]
 
-
-def test_a_signal_that_is_ignored_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with uninterrupted():

@@ -85,7 +85,7 @@ def test_the_seed_decides_weights_batches_and_dropout(tmp_path):
     assert losses[0] != losses[1]  # the batch is all of the data in another order: dropout differs
 
 
-def test_a_loop_continued_from_a_state_computes_the_same_bits(majority):
+def test_a_loop_continued_from_a_state_computes_the_same_bits_and_never_changes_it(majority):
     recipe = Recipe(steps=8, batch=8, ema=0.9)
     whole = train(majority, recipe)
     rest = train(majority, recipe, whole[3][0])
@@ -93,8 +93,6 @@ def test_a_loop_continued_from_a_state_computes_the_same_bits(majority):
     for part in ("params", "optimizer", "ema"):
         assert_same_bits(getattr(rest[-1][0], part), getattr(whole[-1][0], part))
 
-
-def test_a_state_is_never_changed_by_the_steps_after_it(majority):
     recipe = Recipe(steps=4, batch=8)
     state = start(majority.model, recipe)
     before = tree_map(np.copy, state.params)
@@ -195,7 +193,7 @@ def test_the_moving_average_is_what_counts(majority):
     assert_same_bits(final_params(train(majority, plain)[-1][0], plain), steps[-1][0].params)
 
 
-def test_patience_ends_a_run_that_no_longer_improves(majority):
+def test_patience_ends_a_run_that_no_longer_improves_and_an_improvement_restores_it(majority):
     recipe = Recipe(steps=100, batch=8, eval_every=2, patience=3)
     evaluate, _ = scripted([2.0, 1.0, 1.5, 1.0, 1.2, 0.1])
     steps = train(majority, recipe, evaluate=evaluate)
@@ -204,8 +202,6 @@ def test_patience_ends_a_run_that_no_longer_improves(majority):
     assert steps[-1][0].best == 1.0
     assert train(majority, recipe, steps[-1][0]) == []  # a stopped run stays stopped when it is resumed
 
-
-def test_an_improvement_restores_patience(majority):
     evaluate, _ = scripted([2.0, 2.1, 1.0, 1.1, 0.5, 0.6])
     steps = train(majority, Recipe(steps=12, batch=8, eval_every=2, patience=2), evaluate=evaluate)
     assert steps[-1][1].step == 12

@@ -123,14 +123,12 @@ def test_a_merged_model_is_one_with_adapters_beside_its_weights(name, monkeypatc
     assert np.abs(merged - unmerged).max() <= 1e-6 * np.abs(unmerged).max()
 
 
-def test_adapters_act_by_alpha_over_rank():
+def test_adapters_act_by_alpha_over_rank_in_full_precision():
     params = {"w": np.zeros((3, 2), dtype=np.float32)}
     adapters = {"w": {"a": np.ones((3, 2), np.float32), "b": np.ones((2, 2), np.float32)}}
     merged = LoRA(rank=2, alpha=3.0, targets=("w",)).merge(params, adapters)
     np.testing.assert_array_equal(merged["w"], np.full((3, 2), 3.0))
 
-
-def test_weights_of_half_precision_stay_so_and_adapters_do_not():
     params = {"w": np.ones((4, 4), dtype=np.float16)}
     lora = LoRA(rank=1, targets=("w",))
     adapters = lora.init(params, 0)

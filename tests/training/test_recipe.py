@@ -23,14 +23,11 @@ def test_every_task_brings_a_recipe_that_passes(task):
     Recipe.from_dict(settings)
 
 
-def test_optimizers_get_the_settings_they_know():
+def test_optimizers_get_the_settings_they_know_and_a_long_warmup_is_cut():
     assert Recipe(optimizer="sgd", momentum=0.9, weight_decay=0.1).build_optimizer() == SGD(0.9, weight_decay=0.1)
     assert Recipe(optimizer="adamw", beta1=0.8, beta2=0.9).build_optimizer() == AdamW(0.8, 0.9)
     assert Recipe(optimizer="muon", momentum=0.8).build_optimizer() == Muon(0.8)
     assert Recipe(optimizer="adamw").build_optimizer() == AdamW()
-
-
-def test_a_warmup_longer_than_the_run_is_cut():
     assert Recipe(steps=5, warmup=50).build_schedule().warmup == 4
 
 
@@ -89,12 +86,9 @@ def test_another_number_of_steps_changes_none_that_were_planned(schedule, steps)
         assert before(step) == after(step)
 
 
-def test_a_warmup_longer_than_the_plan_stays_as_it_was():
+def test_a_longer_recipe_keeps_its_warmup_and_is_the_same_in_two_goes():
     planned = Recipe(steps=5, warmup=50)
     assert planned.with_steps(80).build_schedule().warmup == planned.build_schedule().warmup == 4
-
-
-def test_longer_in_two_goes_is_longer_in_one():
     planned = Recipe(steps=100)
     assert planned.with_steps(200).with_steps(300) == planned.with_steps(300)
     assert planned.with_steps(200).with_steps(100) == planned

@@ -47,13 +47,11 @@ def test_the_heads_of_a_layer_have_a_word_each_and_the_scores_of_the_detectors(e
             assert scores == {name: pytest.approx(float(values[1, head])) for name, values in scored.scores.items()}
 
 
-def test_a_head_that_clearly_looks_at_the_first_token_is_called_so(explorer):
+def test_a_head_that_looks_at_the_first_token_is_called_so_and_products_come_as_tiles(explorer):
     changes = [{"word": "put", "name": "blocks.0.attention.attend.scores", "where": {"head": 1, "key": 0}, "value": 50}]
     question = {"state": state("decoder", changes=changes), "kind": "decoder", "layer": 0}
     assert ask(explorer, "heads", question)["words"][1] == "first token"
 
-
-def test_products_of_queries_and_keys_come_as_tiles(explorer):
     question = {"state": state("decoder"), "what": "products", "name": "blocks.1.attention", "at": [0, 1]}
     body = ask(explorer, "tile", question)
     run = explorer.session(read_state(question["state"])).run

@@ -172,12 +172,8 @@ def compare_cells(page, architecture, count, seed=16):
 
 
 @pytest.mark.parametrize("architecture", TASKS)
-def test_random_changes_equal_a_rerun(page, architecture):
+def test_random_changes_equal_a_rerun_and_random_cells_those_in_python(page, architecture):
     assert set(compare_changes(page, architecture, CHANGES)) == set(WORDS)
-
-
-@pytest.mark.parametrize("architecture", TASKS)
-def test_random_cells_equal_those_in_python(page, architecture):
     compare_cells(page, architecture, CELLS)
 
 

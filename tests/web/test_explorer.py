@@ -36,7 +36,7 @@ def test_changes_are_those_of_python(explorer, architecture):
     np.testing.assert_array_equal(found.array("change", name), expected[name] - found.plain[name])
 
 
-def test_a_text_to_take_from_and_to_steer_to(explorer):
+def test_texts_to_take_from_and_gradients_are_changed_on_the_way(explorer):
     other = explorer.opened("decoder").watch("for y in")
     base = seen(explorer, "decoder").run
     patch = {"word": "take", "name": "blocks.0", "where": {"position": 4}, "other": "for y in"}
@@ -45,8 +45,6 @@ def test_a_text_to_take_from_and_to_steer_to(explorer):
     steered = seen(explorer, "decoder", changes=[{**patch, "word": "steer", "value": 1.0}]).run
     np.testing.assert_allclose(steered.logits, taken.logits, atol=1e-12)
 
-
-def test_gradients_are_changed_on_the_way_back(explorer):
     found = seen(explorer, "decoder", changes=[{"word": "stop", "name": "blocks.1"}])
     assert np.all(found.gradients["blocks.0"] == 0)
     assert np.any(found.plain_gradients["blocks.0"] != 0)

@@ -45,14 +45,11 @@ def test_cells_say_what_the_lens_says(explorer, architecture):
             assert all(number in found["labels"] for number in cell["ids"])
 
 
-def test_without_the_points_between_there_is_one_for_each_block(explorer):
+def test_without_points_between_there_is_one_for_each_block_at_chosen_positions(explorer):
     found = result(explorer, "lens", state=state("decoder"))
     assert [point["label"] for point in found["points"]] == ["embedding", "block 0", "block 1"]
     assert [column["position"] for column in found["columns"]] == list(range(8))
     assert found["columns"][0]["cells"][0]["chance"] is None
-
-
-def test_chosen_positions_are_read_and_the_last_row_is_what_the_model_says(explorer):
     found = result(explorer, "lens", state=state("decoder"), first=2, count=2)
     run = explorer.session(read_state(state("decoder"))).run
     assert [column["position"] for column in found["columns"]] == [2, 3]

@@ -197,7 +197,7 @@ def test_ten_users_at_once_see_their_own_state(server):
 # --- where it listens, and how it ends -------------------------------------------------------------------------------
 
 
-def test_it_listens_on_this_machine_alone(server):
+def test_it_listens_on_this_machine_alone_and_refuses_a_port_in_use(server, explorer):
     assert server.socket.getsockname()[0] == "127.0.0.1"
     assert server.address.startswith("http://127.0.0.1:")
     others = {found[4][0] for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
@@ -205,8 +205,6 @@ def test_it_listens_on_this_machine_alone(server):
         with pytest.raises(OSError), socket.create_connection((other, server.port), timeout=1):
             pass
 
-
-def test_a_port_in_use_is_refused(server, explorer):
     with pytest.raises(ConfigError, match=f"port {server.port} cannot be used: Address already in use") as refusal:
         Server(explorer, server.port)
     assert refusal.value.hint == "leave out --port, or name another"

@@ -55,7 +55,7 @@ def test_modules_import_and_export_in_the_one_way_that_can_be_joined(name):
         assert word not in text, word
 
 
-def test_what_is_imported_is_exported_and_no_module_leads_back_to_itself():
+def test_what_is_imported_is_exported_and_all_modules_and_styles_are_part_of_the_page():
     for name in MODULES:
         for names, home in IMPORT.findall(source(name)):
             for one in names.split(", "):
@@ -65,8 +65,6 @@ def test_what_is_imported_is_exported_and_no_module_leads_back_to_itself():
         for other in page_export.imports_of(source(name)):
             assert order.index(other) < order.index(name), f"{name} imports {other}, which leads back to it"
 
-
-def test_all_modules_and_styles_are_part_of_the_page():
     assert sorted(ordered()) == MODULES
     assert not re.search(r"^(import|export)\b", bundle(), flags=re.MULTILINE)
     for path in PAGE.glob("*.css"):

@@ -6,15 +6,13 @@ from glassformer.core.errors import ConfigError
 from glassformer.web.state import WORDS, Changed, read, read_state
 
 
-def test_a_state_is_read_as_it_was_sent():
+def test_a_state_is_read_as_it_was_sent_and_told_apart_by_its_key():
     change = {"word": "zero", "name": "blocks.0", "where": {"position": 2}}
     found = read_state({"model": "m", "text": "t", "changes": [change], "of": {"kind": "logit", "token": 3}})
     assert (found.model, found.text, found.answer) == ("m", "t", None)
     assert found.changes[0].where == {"position": 2}
     assert (found.of.kind, found.of.token, found.of.position) == ("logit", 3, -1)
 
-
-def test_the_key_tells_states_apart_and_nothing_else():
     one = {"model": "m", "text": "t", "changes": [{"word": "scale", "name": "a", "value": 2}]}
     assert read_state(one).key() == read_state({**one, "steps": []}).key()
     assert read_state(one).key() != read_state({**one, "text": "u"}).key()

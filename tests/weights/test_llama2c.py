@@ -219,14 +219,11 @@ def test_files_that_are_no_models_are_refused(tmp_path, content, message):
         open_llama2c(path)
 
 
-def test_a_file_with_more_than_the_model_is_refused(tmp_path):
+def test_a_file_with_more_than_the_model_is_refused_and_numbers_are_of_the_type_asked_for(tmp_path):
     with pytest.raises(WeightsError, match="bytes, but its sizes ask for"):
         open_llama2c(model_file(tmp_path, extra=1))
     with pytest.raises(WeightsError, match="cannot be read"):
         open_llama2c(tmp_path / "missing.bin")
-
-
-def test_numbers_are_of_the_type_asked_for(tmp_path):
     path = model_file(tmp_path)
     twice = open_llama2c(path, dtype=np.float64)
     assert {array.dtype for array in flatten(twice.params).values()} == {np.dtype(np.float64)}

@@ -137,20 +137,14 @@ def test_damaged_steps_are_refused(content, small):
         open_folder(small)
 
 
-def test_an_empty_list_of_texts_has_no_vectors(small):
+def test_an_empty_list_has_no_vectors_and_a_text_that_is_too_long_is_refused(small):
     assert embed(open_folder(small), []).shape == (0, 30)
-
-
-def test_a_text_that_is_too_long_is_refused(small):
     with pytest.raises(LengthError, match="tokens but this model reads 1 to 96"):
         embed(open_folder(small), ["fox " * 200])
 
 
-def test_only_encoders_give_vectors(tmp_path):
+def test_only_encoders_with_a_tokenizer_give_vectors(tmp_path):
     with pytest.raises(ConfigError, match="only encoders give vectors"):
         embed(open_folder(saved("gpt2", tmp_path)), ["a"])
-
-
-def test_a_model_without_a_tokenizer_cannot_read_text(tmp_path):
     with pytest.raises(WeightsError, match="has no tokenizer"):
         embed(open_folder(saved("bert", tmp_path)), ["a"])

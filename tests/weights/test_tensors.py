@@ -160,7 +160,7 @@ def test_an_index_cannot_point_outside_its_folder(name, shards):
         open_tensors(shards)
 
 
-def test_a_link_out_of_the_folder_is_not_followed(shards):
+def test_only_the_links_of_the_hub_cache_are_followed(shards):
     inner = shards / "model"
     inner.mkdir()
     (inner / "linked.safetensors").symlink_to(shards / "part-1.safetensors")
@@ -168,8 +168,6 @@ def test_a_link_out_of_the_folder_is_not_followed(shards):
     with pytest.raises(WeightsError, match="a link that leads outside its folder"):
         open_tensors(inner)
 
-
-def test_the_links_of_the_hub_cache_are_followed(shards):
     (shards / "blobs").mkdir()
     (shards / "part-1.safetensors").rename(shards / "blobs" / "abc")
     snapshot = shards / "snapshots" / "123"

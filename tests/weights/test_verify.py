@@ -45,14 +45,12 @@ def test_the_first_layer_that_departs_is_named(part, departs, tmp_path):
     assert result.first_departure == departs
 
 
-def test_numbers_that_are_none_do_not_pass(tmp_path):
+def test_numbers_that_are_none_do_not_pass_and_a_model_without_a_folder_is_exported_first(tmp_path):
     loaded = open_folder(saved("gpt2", tmp_path))
     params = tree_map(np.array, loaded.params)
     params["blocks"][1]["feed_forward"]["up"]["w"][0, 0] = np.nan
     assert verify(TrainedModel(loaded.config, params, family="gpt2"), tmp_path).first_departure == "blocks.1"
 
-
-def test_a_model_without_a_folder_is_exported_first():
     require("transformers")
     config = preset("llama-2-7b", vocab=9, width=8, heads=4, layers=2, feed_forward=6, context=16)
     result = verify(TrainedModel(config, build(config).init(0), family=""))

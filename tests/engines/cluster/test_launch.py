@@ -27,31 +27,22 @@ OPEN_MPI = {
 # --- who tells -------------------------------------------------------------------------------------------------------
 
 
-def test_a_process_alone_has_no_cluster():
+def test_a_process_alone_has_no_cluster_even_inside_of_a_slurm_allocation():
     assert find_cluster({}) is None
     assert find_cluster({}, coordinator="here:1234", processes=1, process=0) is None
     assert find_cluster({**SLURM, "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}) is None
-
-
-def test_a_shell_inside_of_a_slurm_allocation_is_a_process_alone():
     shell = {"SLURM_JOB_ID": "4711", "SLURM_NTASKS": "12", "SLURM_PROCID": "0", "SLURM_JOB_NODELIST": "gpu[003-007]"}
     assert find_cluster(shell) is None
 
 
-def test_options_tell_everything():
+def test_options_variables_and_slurm_tell_everything_in_this_order():
     cluster = find_cluster({}, coordinator="node7:4321", processes=4, process=2)
     assert cluster == Cluster(2, 4, "node7", 4321, None, "--coordinator, --processes, --process")
     assert (cluster.host, cluster.port) == ("node7", 4321)
-
-
-def test_variables_tell_everything_and_options_come_first():
     variables = {"GLASSFORMER_COORDINATOR": "a:1", "GLASSFORMER_PROCESSES": "3", "GLASSFORMER_PROCESS": "1"}
     assert find_cluster(variables).host == "a"
     assert find_cluster(variables, process=2).process == 2
     assert find_cluster({**SLURM, **variables}).processes == 3
-
-
-def test_slurm_tells_everything():
     cluster = find_cluster(SLURM)
     assert (cluster.process, cluster.processes, cluster.source) == (5, 12, "Slurm")
     assert (cluster.host, cluster.devices) == ("gpu003", (1,))
@@ -92,25 +83,19 @@ def test_devices_that_are_chosen_for_jax_stay_chosen():
     assert find_cluster({**OPEN_MPI, "JAX_LOCAL_DEVICE_IDS": "2,3"}).devices is None
 
 
-def test_mpirun_inside_of_a_slurm_job_tells_alone():
+def test_open_mpi_tells_everything_in_each_of_its_versions():
     helper = {**SLURM, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "gpu004"}
     assert find_cluster({**helper, **OPEN_MPI}) == find_cluster(OPEN_MPI)
     silent = {name: value for name, value in OPEN_MPI.items() if "orte" not in name}
     with pytest.raises(ConfigError, match=r"Open MPI gave .*, but not the coordinator"):
         find_cluster({**helper, **silent})
 
-
-def test_open_mpi_may_tell_an_address_of_version_6():
     told = {**OPEN_MPI, "OMPI_MCA_orte_hnp_uri": "1314521088.0;tcp6://[2620:10d::3000:2,fd00::1]:43370"}
     assert find_cluster(told).host == "2620:10d::3000:2"
 
-
-def test_open_mpi_tells_everything_in_older_versions():
     cluster = find_cluster(OPEN_MPI)
     assert (cluster.process, cluster.processes, cluster.host, cluster.devices) == (2, 4, "10.96.0.1", (0,))
 
-
-def test_open_mpi_needs_no_coordinator_on_one_machine():
     one = {name: value for name, value in OPEN_MPI.items() if "orte" not in name}
     assert find_cluster({**one, "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}).host == "127.0.0.1"
     with pytest.raises(ConfigError, match=r"Open MPI gave the process number and .*, but not the coordinator"):

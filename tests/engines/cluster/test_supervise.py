@@ -71,22 +71,18 @@ def test_a_killed_worker_is_named_by_all(ended):
         assert "Check failure" not in words
 
 
-def test_an_error_of_one_worker_is_told_by_all(ended):
+def test_errors_of_one_worker_or_of_all_are_told_by_all_and_end_them(ended):
     codes, said = ended("fails")
     assert codes == [1, 1, 1]
     assert "error: the disk is full" in said[1]
     for number in (0, 2):
         assert re.search(r"error: worker 1 of 3 \(.*\) failed: the disk is full", said[number])
 
-
-def test_an_error_of_all_workers_is_told_by_each_in_its_own_words(ended):
     codes, said = ended("all fail")
     assert codes == [1, 1, 1]
     for number in range(TOTAL):
         assert f"error: worker {number} has no room" in said[number]
 
-
-def test_a_worker_that_fails_ends_although_other_threads_go_on(ended):
     codes, said = ended("linger")
     assert codes == [1, 1, 1], said
 
@@ -168,26 +164,21 @@ def test_a_worker_that_failed_since_is_known_before_all_have_joined(tmp_path):
     assert re.fullmatch(r"worker 0 of 3 \(.*\) failed: the port is in use", late.failed_to_start())
 
 
-def test_a_worker_that_is_no_longer_heard_of_is_lost(tmp_path):
+def test_a_worker_that_is_no_longer_heard_of_is_lost_and_one_that_ended_since_is_not_blamed(tmp_path):
     roll, *_ = rolls(tmp_path, 0, 1, 2)
     age(tmp_path, 2, 60)
     assert re.fullmatch(r"worker 2 of 3 \(.*, pid 102\) has not been heard of for 60 s", roll.lost(joined=True))
-
-
-def test_a_worker_that_ended_since_another_was_lost_is_not_blamed(tmp_path):
     roll, second, third = rolls(tmp_path, 0, 1, 2)
     second.note("ended after another")
     third.note("was ended by SIGSEGV")
     assert re.fullmatch(r"worker 2 of 3 \(.*\) was ended by SIGSEGV", roll.lost(joined=True))
 
 
-def test_two_workers_of_one_number_are_refused(tmp_path):
+def test_two_workers_of_one_number_and_workers_of_another_count_or_version_are_refused(tmp_path):
     first, _ = *rolls(tmp_path, 1), Roll(tmp_path, Cluster(1, TOTAL, "node0", 1), 999)
     with pytest.raises(ClusterError, match=r"two workers have the number 1: the other one is on .*, pid 999"):
         first.touch()
 
-
-def test_workers_of_another_count_or_version_are_refused(tmp_path):
     (first,) = rolls(tmp_path, 0)
     first.check_alike()
     rolls(tmp_path, 2, total=4)

@@ -82,7 +82,7 @@ def test_arrays_of_any_shapes_are_updated_as_by_the_op(shapes, number, seed):
             assert np.abs(x - y).max(initial=0) <= 1e-5 * np.abs(y).max(initial=1)
 
 
-def test_weighted_sums_are_those_of_single_arrays(rng, some_cores):
+def test_weighted_sums_and_squares_are_those_of_single_arrays(rng, some_cores):
     totals, others = draw(rng), draw(rng)
     want = [x.copy() for x in totals]
     for total, other in zip(want, others, strict=True):
@@ -91,8 +91,6 @@ def test_weighted_sums_are_those_of_single_arrays(rng, some_cores):
     for total, expected in zip(totals, want, strict=True):
         np.testing.assert_allclose(total, expected, rtol=1e-6, atol=1e-6)
 
-
-def test_squares_are_added_up_array_by_array(rng):
     arrays = draw(rng)
     squares = [KERNELS["sum_of_squares"](x) for x in arrays]
     assert KERNELS["sum_of_squares"](*arrays) == sum(squares[1:], squares[0])
@@ -125,13 +123,10 @@ def test_other_arrays_are_left_to_others_untouched(rng, spoil):
         np.testing.assert_array_equal(x, copy)
 
 
-def test_no_arrays_are_no_work():
+def test_no_arrays_are_no_work_and_what_is_not_a_number_is_seen_in_the_sum(rng):
     assert adam_on_all([], [], [], [], **SETTINGS) is None
     assert not add_to_all([], [], 1.0, 1.0)
     assert KERNELS["sum_of_squares"]() is NotImplemented
-
-
-def test_what_is_not_a_number_is_seen_in_the_sum(rng):
     arrays = draw(rng)
     arrays[2][1] = np.nan
     assert np.isnan(KERNELS["sum_of_squares"](*arrays))

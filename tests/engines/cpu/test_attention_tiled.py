@@ -152,15 +152,13 @@ def test_a_single_head_uses_all_cores_in_shares_of_nearly_equal_work():
             assert begun(cut(stage, 1, 2, 128)) == [False, False]
 
 
-def test_runs_of_one_head_join():
+def test_runs_of_one_head_join_and_little_work_stays_on_one_core():
     with at_most(2):
         (stage,) = stages(saved_of(4096, 4096), CAUSAL)
         first, second = (joined(jobs).tolist() for jobs in forward_jobs(stage, 1, 1, 128))
     assert first == [[0, 0, 0, 4096, 0, first[0][5], 0, first[0][5]]]
     assert second == [[0, 0, 0, 4096, first[0][5], 4096, 0, 4096]]
 
-
-def test_little_work_stays_on_one_core():
     with at_most(2):
         (stage,) = stages(saved_of(64, 64), CAUSAL)
         assert len(forward_jobs(stage, 1, 2, 64)) == 1

@@ -45,9 +45,6 @@ def test_the_polynomial_has_the_digits_that_are_promised():
     x = np.concatenate((np.linspace(-87, 88, 100_003), np.linspace(-1, 1, 10_001))).astype(np.float32)
     exact = np.exp(x.astype(np.float64))
     assert np.all(np.abs(exp_of(x) - exact) <= 2e-7 * (1 + np.abs(x)) * exact)
-
-
-def test_in_float64_it_is_that_of_the_c_library():
     x = np.linspace(-700, 700, 10_001)
     np.testing.assert_allclose(exp_of(x), np.exp(x), rtol=1e-15)
 
@@ -75,14 +72,11 @@ def test_extremes_keep_what_is_not_a_number(kind):
     np.testing.assert_array_equal(smaller, np.minimum(x, y))
 
 
-def test_a_kernel_is_called_by_its_address():
+def test_a_kernel_is_called_by_its_address_and_its_errors_are_not_lost():
     row = types.Array(types.float32, 1, "C")
     x, y = np.array([2.5, 1], np.float32), np.zeros(2, np.float32)
     called(address_of(put_first, row, row), x, y)
     assert y.tolist() == [2.5, 0]
-
-
-def test_an_error_of_a_kernel_called_by_its_address_is_not_lost():
     row = types.Array(types.float32, 1, "C")
     address = address_of(put_first, row, row)
     with pytest.raises(ValueError, match="too many"):

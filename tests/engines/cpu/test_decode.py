@@ -123,12 +123,10 @@ def test_chunks_before_and_after_change_nothing(weights, sizes):
     assert error(found, expected) <= LIMIT
 
 
-def test_a_sequence_without_a_batch_axis_is_read(rng):
+def test_a_sequence_without_a_batch_axis_is_read_and_the_memory_grows_as_it_must(rng):
     model, params = model_of()
     assert_both_ways_agree(model, stored(params, "int8"), rng.integers(0, 19, LENGTH))
 
-
-def test_the_memory_grows_as_it_must(rng):
     model, params = model_of(context=200)
     tokens = rng.integers(0, 19, (1, 150))
     found, cache = read_all(model, stored(params, "float32"), tokens, (1,) * 150)

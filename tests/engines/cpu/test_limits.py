@@ -205,14 +205,11 @@ def test_records_with_ids_or_targets_out_of_range_never_write_outside_of_an_arra
     assert KERNELS["cross_entropy_backward"](1.0, saved, ignore=-1) is NotImplemented
 
 
-def test_a_key_that_is_none_is_left_to_the_op():
+def test_a_key_that_is_none_is_left_to_the_op_and_every_case_here_is_taken():
     x = np.zeros((1, 2, 3))
     assert KERNELS["dropout"](x, np.array([1, 2]), rate=0.5) is NotImplemented
     assert KERNELS["attention"](x, x, x, key=np.array([1, 2]), rate=0.5) is NotImplemented
     assert KERNELS["fold_key"](np.array([1, 2]), 3) is NotImplemented
-
-
-def test_every_case_here_is_one_that_kernels_take():
     for name in PAIRS:
         case = usual(name)
         assert isinstance(case, OpCase)

@@ -11,14 +11,15 @@ from glassformer.core.threads import at_most
 from glassformer.engines.cpu.cores import beside
 
 
-def test_on_one_core_nothing_is_started():
+def test_another_process_computes_beside_this_one_and_ends_with_its_block_and_none_starts_on_one_core():
     with at_most(1), beside(os.getpid) as asked:
         assert asked() == os.getpid()
-
-
-def test_another_process_computes_beside_this_one():
     with at_most(2), beside(os.getpid) as asked:
         assert asked() != os.getpid()
+    began = time.monotonic()
+    with at_most(2), beside(signal.pause):
+        pass
+    assert time.monotonic() - began < 60
 
 
 def test_what_another_process_cannot_compute_or_send_is_computed_here():
@@ -29,10 +30,3 @@ def test_what_another_process_cannot_compute_or_send_is_computed_here():
             assert asked().acquire()
         with beside(os._exit) as asked, pytest.raises(TypeError):  # for want of an argument, there and here
             asked()
-
-
-def test_the_other_process_ends_with_its_block():
-    began = time.monotonic()
-    with at_most(2), beside(signal.pause):
-        pass
-    assert time.monotonic() - began < 60

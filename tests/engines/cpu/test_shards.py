@@ -146,25 +146,16 @@ def test_every_shard_drops_by_a_key_of_its_own(rng):
     assert_same(have, tree_map(lambda a, b: (a + b) / 2, *parts))
 
 
-def test_the_reference_trainer_computes_a_batch_in_one_part(rng):
+def test_a_large_step_has_one_shard_per_core_and_others_one(rng):
     model, params, batch = make("decoder", rng)
     trainer = Trainer(model, Recipe(shards=2))
     assert_same_bits(trainer.loss_and_grads(params, batch), model.loss_and_grads(params, batch))
 
-
-# --- how many, and who takes what ------------------------------------------------------------------------------------
-
-LARGE = DecoderConfig(vocab=256, width=384, heads=6, layers=6, context=256)
-
-
-def test_there_is_one_shard_per_core_where_a_step_is_large():
     assert suitable_shards(LARGE, 8) == 2
     with at_most(4):
         assert suitable_shards(LARGE, 8) == 4
         assert suitable_shards(LARGE, 3) == 3  # no more than sequences
 
-
-def test_small_steps_one_core_and_other_engines_take_one_shard():
     assert suitable_shards(CONFIGS["decoder"], 32) == 1
     assert suitable_shards(LARGE, 1) == 1
     with at_most(1):
@@ -172,6 +163,11 @@ def test_small_steps_one_core_and_other_engines_take_one_shard():
     for name, shards in (("cpu", 2), ("numpy", 1)):
         with use_engine(name):
             assert current().executor.shards(LARGE, 8) == shards
+
+
+# --- how many, and who takes what ------------------------------------------------------------------------------------
+
+LARGE = DecoderConfig(vocab=256, width=384, heads=6, layers=6, context=256)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -210,13 +206,10 @@ def test_a_run_in_shards_is_resumed_in_shards_bit_for_bit(task, tmp_path):
     assert_same_run(tmp_path / "cut", whole.run.folder)
 
 
-def test_shards_change_a_run_by_rounding_alone(tmp_path):
+def test_shards_change_a_run_by_rounding_alone_and_a_run_from_before_them_goes_on_in_one_part(tmp_path):
     plan = {**PLAN, "dropout": 0.0}
     one, two = (finish(tiny_session("lines", tmp_path / str(n), **plan, shards=n)) for n in (1, 2))
     assert_same(two.state.params, one.state.params, 1e-4)
-
-
-def test_a_run_from_before_there_were_shards_goes_on_in_one_part(tmp_path):
     session = tiny_session("majority", tmp_path / "run")
     edit_config(session.run.folder, lambda content: content["recipe"].pop("shards"))
     assert open_run(session.run.folder).recipe.shards is None

@@ -40,7 +40,7 @@ def test_all_parts_are_done_when_a_kernel_ends(matrix, helpers):
     own.threads.shutdown()
 
 
-def test_sums_are_the_same_however_many_help(matrix):
+def test_sums_are_the_same_however_many_help_and_helpers_leave_when_there_is_nothing_to_do(matrix):
     x, w = np.ones(1024, np.float32), np.ascontiguousarray(matrix.T)
     alone, helped = np.empty((4, 256), np.float32), np.empty((4, 256), np.float32)
     add_rows(x, w, alone, new_queue())
@@ -49,8 +49,6 @@ def test_sums_are_the_same_however_many_help(matrix):
     np.testing.assert_array_equal(helped, alone)
     own.threads.shutdown()
 
-
-def test_helpers_leave_when_there_is_nothing_to_do(matrix):
     own = ThreadPool()
     own.run(multiply, product(matrix)[0], 1)
     for helper in own.helpers:

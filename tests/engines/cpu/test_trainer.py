@@ -79,7 +79,7 @@ def test_steps_in_place_give_the_bits_of_steps_that_are_not(name, engine, kind):
 
 
 @every_optimizer
-def test_the_arrays_stay_where_they_are(name):
+def test_the_arrays_stay_where_they_are_and_large_ones_are_shared_out_among_cores(name):
     params = make_params("float32")
     state = CASES[name].init(params)
     arrays = list(flatten((params, state)).values())
@@ -87,9 +87,6 @@ def test_the_arrays_stay_where_they_are(name):
     assert all(a is b for a, b in zip(flatten((params, state)).values(), arrays, strict=True))
     assert state["step"] == 1
 
-
-@every_optimizer
-def test_large_models_are_shared_out_among_cores_with_the_same_result(name):
     with at_most(3):
         params = make_params("float32", width=20_000)
         state = CASES[name].init(params)
@@ -247,7 +244,7 @@ def arrays(tree):
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_never_writes_to_what_it_was_given(session):
+def test_a_session_writes_neither_to_what_it_was_given_nor_to_models_taken_from_it(session):
     given = tree_map(np.copy, session.state.params)
     before = tree_map(np.copy, given)
     other = start_session(replace(session.run, ready=Ready(session.task, given)))
@@ -257,8 +254,6 @@ def test_a_session_never_writes_to_what_it_was_given(session):
     assert_same_bits(given, before)
     assert not any(np.shares_memory(x, y) for x, y in zip(arrays(given), arrays(other.state.params), strict=True))
 
-
-def test_a_model_taken_from_a_session_stays_as_it_is(session):
     steps = session.steps()
     next(steps)
     early = session.trained

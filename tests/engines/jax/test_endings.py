@@ -111,9 +111,13 @@ def join(tmp_path, monkeypatch):
     return joined
 
 
-def test_a_worker_joins_the_run_that_the_first_one_made(join, tmp_path):
+def test_a_worker_joins_the_run_that_the_first_one_made_with_the_same_vocabulary(join, tmp_path):
     elsewhere = write_data("lines", tmp_path / "another place")
     assert join(elsewhere).run == run.open_run(tmp_path / "run")
+    other = tmp_path / "other.txt"
+    other.write_text(NAMES.upper().replace(" ", "\n"))
+    with pytest.raises(ConfigError, match=r"started with (model\.vocab|tokenizer)"):
+        join(str(other))
 
 
 def test_a_worker_that_was_started_with_other_settings_is_refused(join):
@@ -121,13 +125,6 @@ def test_a_worker_that_was_started_with_other_settings_is_refused(join):
         join(batch=4)
     with pytest.raises(ConfigError, match=r"started with model\.width = 16, worker 0 with 8"):
         join(width=16)
-
-
-def test_a_worker_with_another_vocabulary_is_refused(join, tmp_path):
-    other = tmp_path / "other.txt"
-    other.write_text(NAMES.upper().replace(" ", "\n"))
-    with pytest.raises(ConfigError, match=r"started with (model\.vocab|tokenizer)"):
-        join(str(other))
 
 
 def test_a_run_folder_that_is_not_shared_is_told(join, tmp_path):

@@ -196,7 +196,7 @@ def spread(tmp_path_factory):
     return answer(start_script(HERE / "adapt_on_devices.py", tmp_path_factory.mktemp("run"), devices=4))
 
 
-def test_four_devices_train_adapters_as_one_and_go_on_after_a_checkpoint(spread):
+def test_four_devices_train_adapters_as_one_with_split_weights_and_whole_adapters(spread):
     model, recipe = build(config_from_dict(DECODER)), Recipe(**RECIPE)
     base = model.init(1)
     with use_engine("numpy"):
@@ -206,8 +206,6 @@ def test_four_devices_train_adapters_as_one_and_go_on_after_a_checkpoint(spread)
     np.testing.assert_allclose(spread["losses"], losses, rtol=1e-5)
     np.testing.assert_allclose(spread["again"], losses[-len(spread["again"]) :], rtol=1e-5)
 
-
-def test_frozen_weights_are_split_and_adapters_are_whole(spread):
     assert spread["base"]["blocks.attention.query.w"] == 4
     assert spread["merged"]["blocks.attention.query.w"] == 4
     assert set(spread["adapters"].values()) == {1}

@@ -76,15 +76,13 @@ def test_so_does_an_encoder_decoder_with_sources_of_different_lengths(positions)
         assert alone == ([ids[row]], [finish[row]])
 
 
-def test_samples_of_an_encoder_decoder_share_what_was_read():
+def test_samples_of_an_encoder_decoder_share_what_was_read_and_keys_keep_half_precision():
     model, params = model_of("encoder-decoder", positions="rotary", source_vocab=19, layers=1)
     settings = {"sources": prompts_of(5, 3, vocab=19), "max_new_tokens": 9, "n": 3, "seed": 1}
     expected = written(model, params, [[1], [1, 4]], **settings)
     assert on_jax(model, params, [[1], [1, 4]], **settings) == expected
     assert len({tuple(ids) for ids in expected[0]}) > 2
 
-
-def test_a_model_that_computes_in_half_precision_keeps_keys_in_it():
     model, params = model_of(layers=1, dtype=np.float32, compute="float16", positions="rotary")
     reader = JaxReader(model, params, [np.array([1, 2, 3])], None, room=3)
     expected, _ = model.forward(params, np.array([1, 2, 3]))
@@ -229,12 +227,14 @@ def test_logits_that_are_no_numbers_are_refused():
         on_jax(model, broken, [[1, 2]], max_new_tokens=3, sampling=GREEDY)
 
 
-def test_the_engine_counts_when_generation_is_asked_for():
+def test_the_engine_counts_when_generation_is_asked_for_and_is_not_loaded_otherwise():
     model, params = model_of(layers=1)
     expected = written(model, params, [[1, 2]], max_new_tokens=5, sampling=GREEDY)[0][0]
     with use_engine("jax"):
         steps = generate_steps(model, params, [[1, 2]], max_new_tokens=5, sampling=GREEDY)
     assert [int(step.ids[0]) for step in steps] == expected
+
+    subprocess.run([sys.executable, "-c", WITHOUT_JAX], check=True)
 
 
 WITHOUT_JAX = """
@@ -245,10 +245,6 @@ model = gf.build("tiny-decoder")
 list(generate_steps(model, model.init(0), [[1, 2]], max_new_tokens=2))
 assert "jax" not in sys.modules
 """
-
-
-def test_jax_is_not_loaded_for_other_engines():
-    subprocess.run([sys.executable, "-c", WITHOUT_JAX], check=True)
 
 
 # --- text ------------------------------------------------------------------------------------------------------------

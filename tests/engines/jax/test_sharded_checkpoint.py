@@ -62,7 +62,7 @@ def folder(written, tmp_path):
 # --- there and back --------------------------------------------------------------------------------------------------
 
 
-def test_a_state_comes_back_bit_for_bit(written, jax):
+def test_a_state_comes_back_bit_for_bit_as_arrays_of_its_targets(written, jax):
     target = tree_map(jax.numpy.asarray, state(0))
     loaded = load_sharded(written, target)
     assert_same_bits(loaded.state, state(3))
@@ -71,8 +71,6 @@ def test_a_state_comes_back_bit_for_bit(written, jax):
     assert isinstance(loaded.state["params"]["blocks"]["w"], jax.Array)
     assert (loaded.meta, loaded.ignored) == (meta(3), [])
 
-
-def test_numpy_targets_get_numpy_arrays(written):
     loaded = load_sharded(written, state(0)).state
     assert type(loaded["params"]["blocks"]["w"]) is np.ndarray
     assert_same_bits(loaded, state(3))

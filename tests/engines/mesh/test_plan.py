@@ -153,13 +153,10 @@ def test_weights_in_use_are_whole_block_by_block():
     assert untied == 2 * 4096 * 32 * 4
 
 
-def test_microbatches_take_fewer_sequences_and_a_second_gradient():
+def test_microbatches_and_classifiers_take_what_their_sequences_need():
     one, four = (plan(SMALL, MeshShape(data=2), batch=16, accumulate=parts) for parts in (1, 4))
     assert four.memory["gradients"] == 2 * one.memory["gradients"]
     assert 4 * four.memory["logits"] == one.memory["logits"]
-
-
-def test_a_classifier_has_one_row_of_logits_per_sequence():
     config = EncoderConfig(vocab=16, width=16, heads=2, layers=1, context=8, classes=3)
     assert plan(config, MeshShape(data=2), batch=8, precision="float32").memory["logits"] == 4 * 3 * 8
     assert "logits" not in plan(preset("blocks"), MeshShape(), batch=1).memory
@@ -203,7 +200,7 @@ def test_tensor_devices_add_up_the_activations_of_every_sublayer(settings, remat
     assert (rows.size, rows.times) == (2 * vector, 1)  # in float32
 
 
-def test_a_memory_is_added_up_too():
+def test_a_memory_and_every_microbatch_are_sent_too():
     config = MODELS["encoder-decoder"]  # a decoder of two blocks with three sublayers, an encoder of one
     found = messages(config, "tensor=2", batch=2)
     assert found["tensor", "all-reduce", "activations"].times == (2 * 3 + 2) + (2 * 4 + 2) + 1
@@ -211,8 +208,6 @@ def test_a_memory_is_added_up_too():
     again = messages(config, "tensor=2", batch=2, remat=True)
     assert again["tensor", "all-reduce", "activations"].times == (2 * 3 + 2) + (2 * 2 + 1) + (2 * 4 + 2) + 1
 
-
-def test_every_microbatch_sends_its_own():
     one, two = (messages(SMALL, "fsdp=2,tensor=2", batch=8, accumulate=parts) for parts in (1, 2))
     for key in (("fsdp", "all-gather", "weights"), ("fsdp", "reduce-scatter", "gradients")):
         assert (two[key].times, two[key].sent) == (2 * one[key].times, 2 * one[key].sent)
@@ -255,12 +250,10 @@ def room(config, mesh, **settings):
     return plan(config, MeshShape.parse(mesh), **settings).total
 
 
-def test_fsdp_in_the_place_of_data_comes_first():
+def test_advice_is_fsdp_then_microbatches_then_remat_then_tensor_then_more_devices():
     limit = room(GPT3, "data=8,fsdp=16,tensor=8", batch=128)
     assert advice(GPT3, "data=128,tensor=8", batch=128, device_memory=limit) == ["the mesh data=8,fsdp=16,tensor=8"]
 
-
-def test_then_microbatches_then_remat_then_tensor():
     mesh = "fsdp=2"
     two = max(room(SMALL, mesh, batch=64, accumulate=2), room(SMALL, mesh, batch=64, remat=True))  # either would do
     assert advice(SMALL, mesh, batch=64, device_memory=two) == ["2 microbatches per step (accumulate)"]
@@ -268,6 +261,11 @@ def test_then_microbatches_then_remat_then_tensor():
     assert advice(SMALL, mesh, batch=2, device_memory=again) == ["remat"]
     narrow = room(SMALL, "tensor=2", batch=2, remat=True)
     assert advice(SMALL, mesh, batch=2, remat=True, device_memory=narrow) == ["the mesh data=1,fsdp=1,tensor=2"]
+
+    limit = room(GPT3, "fsdp=64,tensor=8", batch=64, remat=True)
+    words = advice(GPT3, "fsdp=8,tensor=8", batch=64, device_memory=limit)
+    assert words[0] == "512 devices instead of 64"
+    assert "the mesh data=1,fsdp=64,tensor=8" in words
 
 
 def test_one_change_comes_before_two():
@@ -277,18 +275,9 @@ def test_one_change_comes_before_two():
     assert advice(deep, "data=2", batch=16, device_memory=limit) == ["remat"]
 
 
-def test_then_more_devices():
-    limit = room(GPT3, "fsdp=64,tensor=8", batch=64, remat=True)
-    words = advice(GPT3, "fsdp=8,tensor=8", batch=64, device_memory=limit)
-    assert words[0] == "512 devices instead of 64"
-    assert "the mesh data=1,fsdp=64,tensor=8" in words
-
-
-def test_what_never_fits_gets_no_advice():
+def test_what_never_fits_gets_no_advice_and_what_has_no_limit_no_verdict():
     assert advice(GPT3, "tensor=8", batch=1, device_memory=GB) is None
 
-
-def test_a_plan_without_a_limit_has_no_verdict():
     found = plan(SMALL, MeshShape(), batch=1)
     assert found.fits is None
     assert found.to_dict()["fits"] is None

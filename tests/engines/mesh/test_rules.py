@@ -113,27 +113,28 @@ def test_what_is_meant_covers_nothing_that_no_model_has_and_no_rule_is_idle():
     assert idle == []
 
 
-def test_adapters_of_lora_are_whole_and_not_taken_for_biases():
+def test_adapters_of_lora_are_whole_and_a_name_without_a_rule_is_an_error():
     everywhere = LoRA(rank=2, targets=("*.w", "*.table"))
     adapters = dict(named_leaves(everywhere.specs(build(OTHERS["cls"]).specs())))
     for name, spec in adapters.items():
         assert sum(rule_is_for(rule, name) for rule in RULES) == 1
         assert axes_for(name, spec.shape, MESH) == (None, None)
 
-
-def test_a_name_without_a_rule_is_an_error_not_a_replica():
     with pytest.raises(ConfigError, match=r"no rule says how to split blocks\.0\.mixer\.w over a mesh") as error:
         axes_for("blocks.0.mixer.w", (4, 4), MESH)
     assert "blocks.0.mixer.w=none" in error.value.hint
 
 
-def test_an_axis_that_does_not_divide_names_parameter_sizes_and_setting():
+def test_an_axis_that_does_not_divide_and_a_rule_for_too_many_axes_are_refused():
     with pytest.raises(ConfigError) as error:
         axes_for("blocks.3.feed_forward.up.w", (8, 9), MESH)
     assert error.value.fact == (
         "blocks.3.feed_forward.up.w has shape (8, 9), and 9 does not divide evenly over tensor=2"
     )
     assert error.value.hint == "choose tensor so that it divides 9, or change feed_forward of the model"
+
+    with pytest.raises(ShapeError, match=r"splits 2 axes, but head\.b has shape \(16,\)"):
+        axes_for("head.b", (16,), MESH, parse_rules("head.b=fsdp,tensor"))
 
 
 @pytest.mark.parametrize(
@@ -149,11 +150,6 @@ def test_a_vocabulary_that_does_not_divide_is_to_be_padded(name, shape, hint):
     with pytest.raises(ConfigError, match="does not divide evenly over tensor=2") as error:
         axes_for(name, shape, MESH)
     assert error.value.hint.startswith(hint)
-
-
-def test_a_rule_for_more_axes_than_there_are_is_refused():
-    with pytest.raises(ShapeError, match=r"splits 2 axes, but head\.b has shape \(16,\)"):
-        axes_for("head.b", (16,), MESH, parse_rules("head.b=fsdp,tensor"))
 
 
 def test_fewer_key_heads_than_tensor_devices_are_refused_with_the_setting_to_change():
@@ -309,13 +305,10 @@ def test_devices_are_counted_in_whole_numbers(devices):
         MeshShape(fsdp=devices)
 
 
-def test_a_mesh_of_one_device_has_all_three_axes(jax):
+def test_a_mesh_has_all_three_axes_and_as_many_devices_as_it_says(jax):
     mesh = build_mesh(MeshShape(), jax.devices()[:1])
     assert mesh.axis_names == AXES
     assert shape_of(mesh) == MeshShape()
-
-
-def test_the_number_of_devices_must_be_that_of_the_mesh(jax):
     with pytest.raises(ConfigError, match=r"data=1,fsdp=3,tensor=1 needs 3 devices, but there are 1") as error:
         build_mesh(MeshShape(fsdp=3), jax.devices()[:1])
     assert "whose product is 1" in error.value.hint

@@ -50,13 +50,11 @@ def test_the_layers_are_the_first_axis(params):
             assert array is listed[name]
 
 
-def test_both_leave_alone_what_is_as_wanted(params):
+def test_stacking_leaves_alone_what_is_as_wanted_and_keeps_the_library(params, jax):
     assert_same_bits(unstack_blocks(params), params)
     stacked = stack_blocks(params)
     assert_same_bits(stack_blocks(stacked), stacked)
 
-
-def test_jax_arrays_stay_jax_arrays(jax):
     tree = {"blocks": [{"w": jax.numpy.ones((2, 3))}, {"w": jax.numpy.zeros((2, 3))}]}
     stacked = stack_blocks(tree)
     assert isinstance(stacked["blocks"]["w"], jax.Array)
@@ -78,12 +76,9 @@ def test_blocks_of_different_kinds_are_refused(other, message):
         stack_blocks({"blocks": [{"w": np.ones((2, 3), np.float32)}, other]})
 
 
-def test_stacked_arrays_of_different_layers_are_refused():
+def test_stacked_arrays_of_different_layers_are_refused_and_adapters_of_some_blocks_are_none():
     with pytest.raises(ShapeError, match="differ in their number of layers"):
         unstack_blocks({"blocks": {"w": np.ones((2, 3)), "b": np.ones((3,))}})
-
-
-def test_adapters_of_some_blocks_are_not_taken_for_stacked_ones():
     some = {"blocks": {"1": {"query": {"w": {"a": np.ones((3, 2)), "b": np.ones((2, 3))}}}}}
     assert unstack_blocks(some) == some
     assert stack_blocks(some) == some

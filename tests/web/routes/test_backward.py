@@ -80,12 +80,9 @@ def test_steps_go_on_with_what_the_optimizer_remembers(explorer):
     assert told["losses"][2] < told["losses"][0]
 
 
-def test_many_steps_do_not_wait_for_each_other_without_end(explorer):
+def test_many_steps_do_not_wait_without_end_and_a_classifier_has_a_loss_once_its_class_is_said(explorer):
     steps = [{"optimizer": "sgd", "lr": 0.001}] * 45
     assert np.isfinite(explorer.session(read_state(state("encoder", answer="1", steps=steps))).run.loss)
-
-
-def test_a_classifier_has_a_loss_once_its_class_is_said(explorer):
     with pytest.raises(ConfigError, match="no loss to lower"):
         ask(explorer, "step", {"state": state("encoder"), **STEP})
     found = ask(explorer, "step", {"state": state("encoder", answer="2"), **STEP})

@@ -11,15 +11,13 @@ from glassformer.web.router import ask
 from glassformer.web.state import read_state
 
 
-def test_tokens_are_found_by_their_text(explorer):
+def test_tokens_and_classes_are_found_by_their_texts_and_numbers(explorer):
     found = ask(explorer, "vocabulary", {"model": "decoder", "text": "e"})
     assert found["tokens"][0]["label"] == "e"
     assert all("e" in one["label"].casefold() for one in found["tokens"])
     label = explorer.opened("decoder").model.token_labels.tokens
     assert [label(one["id"]) for one in found["tokens"]] == [one["label"] for one in found["tokens"]]
 
-
-def test_a_token_is_found_by_its_number_and_classes_by_their_names(explorer):
     assert ask(explorer, "vocabulary", {"model": "decoder", "text": "#3"})["tokens"][0]["id"] == 3
     assert ask(explorer, "vocabulary", {"model": "decoder", "text": "#999999"})["tokens"] == []
     found = ask(explorer, "vocabulary", {"model": "encoder", "part": "classes", "text": ""})
@@ -63,7 +61,7 @@ def test_the_outcome_has_both_probabilities(explorer, architecture):
     assert {int(np.argmax(before)), int(np.argmax(after))} <= {one["id"] for one in found["rows"]}
 
 
-def test_of_an_answer_the_position_is_the_one_that_lost_most(explorer):
+def test_of_an_answer_the_position_that_lost_most_is_shown_and_others_on_demand(explorer):
     off = [{"word": "zero", "name": "decoder.blocks.0.cross_attention"}]
     asked = state("encoder-decoder", changes=off)
     seen = explorer.session(read_state(asked))
@@ -71,8 +69,6 @@ def test_of_an_answer_the_position_is_the_one_that_lost_most(explorer):
     lost = [before[n, before[n].argmax()] - after[n, before[n].argmax()] for n in range(len(before))]
     assert ask(explorer, "outcome", {"state": asked})["position"] == int(np.argmax(lost))
 
-
-def test_another_position_has_its_own_outcome(explorer):
     first, last = (ask(explorer, "outcome", {"state": state("decoder"), "position": n})["rows"] for n in (0, -1))
     assert first != last
     with pytest.raises(LengthError, match="no position 99"):

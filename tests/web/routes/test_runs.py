@@ -38,12 +38,10 @@ def test_a_run_names_everything_that_can_be_looked_at(explorer, architecture):
     assert found["next"][0]["id"] == int(np.argmax(run.logits[0] if run.logits.ndim == 2 else run.logits[0, -1]))
 
 
-def test_two_names_of_one_value_are_told(explorer):
+def test_two_names_of_one_value_and_the_number_that_runs_back_are_said(explorer):
     values = {one["name"]: one["same"] for one in ask(explorer, "run", {"state": state("decoder")})["values"]}
     assert values["blocks.0"] == values["blocks.0.output"] != values["blocks.1"]
 
-
-def test_the_number_that_runs_back_is_said_in_words(explorer):
     assert ask(explorer, "run", {"state": state("decoder")})["of"]["title"] == "the loss"
     of = {"kind": "logit", "token": 1, "against": 2}
     assert " above " in ask(explorer, "run", {"state": state("decoder", of=of)})["of"]["title"]

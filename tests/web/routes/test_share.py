@@ -50,7 +50,7 @@ def test_what_is_no_file_is_refused(question, fact, explorer):
         ask(explorer, "share", question)
 
 
-def test_a_tensor_comes_with_all_its_digits(explorer):
+def test_a_tensor_comes_with_all_its_digits_or_is_refused(explorer):
     name = "blocks.0.attention.attend.weights"
     seen = explorer.session(read_state(state("encoder")))
     for what, wanted in (("value", seen.run[name]), ("gradient", seen.gradients[name])):
@@ -59,8 +59,6 @@ def test_a_tensor_comes_with_all_its_digits(explorer):
         with np.load(io.BytesIO(found.body)) as file:
             assert np.array_equal(file[name], wanted)
 
-
-def test_a_tensor_that_is_not_there_is_refused(explorer):
     with pytest.raises(ConfigError, match="nowhere"):
         ask(explorer, "npz", {"state": state("encoder"), "name": "nowhere"})
     with pytest.raises(ConfigError, match="name is"):

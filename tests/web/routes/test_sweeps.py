@@ -73,14 +73,11 @@ def test_a_sweep_that_is_too_long_is_refused(explorer, monkeypatch):
         ask(explorer, "sweep", {"state": state("decoder"), "kind": "heads"})
 
 
-def test_a_second_text_that_does_not_fit_is_refused(explorer):
+def test_a_second_text_that_does_not_fit_is_refused_and_an_entry_can_be_measured(explorer):
     job = ask(explorer, "sweep", {"state": state("decoder"), "kind": "stream", "other": "for"})
     found = explorer.jobs.get(job["job"])
     found.ended.wait(10)
     assert "those of the source" in found.error["error"]
-
-
-def test_an_entry_of_the_output_can_be_measured(explorer):
     asked = read_state(state("decoder", of={"kind": "entry", "name": "logits", "index": [0, 2, 5]}))
     assert sweeps.measured(explorer.session(asked)) == Logit(5, 2)
     assert np.isfinite(sweeps.measured(explorer.session(asked)).value(explorer.session(asked).run))

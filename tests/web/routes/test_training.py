@@ -131,15 +131,13 @@ def test_what_cannot_be_trained_here_is_refused(explorer, question, said):
         ask(explorer, "train", question)
 
 
-def test_settings_that_do_not_fit_each_other_end_the_job_with_a_sentence(explorer):
+def test_settings_that_do_not_fit_end_the_job_and_only_what_has_ended_is_kept(explorer):
     job = ask(explorer, "train", {"task": "counting", "settings": {**SMALL, "heads": 3}})
     while not job["ended"]:
         job = ask(explorer, "job", {"job": job["job"]})
     assert "heads" in job["error"]["error"]
     assert explorer.offers == {}
 
-
-def test_only_what_has_ended_here_is_kept(explorer):
     with pytest.raises(ConfigError, match="no training 'runs' has ended here"):
         ask(explorer, "keep", {"model": "runs"})
 
@@ -185,15 +183,13 @@ def test_any_step_can_be_asked_for_and_is_computed_once(recorded, monkeypatch):
     assert "cannot return to step 99" in job["error"]["error"]
 
 
-def test_what_was_not_recorded_has_no_course(tmp_path):
+def test_what_was_not_recorded_has_no_course_and_a_step_is_a_whole_number(tmp_path, recorded):
     list(new_session("sort", tmp_path / "plain", settings={**TINY["sort"], "steps": 1}).steps())
     explorer = Explorer({"plain": Offer("plain", "plain", "run", str(tmp_path / "plain"))})
     assert ask(explorer, "trainings", {})["courses"] == []
     with pytest.raises(ConfigError, match="was not recorded"):
         explorer.training("plain")
 
-
-def test_a_step_is_a_whole_number_after_a_mark(recorded):
     explorer = Explorer(find_offers([], recorded))
     for key in ("nowhere@3", "nowhere", "@3", "sorted@x"):
         with pytest.raises(ConfigError, match="there is no model"):

@@ -288,7 +288,7 @@ def test_what_makes_no_sense_is_refused(explorer, wrong, said):
 # --- texts -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_written_becomes_the_text_of_all_views(explorer):
+def test_what_was_written_becomes_the_text_or_the_answer_of_all_views(explorer):
     ids = [token["id"] for token in written(explorer, 4, temperature=0)["tokens"]]
     found = ask(explorer, "written_text", {"state": state("decoder"), "written": ids})
     assert found["text"].startswith(TEXTS["decoder"])
@@ -296,8 +296,6 @@ def test_what_was_written_becomes_the_text_of_all_views(explorer):
     run = ask(explorer, "run", {"state": {**state("decoder"), "text": found["text"]}})
     assert [token["id"] for token in run["tokens"]][-4:] == ids
 
-
-def test_what_an_encoder_decoder_wrote_becomes_its_answer(explorer):
     asked = {"state": state("encoder-decoder"), "written": [5, 6]}
     found = ask(explorer, "written_text", asked)
     assert (found["text"], found["same"]) == (TEXTS["encoder-decoder"], True)
@@ -339,7 +337,7 @@ def test_pieces_of_any_text_come_with_their_ids(explorer):
         ask(explorer, "pieces", {"model": "encoder", "text": "x"})
 
 
-def test_texts_are_as_similar_as_their_vectors(explorer):
+def test_texts_are_as_similar_as_their_vectors_and_masks_are_filled_in(explorer):
     texts = ["the sea", "the land"]
     found = ask(explorer, "similarity", {"model": "vectors", "texts": texts})
     assert found["cosine"].tolist() == similarities(embed(explorer.opened("vectors").model, texts)).tolist()
@@ -349,8 +347,6 @@ def test_texts_are_as_similar_as_their_vectors(explorer):
     with pytest.raises(ConfigError, match="only encoders give vectors"):
         ask(explorer, "similarity", {"model": "decoder", "texts": texts})
 
-
-def test_masks_are_filled_in(explorer):
     found = ask(explorer, "masks", {"model": "masks", "text": "the [MASK]"})
     [place] = found["places"]
     assert len(place) == 8
