@@ -1,6 +1,5 @@
 """Figures of attention heads: their kinds, the positions that they look at most, and the effects of patched ones."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -12,17 +11,11 @@ from matplotlib.figure import Figure
 from ..core.arrays import Array
 from ..interpret import HeadScores, Patching, Paths
 from ..interpret.paths import Place
-from . import style
+from . import charts, style
 from .attention_maps import MOST_HEADS
 from .labels import visible_all, weight_text
-from .style import colors, heat_map, signed_colors, styled, weight_colors
+from .style import colors, styled
 
-MOST_BARS = 100
-STEEP = 6.0
-"""Where even attention gives a position this many times the median, as under a long causal mask, shares are drawn
-relative to even attention."""
-WRITTEN, NUMBERED = 400, 64
-"""Numbers are written into the cells of maps of at most this many: of patching, and of the scores of heads."""
 NAMED_UP_TO = 8
 """What a head does is written into its cell where at most this many stand side by side."""
 
@@ -36,20 +29,21 @@ def head_specialization(statistics: HeadScores, *, title: str = "Do the heads sp
     L, H = statistics.specialization.shape
     is_deep = max(H, NAMED_UP_TO) < L
     score = statistics.specialization.T if is_deep else statistics.specialization
-    rows, columns = score.shape
     named = H <= NAMED_UP_TO and not is_deep
-    width = 1.25 if named else float(np.clip(10 / columns, 0.3, 0.5))
-    figure, ax = style.one_panel(max(width * columns + 1.9, 4.6), max((0.72 if named else 0.36) * rows + 1.5, 2.3))
-    # Not below 0.5, or a broad head would look like a specialist.
-    top = max(float(score.max()), 0.5)
     texts = [[weight_text(value) for value in row] for row in score]
     if named:
         kinds = [[kind.replace("alignment to the ", "alignment\nto the ") for kind in row] for row in statistics.kinds]
-        texts = [[f"{score[row, column]:.2f}\n{kinds[row][column]}" for column in range(H)] for row in range(L)]
-    image = heat_map(ax, score, weight_colors(), Normalize(0, top), texts=texts, size=8 if named else 6.2)
+        texts = [
+            [f"{score[at]:.2f}\n{kinds[at[0]][at[1]]}" for at in ((row, head) for head in range(H))] for row in range(L)
+        ]
+    cell = (1.25, 0.72) if named else (float(np.clip(10 / score.shape[1], 0.3, 0.5)), 0.36)
+    figure, (ax,), inches = charts.map_panels(1, score.shape, cell, page=(16, 40))
+    # Not below 0.5, or a broad head would look like a specialist.
+    top = max(float(score.max()), 0.5)
+    image = charts.heat_map(ax, score, style.weight_colors(), Normalize(0, top), texts=texts, inches=inches)
     style.bare(ax, *(("layer", "head") if is_deep else ("head", "layer")))
     style.whole_ticks(ax.xaxis, ax.yaxis)
-    style.color_bar(figure, ax, image, f"specialization: 0 to {top:.2g}")
+    charts.color_bar(figure, ax, image, f"specialization: 0 to {top:.2g}")
     listed = [f"layer {at[0]} head {at[1]}: {statistics.kinds[at[0]][at[1]]}" for at in np.ndindex(L, H)][:64]
     return style.titled(figure, title, f"the specialization score of {L} by {H} heads. {'; '.join(listed)}.")
 
@@ -64,18 +58,23 @@ def head_positions(
     how many times that head's share they are, on a logarithmic scale. Of more than 16 heads, the most specialized of
     each kind are shown. `labels` name the positions of one example; None numbers them.
     """
+    L, H = statistics.specialization.shape
     chosen = _most_specialized(statistics)
-    S = statistics.received.shape[-1]
-    columns = _columns(len(chosen), *statistics.specialization.shape)
-    width = float(np.clip(0.2 * S + 0.5, 2.0, 10.4 / max(columns, 2)))
-    figure = style.new_figure(max(columns * width + 0.6, 5.4), math.ceil(len(chosen) / columns) * 1.45 + 1.2)
-    axes = style.panels(figure, len(chosen), columns)
-    shares = np.stack([statistics.received[at] for at in chosen])
-    relative = _differ_by_far(shares, statistics.expected)
-    _draw_shares(axes, shares, statistics.expected, relative=relative)
-    titles = [f"layer {layer}, head {head}: {statistics.kinds[layer][head]}" for layer, head in chosen]
-    size = min(style.fitting_size(one, 72 * (width - 0.15), 8.0) for one in titles)
-    for number, (ax, name) in enumerate(zip(axes, titles, strict=True)):
+    shares, even = np.stack([statistics.received[at] for at in chosen]), statistics.expected
+    names = [f"layer {layer}, head {head}: {statistics.kinds[layer][head]}" for layer, head in chosen]
+    most = "; ".join(f"{name}, most at {row.argmax()}" for name, row in zip(names, shares, strict=True))
+    # Where all heads are shown, a layer begins a row if it can.
+    fitting = [columns for columns in (4, 3, 2) if H % columns == 0 and len(chosen) == L * H]
+    columns = min(len(chosen), *fitting[:1] or (4,))
+    width = float(np.clip(0.2 * len(even) + 0.5, 2.0, 10.4 / max(columns, 2)))
+    figure = style.new_figure(max(columns * width + 0.6, 5.4), -(-len(chosen) // columns) * 1.45 + 1.2)
+    relative = bool(style.are_far_apart(even) or shares.max() > 10 * np.median(shares))
+    if relative:
+        shares = np.maximum(np.divide(shares, even, out=np.ones_like(shares), where=even > 0), 1e-9)
+        even = np.ones_like(even)
+    size = min(8.0, 72 * (width - 0.15) / (style.LETTER * max(map(len, names))))
+    for number, (ax, name) in enumerate(zip(style.panels(figure, len(chosen), columns), names, strict=True)):
+        _shares(ax, shares[number], even, shares, relative=relative)
         _position_ticks(ax, labels, 0.9 * (width - 0.35))
         ax.tick_params(axis="y", labelsize=7.5, labelleft=number % columns == 0)
         ax.tick_params(axis="x", labelbottom=number + columns >= len(chosen))
@@ -83,10 +82,23 @@ def head_positions(
     what = "times even attention (log scale)" if relative else "share of attention"
     figure.supylabel(what, fontsize=9, color=colors().quiet)
     figure.supxlabel("key position · line: a head without preference", fontsize=9, color=colors().quiet)
-    every = statistics.specialization.size
-    few = "" if len(chosen) == every else f" (of {every}, the most specialized of each kind)"
-    most = "; ".join(f"{name}, most at {int(np.argmax(row))}" for name, row in zip(titles, shares, strict=True))
+    few = "" if len(chosen) == L * H else f" (of {L * H}, the most specialized of each kind)"
     return style.titled(figure, title + few, f"the share of attention that each position gets: {most}.")
+
+
+def _shares(ax: Axes, row: Array, even: Array, every: Array, *, relative: bool) -> None:
+    """Draw the shares of one head, on the scale of `every` head, and even attention as a line."""
+    fills = [colors().blue if at == np.argmax(row) else colors().sky for at in range(len(row))]
+    charts.bars(ax, row, fills, ground=float(relative))
+    ax.stairs(even, np.arange(len(row) + 1) - 0.5, color=colors().ink, linewidth=1, baseline=None)
+    ax.set_xlim(-0.7, max(len(row) - 0.3, 1.7))
+    if relative:
+        # What is near to even attention must not look like a preference; a few bars may leave the axis below.
+        low = float(np.clip(np.quantile(every, 0.02), 0.05, 0.5))
+        ax.set_ylim(low / 1.35, max(2.0, float(every.max())) * 1.7)
+        style.log_scale(ax)
+    else:
+        ax.set_ylim(0, min(1.0, 1.25 * float(every.max())))
 
 
 def _position_ticks(ax: Axes, labels: Sequence[str] | None, room: float) -> None:
@@ -96,60 +108,16 @@ def _position_ticks(ax: Axes, labels: Sequence[str] | None, room: float) -> None
         style.token_ticks(ax.xaxis, visible_all(labels, 8), room=room)
 
 
-def _columns(count: int, L: int, H: int) -> int:
-    """Return how many panels stand side by side: where all heads are shown, a layer begins a row if it can."""
-    fitting = [columns for columns in (4, 3, 2) if H % columns == 0 and count == L * H]
-    return min(count, *fitting[:1] or (4,))
-
-
-def _draw_shares(axes: Sequence[Axes], shares: Array, expected: Array, *, relative: bool) -> None:
-    """Draw the shares of some heads on the same scale, as they are or relative to the expected ones."""
-    if relative:
-        even = np.broadcast_to(expected, shares.shape)
-        shares = np.maximum(np.divide(shares, even, out=np.ones_like(shares), where=even > 0), 1e-9)
-        expected = np.ones_like(expected)
-    for ax, row in zip(axes, shares, strict=True):
-        _bars(ax, row, expected, ground=1.0 if relative else 0.0)
-        if relative:
-            # What is near to even attention must not look like a preference; a few bars may leave the axis below.
-            style.log_scale(ax)
-            low = float(np.clip(np.quantile(shares, 0.02), 0.05, 0.5))
-            ax.set_ylim(low / 1.35, max(2.0, float(shares.max())) * 1.7)
-        else:
-            ax.set_ylim(0, min(1.0, 1.25 * float(shares.max())))
-
-
-def _differ_by_far(shares: Array, expected: Array) -> bool:
-    """Return whether some shares would flatten the others, those of one head or those of a head without preference."""
-    visible = np.maximum(shares, float(shares.max()) / 1000)
-    # Not by the smallest: under a causal mask, the last positions get little attention from any head.
-    return bool(visible.max() > style.LEAP * np.median(visible) or expected.max() > STEEP * np.median(expected))
-
-
-def _bars(ax: Axes, values: Array, expected: Array, *, ground: float) -> None:
-    """Draw bars that begin at the `ground`."""
-    places = np.arange(len(values))
-    edges = np.arange(len(values) + 1) - 0.5
-    if len(values) <= MOST_BARS:
-        fills = [colors().blue if s == np.argmax(values) else colors().sky for s in places]
-        ax.bar(places, values - ground, bottom=ground, color=fills, width=0.75)
-    else:
-        ax.stairs(values, edges, fill=True, baseline=ground, color=colors().blue)
-    ax.stairs(expected, edges, color=colors().ink, linewidth=1, baseline=None)
-    ax.set_xlim(-0.7, max(len(values) - 0.3, 1.7))
-
-
 def _most_specialized(statistics: HeadScores) -> list[tuple[int, int]]:
     """Return (layer, head) of those to show, in the order of the model: the best of every kind, then the next best."""
-    kinds = [kind for row in statistics.kinds for kind in row]
-    order = np.argsort(-statistics.specialization.ravel(), kind="stable").tolist()
+    order = sorted(np.ndindex(statistics.specialization.shape), key=lambda at: -statistics.specialization[at])
     seen: Counter[str] = Counter()
     rank = {}
-    for number in order:
-        rank[number] = seen[kinds[number]]
-        seen[kinds[number]] += 1
-    chosen = sorted(order, key=rank.__getitem__)[:MOST_HEADS]
-    return [divmod(number, statistics.specialization.shape[1]) for number in sorted(chosen)]
+    for layer, head in order:
+        kind = statistics.kinds[layer][head]
+        rank[layer, head] = seen[kind]
+        seen[kind] += 1
+    return sorted(sorted(rank, key=rank.__getitem__)[:MOST_HEADS])
 
 
 @styled
@@ -201,23 +169,19 @@ def _effect_map(
 ) -> Figure:
     """Draw effects (rows, columns), the last row on top; where there is none, a cell is empty."""
     effect, names = effect[::-1], names[::-1]
-    rows, columns = effect.shape
-    width = float(np.clip(0.45 * columns + 2.8, 4.6, 16))
-    figure, ax = style.one_panel(width, 0.25 * rows + 1.5)
+    figure, (ax,), inches = charts.map_panels(1, effect.shape, (0.45, 0.25), names=names, page=(14, 60))
     size = np.nan_to_num(np.abs(effect))
     most = float(size.max()) or 1.0
-    texts = None
-    if effect.size <= WRITTEN:
-        texts = [["" if np.isnan(value) else f"{value:.2f}" for value in row] for row in effect]
-    image = heat_map(ax, effect, signed_colors(), Normalize(-most, most), texts=texts, size=6.5)
-    _position_ticks(ax, labels, width - 2.6)
-    ax.set_yticks(range(rows), names)
+    texts = [["" if np.isnan(value) else f"{value:.2f}" for value in row] for row in effect]
+    image = charts.heat_map(ax, effect, style.signed_colors(), Normalize(-most, most), texts=texts, inches=inches)
+    _position_ticks(ax, labels, inches[0])
+    ax.set_yticks(range(len(names)), names)
     style.bare(ax, across)
-    style.color_bar(figure, ax, image, f"change of the {found.label}, from {found.run:.3g} towards {found.source:.3g}")
-    row, column = divmod(int(size.argmax()), columns)
-    place = f"{across} {column}" if labels is None else labels[column]
-    words = f"heat map of {rows} by {columns} values. The largest effect, {effect[row, column]:.3g}, is that of "
-    return style.titled(figure, title, f"{words}{names[row]} at {place}.")
+    charts.color_bar(figure, ax, image, f"change of the {found.label}, from {found.run:.3g} towards {found.source:.3g}")
+    row, column = np.unravel_index(int(size.argmax()), size.shape)
+    at = f"{across} {column}" if labels is None else labels[column]
+    words = f"heat map of {len(effect)} by {effect.shape[1]} values. The largest effect, {effect[row, column]:.3g}, is"
+    return style.titled(figure, title, f"{words} that of {names[row]} at {at}.")
 
 
 @styled
@@ -225,19 +189,17 @@ def detector_maps(found: HeadScores, *, title: str = "What heads look for") -> F
     """Draw how much every head is of each kind, a row for each layer; what chance would give stands above."""
     kinds = list(found.scores)
     layers, heads = found.scores[kinds[0]].shape
-    columns = min(3, len(kinds))
-    width = float(np.clip(0.42 * heads + 0.5, 2.1, 5))
-    height = float(np.clip(0.3 * layers + 0.7, 1.4, 7))
-    figure = style.new_figure(max(columns * width + 1.0, 5.4), height * -(-len(kinds) // columns) + 0.9)
-    axes = style.panels(figure, len(kinds), columns)
+    # Three maps side by side, in two lines, fill a page.
+    cell = float(np.clip(0.42, 2.1 / heads, 3.0 / heads)), float(np.clip(0.36, 0.7 / layers, 2.6 / layers))
+    figure, axes, inches = charts.map_panels(len(kinds), (layers, heads), cell)
     for ax, kind in zip(axes, kinds, strict=True):
-        scores = found.scores[kind]
-        texts = [[weight_text(value) for value in row] for row in scores] if scores.size <= NUMBERED else None
-        image = heat_map(ax, scores, weight_colors(), Normalize(0, 1), texts=texts)
+        texts = [[weight_text(value) for value in row] for row in found.scores[kind]]
+        ramp, norm = style.weight_colors(), Normalize(0, 1)
+        image = charts.heat_map(ax, found.scores[kind], ramp, norm, texts=texts, inches=inches)
         style.whole_ticks(ax.xaxis, ax.yaxis)
         ax.set_title(f"{kind} (by chance {found.chance[kind]:.2f})", fontsize=8.5)
         style.bare(ax, "head", "layer")
-    style.color_bar(figure, axes, image, "share of attention")
+    charts.color_bar(figure, axes, image, "share of attention")
     named = "; ".join(f"layer {one.layer} head {one.head} {one.kind} {one.score:.2f}" for one in found.named())
     words = f"maps of the scores of {layers} by {heads} heads for {', '.join(kinds)}"
     return style.titled(figure, title, f"{words}. {named or 'No head is clearly of a kind'}.")

@@ -14,9 +14,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap, Normalize, to_rgb
+from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..core.arrays import Array
@@ -26,22 +25,17 @@ from ..core.reporting import during
 from ..core.settings import check_known
 from .labels import font_families
 
-DPI = 160
 FORMATS = ("png", "svg", "pdf")
-BAR_LENGTH, BAR_WIDTH = 2.4, 0.11
-"""Inches of a color bar, at most, however large its figure is."""
+COLUMN = 4.2
+"""Inches that a figure is wide whose panels are stacked: its letters can be read on a telephone."""
 LETTER = 0.62
 """The width of a letter, about, as a share of its height."""
-FAR = 30.0
-"""Values whose sizes differ by more than this factor are drawn on a logarithmic scale."""
-LEAP = 10.0
-"""So are values of which one exceeds the median by this factor."""
 
 Drawing = TypeVar("Drawing", bound=Callable[..., Any])
 
 
 class Theme(NamedTuple):
-    """One set of colors; those of series are near to Okabe and Ito's, which every kind of color vision can tell apart.
+    """The colors of a style file.
 
     page          behind everything
     ink, quiet    of text, and of secondary text
@@ -57,36 +51,35 @@ class Theme(NamedTuple):
     grid: str
     never: str
     blue: str
-    sky: str  # a paler blue
-    orange: str
-    green: str
     vermilion: str
+    green: str
     purple: str
-    gray: str
+    orange: str
+    sky: str  # a paler blue
     brown: str
+    gray: str
 
     @property
     def series(self) -> tuple[str, ...]:
         """The colors of curves, in their order."""
-        return (self.blue, self.vermilion, self.green, self.purple, self.orange, self.sky, self.brown, self.gray)
+        return self[7:]
 
 
-LIGHT = Theme(
-    "light", page="#ffffff", ink="#1f2430", quiet="#5d6778", edge="#98a2b3", grid="#e4e7ec", never="#e6e8ec",
-    blue="#0072b2", sky="#3f9bd2", orange="#c47d00", green="#009e73", vermilion="#d55e00", purple="#bd6295",
-    gray="#8a94a6", brown="#8a5a00",
-)  # fmt: skip
-DARK = Theme(
-    "dark", page="#1d222b", ink="#e8ebf0", quiet="#a3adbd", edge="#5c6675", grid="#303845", never="#3b4351",
-    blue="#6cc0f0", sky="#3f83ad", orange="#f0b23c", green="#2dbd92", vermilion="#f58a4b", purple="#d99bbf",
-    gray="#8792a5", brown="#b58a4a",
-)  # fmt: skip
-THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
+def _settings(name: str) -> dict[str, Any]:
+    return dict(mpl.rc_params_from_file(Path(__file__).parent / f"{name}.mplstyle", use_default_template=False))
 
-_CURRENT: ContextVar[Theme] = ContextVar("theme", default=LIGHT)
+
+def _theme(name: str, settings: dict[str, Any]) -> Theme:
+    names = ("figure.facecolor", "text.color", "xtick.color", "axes.edgecolor", "grid.color", "hatch.color")
+    return Theme(name, *(settings[key] for key in names), *settings["axes.prop_cycle"].by_key()["color"])
+
+
+SETTINGS = {"light": _settings("light"), "dark": _settings("light") | _settings("dark")}
+"""The settings of matplotlib that figures are drawn with, by theme."""
+THEMES = {name: _theme(name, settings) for name, settings in SETTINGS.items()}
+
+_CURRENT: ContextVar[Theme] = ContextVar("theme", default=THEMES["light"])
 _STACKED: ContextVar[bool] = ContextVar("stacked", default=False)
-COLUMN = 4.2
-"""Inches that a figure is wide whose panels are stacked: its letters can be read on a telephone."""
 
 
 def colors() -> Theme:
@@ -104,10 +97,21 @@ def themed(name: str) -> AbstractContextManager[None]:
     return during(_CURRENT, THEMES[name])
 
 
+def styled(draw: Drawing) -> Drawing:
+    """Make a function draw in the common style, and leave the caller's settings of matplotlib as they are."""
+
+    @functools.wraps(draw)
+    def drawn(*args: Any, **settings: Any) -> Any:
+        with mpl.rc_context(SETTINGS[colors().name] | {"font.family": list(font_families())}):
+            return draw(*args, **settings)
+
+    return drawn  # type: ignore[return-value]
+
+
 def weight_colors() -> Colormap:
     """Return the colors of weights: the page's color for 0, gray for forbidden cells."""
     theme = colors()
-    name, start, end = ("magma_r", 0, 0.88) if theme is LIGHT else ("magma", 0.22, 1)
+    name, start, end = ("magma_r", 0, 0.88) if theme.name == "light" else ("magma", 0.22, 1)
     ramp = mpl.colormaps[name](np.linspace(start, end, 256))
     # The ramp starts near the color of the page; its first steps fade in from that color.
     fade = np.linspace(1, 0, 24)[:, None]
@@ -117,48 +121,10 @@ def weight_colors() -> Colormap:
 
 def signed_colors() -> Colormap:
     """Return the colors of signed numbers: blue for negative, the page's color for 0, red for positive."""
-    if colors() is LIGHT:
+    if colors().name == "light":
         return mpl.colormaps["RdBu_r"]
-    ramp = ["#b5e0fb", "#4da3dd", "#24567c", DARK.page, "#8a3f2c", "#ec7a55", "#ffd3c2"]
+    ramp = ["#b5e0fb", "#4da3dd", "#24567c", colors().page, "#8a3f2c", "#ec7a55", "#ffd3c2"]
     return LinearSegmentedColormap.from_list("signed-dark", ramp)
-
-
-def _ink_on(color: Sequence[float]) -> str:
-    """Return the text color with the higher contrast on a background, as WCAG defines contrast."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return LIGHT.ink if luminance > 0.217 else "white"
-
-
-def styled(draw: Drawing) -> Drawing:
-    """Make a function draw in the common style, and leave the caller's settings of matplotlib as they are."""
-
-    @functools.wraps(draw)
-    def drawn(*args: Any, **settings: Any) -> Any:
-        with mpl.rc_context(_rc(colors())):
-            return draw(*args, **settings)
-
-    return drawn  # type: ignore[return-value]
-
-
-_SETTINGS = mpl.rc_params_from_file(Path(__file__).parent / "glassformer.mplstyle", use_default_template=False)
-
-
-def _rc(theme: Theme) -> dict[str, Any]:
-    """Return the settings of matplotlib that figures are drawn with."""
-    return {
-        **_SETTINGS,
-        **dict.fromkeys(("axes.labelcolor", "axes.titlecolor", "text.color"), theme.ink),
-        **dict.fromkeys(("axes.facecolor", "figure.facecolor"), theme.page),
-        **{f"{axis}tick.{part}": color for axis in "xy" for part, color in _tick_colors(theme).items()},
-        "axes.edgecolor": theme.edge,
-        "grid.color": theme.grid,
-        "font.family": list(font_families()),
-    }
-
-
-def _tick_colors(theme: Theme) -> dict[str, Any]:
-    return {"color": theme.quiet, "labelcolor": theme.ink}
 
 
 class NotebookFigure(Figure):
@@ -172,13 +138,7 @@ class NotebookFigure(Figure):
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of a size in inches that arranges its own margins."""
-    return NotebookFigure(figsize=(width, height), dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.09))
-
-
-def one_panel(width: float, height: float) -> tuple[Figure, Axes]:
-    """Return a figure of a size in inches with one panel."""
-    figure = new_figure(width, height)
-    return figure, figure.subplots()
+    return NotebookFigure(figsize=(width, height))
 
 
 def panels(figure: Figure, count: int, columns: int) -> list[Axes]:
@@ -194,15 +154,14 @@ def row(
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels of a size in inches side by side; inside `stacked`, `narrow` in each line."""
     columns = narrow if _STACKED.get() else columns or count
-    lines = math.ceil(count / columns)
-    figure = new_figure(COLUMN if _STACKED.get() else width * columns, height * lines)
+    figure = new_figure(COLUMN if _STACKED.get() else width * columns, height * math.ceil(count / columns))
     return figure, panels(figure, count, columns)
 
 
 def starts_line(ax: Axes) -> bool:
     """Return whether nothing stands to the left of a panel, which then needs labels of its own."""
-    place = ax.get_subplotspec()
-    return place is None or place.is_first_col()
+    position = ax.get_subplotspec()
+    return position is None or position.is_first_col()
 
 
 def stacked() -> AbstractContextManager[None]:
@@ -216,14 +175,17 @@ def titled(figure: Figure, title: str, words: str) -> Figure:
     figure.set_label(f"{title}: {words}".replace(r"\$", "$"))
     for ax in figure.axes:
         # Ticks are made when they are first drawn, perhaps under another theme.
-        ax.tick_params(which="both", **_tick_colors(colors()))
+        ax.tick_params(which="both", color=colors().quiet, labelcolor=colors().ink)
     return figure
 
 
-def band(ax: Axes, x: Any, curves: Any, color: str, label: str = "", **line: Any) -> None:
+# --- axes ------------------------------------------------------------------------------------------------------------
+
+
+def band(ax: Axes, x: Any, curves: Any, color: str, label: str = "") -> None:
     """Draw the mean of some curves (N, len(x)), and the range that they span."""
     curves = np.asarray(curves, dtype=np.float64)
-    ax.plot(x, curves.mean(axis=0), color=color, label=label, **line)
+    ax.plot(x, curves.mean(axis=0), color=color, label=label)
     ax.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=color, alpha=0.2, lw=0)
 
 
@@ -240,56 +202,18 @@ def bare(ax: Axes, xlabel: str = "", ylabel: str = "") -> None:
     ax.set_ylabel(ylabel, color=colors().quiet)
 
 
-def color_bar(figure: Figure, axes: Any, image: Any, label: str = "", **settings: Any) -> None:
-    """Explain the colors of an image by a bar that stays short beside a tall figure."""
-    length = min(BAR_LENGTH, 0.8 * figure.get_figheight())
-    shrink = min(1.0, length / max(figure.get_figheight() - 1.0, 0.5))
-    shape: dict[str, Any] = {"shrink": shrink, "aspect": length / BAR_WIDTH, "pad": 0.02}
-    bar = figure.colorbar(image, ax=axes, ticks=MaxNLocator(5, steps=[1, 2, 5, 10]), **shape, **settings)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=8)
-    wrapped = textwrap.fill(label, max(18, int(72 * figure.get_figheight() / (LETTER * 10))))
-    bar.set_label(wrapped, fontsize=8.5, color=colors().quiet)
-
-
-def heat_map(
-    ax: Axes,
-    values: Array,
-    ramp: Colormap,
-    norm: Normalize,
-    *,
-    texts: Any = None,
-    size: float = 7.0,
-    width: float = math.inf,
-    square: bool = False,
-) -> Any:
-    """Draw a matrix as colors, and texts into its cells in letters of a size, smaller where a width is in the way."""
-    image = ax.imshow(values, cmap=ramp, norm=norm, aspect="equal" if square else "auto")
-    for (row, column), text in np.ndenumerate([] if texts is None else texts):
-        if text:
-            ink, letters = _ink_on(ramp(norm(values[row, column]))), fitting_size(text, width, size)
-            # The text never leaves its cell, so the layout need not measure it, which takes longer than to draw it.
-            ax.text(column, row, text, ha="center", va="center", in_layout=False, fontsize=letters, color=ink)
-    return image
-
-
-def fitting_size(text: str, points: float, largest: float) -> float:
-    """Return the size of letters with which a text fits into a width in points."""
-    return min(largest, points / (LETTER * max(len(text), 1)))
-
-
 def token_ticks(axis: Any, labels: Sequence[str], *, room: float) -> None:
     """Write labels at 0, 1, … along an axis of `room` inches, words upright where one of them is too wide to lie.
 
     Where even lines of small type do not fit, every second, third, … label is written.
     """
-    place = room * 72 / max(len(labels), 1)
-    size = float(np.clip(0.72 * place, 5.5, 8.5))
-    step = max(1, math.ceil(1.2 * size / place))
+    space = room * 72 / max(len(labels), 1)
+    size = float(np.clip(0.72 * space, 5.5, 8.5))
+    step = max(1, math.ceil(1.2 * size / space))
     axis.set_ticks(range(0, len(labels), step), labels[::step], fontsize=size)
     axis.set_tick_params(length=0 if step == 1 else 2.5, pad=2)
     widest = LETTER * size * max(map(len, labels[::step]), default=0)
-    crowded = axis.axis_name == "x" and widest > 0.9 * place * step
+    crowded = axis.axis_name == "x" and widest > 0.9 * space * step
     for text, label in zip(axis.get_ticklabels(), labels[::step], strict=False):
         text.set_rotation(90 if crowded and len(label) > 1 else 0)
 
@@ -301,21 +225,26 @@ def whole_ticks(*axes: Any) -> None:
 
 
 def are_far_apart(values: Array) -> bool:
-    """Return whether the largest of positive values would flatten the others on a linear scale."""
+    """Return whether positive values call for a logarithmic scale, on which the largest does not flatten the others."""
     values = np.asarray(values, dtype=np.float64)
-    found = values[np.isfinite(values) & (values > 0)]
-    if not len(found) or len(found) < np.size(values):
+    values = values[np.isfinite(values)]
+    if not len(values) or values.min() <= 0:
         return False
-    return bool(found.max() > FAR * found.min() or found.max() > LEAP * np.median(found))
+    return bool(values.max() > min(30 * values.min(), 10 * np.median(values)))
 
 
 def log_scale(ax: Axes) -> None:
-    """Give the vertical axis a logarithmic scale with plain numbers."""
+    """Give the vertical axis a logarithmic scale with plain numbers, as many as there is room for."""
     ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    low, high = ax.get_ylim()
+    is_roomy = 3 * math.log10(high / low) < 7 * ax.get_window_extent().height / ax.figure.dpi
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if is_roomy else (1.0,), numticks=8))
     ax.yaxis.set_minor_locator(NullLocator())
     plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if 1e4 <= value < 1e7 else f"{value:,.4g}")
     ax.yaxis.set_major_formatter(plain)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
 
 
 @styled

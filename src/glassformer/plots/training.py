@@ -5,26 +5,22 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from ..core.arrays import Array
 from ..core.errors import ConfigError
 from ..runs.listing import Curves, curves_of
+from .charts import curve, heat_map
 from .style import are_far_apart, colors, log_scale, new_figure, styled, titled, weight_colors, whole_ticks
 
-FEW = 20
-"""Up to this many losses are drawn as dots."""
 SPAN = 40
 """A smoothed curve averages over one part in this many; curves of fewer than twice as many points are not smoothed."""
 MOST_POINTS = 2000
 """Points of a training loss that are drawn, at most."""
 LINES = ("-", "--", ":", "-.")
-SHOWN = 6
-"""Frames whose attention is drawn, at most."""
-HEADS = 6
-"""Heads whose attention is drawn, at most, unless heads are chosen: those that change the most."""
-MOST_LINES = 8
-"""Curves of one panel, at most: those that change the most."""
+MOST_FRAMES, MOST_HEADS, MOST_LINES = 6, 6, 8
+"""Frames whose attention is drawn; heads, unless they are chosen, and curves of a panel: those that change the most."""
 
 
 @styled
@@ -43,14 +39,13 @@ def loss_curve(metrics: Sequence[Mapping[str, Any]], *, title: str = "Loss") -> 
     figure = new_figure(7.6, 5.2 if has_accuracy else 3.9)
     if not any(len(x) for x, _ in points.values()):
         return _nothing(figure, title)
+    heights = [2.4, 1] if has_accuracy else [1]
+    axes = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False).ravel()
+    _losses(axes[0], points["loss"], points["val_loss"])
     if has_accuracy:
-        ax, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.4, 1])
-        _accuracy(below, *points["accuracy"])
-    else:
-        ax = below = figure.subplots()
-    _losses(ax, points["loss"], points["val_loss"])
-    below.set_xlabel("step")
-    whole_ticks(below.xaxis)
+        _accuracy(axes[1], *points["accuracy"])
+    axes[-1].set_xlabel("step")
+    whole_ticks(axes[-1].xaxis)
     named = zip(("training loss", "validation loss", "accuracy"), points.values(), strict=True)
     said = [
         f"{name} from {y[0]:.3g} at step {x[0]:g} to {y[-1]:.3g} at step {x[-1]:g}" for name, (x, y) in named if len(x)
@@ -68,18 +63,21 @@ def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], *, title: str =
     not recorded is left out.
     """
     every = [curves_of(name, metrics) for name, metrics in runs.items()]
-    drawn = [one for one in every if one.training.values or one.validation.values]
+    drawn = [run for run in every if run.training.values or run.validation.values]
     figure = new_figure(10.4, 4.4 + 0.2 * (len(drawn) // 3))
     if not drawn:
         return _nothing(figure, title)
     left, right = figure.subplots(1, 2, sharey=True)
     logarithmic = are_far_apart(np.concatenate([[*run.training.values, *run.validation.values] for run in drawn]))
-    _panel(left, drawn, "steps", logarithmic=logarithmic)
-    _panel(right, drawn, "seconds", logarithmic=logarithmic)
+    for number, run in enumerate(drawn):
+        _run(left, run, "steps", number, logarithmic=logarithmic)
+        _run(right, run, "seconds", number, logarithmic=logarithmic)
+    if logarithmic:
+        log_scale(left)
     left.set(xlabel="step", ylabel="loss (log scale)" if logarithmic else "loss")
     whole_ticks(left.xaxis)
     right.set_xlabel("seconds of training")
-    both = any(one.training.values and one.validation.values for one in drawn)
+    both = any(run.training.values and run.validation.values for run in drawn)
     named = "dots: validation · pale: training, smoothed" if both else None
     # Below the curves, which may be anywhere.
     handles = left.get_legend_handles_labels()
@@ -111,21 +109,15 @@ def _nothing(figure: Figure, title: str) -> Figure:
 
 
 def _losses(ax: Axes, train: tuple[Array, Array], validation: tuple[Array, Array]) -> None:
-    ax.grid(visible=True)
-    count = len(train[0])
     every = np.concatenate((train[1], validation[1]))
     logarithmic = are_far_apart(every)
-    if count >= 2 * SPAN:
-        ax.plot(*train, label="training", color=colors().sky, linewidth=0.8, alpha=0.6)
-        curve = smooth_losses(train[1], logarithmic=logarithmic)
-        ax.plot(train[0], curve, color=colors().blue, label="training, smoothed")
-    elif count:
-        ax.plot(*train, label="training", color=colors().blue, marker="o" if count < FEW else None, markersize=3)
+    if len(train[0]) >= 2 * SPAN:
+        curve(ax, *train, colors().sky, "training", linewidth=0.8, alpha=0.6)
+        curve(ax, train[0], smooth_losses(train[1], logarithmic=logarithmic), colors().blue, "training, smoothed")
+    elif len(train[0]):
+        curve(ax, *train, colors().blue, "training")
     if len(validation[0]):
-        name = f"validation, last {validation[1][-1]:.3g}"
-        ax.plot(
-            *validation, color=colors().vermilion, marker="o", markersize=4, markeredgecolor=colors().page, label=name
-        )
+        curve(ax, *validation, colors().vermilion, f"validation, last {validation[1][-1]:.3g}", dots=True)
     if logarithmic:
         log_scale(ax)
     ax.set_ylabel("loss (log scale)" if logarithmic else "loss")
@@ -134,8 +126,7 @@ def _losses(ax: Axes, train: tuple[Array, Array], validation: tuple[Array, Array
 
 
 def _accuracy(ax: Axes, steps: Array, values: Array) -> None:
-    ax.grid(visible=True)
-    ax.plot(steps, values, color=colors().green, marker="o", markersize=4, markeredgecolor=colors().page)
+    curve(ax, steps, values, colors().green, dots=True)
     ax.set_ylim(-0.08, 1.08)
     ax.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
     ax.set_ylabel("accuracy")
@@ -145,22 +136,18 @@ def _accuracy(ax: Axes, steps: Array, values: Array) -> None:
     ax.text(0.995, height, last, transform=ax.transAxes, ha="right", fontsize=8.5, color=colors().quiet)
 
 
-def _panel(ax: Axes, runs: Sequence[Curves], axis: str, *, logarithmic: bool) -> None:
-    ax.grid(visible=True)
-    series = colors().series
-    for number, run in enumerate(runs):
-        line = LINES[number // len(series) % len(LINES)]
-        style: dict[str, Any] = {"color": series[number % len(series)], "linestyle": line}
-        train, validation = run.training, run.validation
-        if train.values:
-            every = slice(None, None, max(1, len(train.values) // MOST_POINTS))
-            pale = {"alpha": 0.4, "linewidth": 1.0} if validation.values else {"label": run.name}
-            averaged = smooth_losses(np.array(train.values), logarithmic=logarithmic)
-            ax.plot(getattr(train, axis)[every], averaged[every], **style, **pale)
-        if validation.values:
-            ax.plot(getattr(validation, axis), validation.values, marker="o", markersize=3.5, label=run.name, **style)
-    if logarithmic:
-        log_scale(ax)
+def _run(ax: Axes, run: Curves, axis: str, number: int, *, logarithmic: bool) -> None:
+    """Draw the losses of one run."""
+    series, train, validation = colors().series, run.training, run.validation
+    color, line = series[number % len(series)], LINES[number // len(series) % len(LINES)]
+    if train.values:
+        every = slice(None, None, max(1, len(train.values) // MOST_POINTS))
+        averaged = smooth_losses(np.array(train.values), logarithmic=logarithmic)[every]
+        pale: dict[str, Any] = {"alpha": 0.4, "linewidth": 1.0, "marker": ""} if validation.values else {}
+        label = None if validation.values else run.name
+        curve(ax, getattr(train, axis)[every], averaged, color, label, linestyle=line, **pale)
+    if validation.values:
+        curve(ax, getattr(validation, axis), validation.values, color, run.name, dots=True, linestyle=line)
 
 
 def _words(run: Curves) -> str:
@@ -197,8 +184,8 @@ def training_course(
     parts = iter(figure.subfigures(len(curves) + len(strips), 1, squeeze=False).ravel())
     for name, lines in curves.items():
         _measure_panel(next(parts).subplots(), name, np.asarray(steps), lines)
-    for weights, at in strips:
-        _strip(next(parts), np.asarray(steps), weights[:, *at], f"layer {at[0]}\nhead {at[1]}")
+    for weights, (layer, head) in strips:
+        _strip(next(parts), np.asarray(steps), weights[:, layer, head], f"layer {layer}\nhead {head}")
     words = ", ".join([*curves, *("attention" for _ in maps)])
     return titled(figure, title, f"{words} at {len(steps)} steps from {steps[0]:,} to {steps[-1]:,}.")
 
@@ -214,14 +201,14 @@ def _curves(values: Mapping[str, Any], heads: Sequence[tuple[int, int]] | None) 
             drawn = np.ndindex(array.shape[1:]) if heads is None else _checked(array, heads)
             panels[name] = {f"layer {layer}, head {head}": array[:, layer, head] for layer, head in drawn}
         else:
-            group, _, own = name.partition(".")
-            panels.setdefault(group, {})[own or name] = array
-    return {name: dict(sorted(lines.items(), key=_change, reverse=True)[:MOST_LINES]) for name, lines in panels.items()}
+            group, _, rest = name.partition(".")
+            panels.setdefault(group, {})[rest or name] = array
 
+    def change(line: tuple[str, Array]) -> float:
+        finite = line[1][np.isfinite(line[1])]
+        return float(np.ptp(finite)) if len(finite) else 0.0
 
-def _change(line: tuple[str, Array]) -> float:
-    found = line[1][np.isfinite(line[1])]
-    return float(np.ptp(found)) if len(found) else 0.0
+    return {name: dict(sorted(lines.items(), key=change, reverse=True)[:MOST_LINES]) for name, lines in panels.items()}
 
 
 def _checked(array: Array, heads: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -238,16 +225,14 @@ def _chosen(weights: Array, heads: Sequence[tuple[int, int]] | None) -> list[tup
     if heads is not None:
         return _checked(weights, heads)
     change = np.abs(weights - weights[:1]).max(axis=(0, 3, 4)).ravel()
-    most = sorted(np.argsort(-change, kind="stable")[:HEADS].tolist())
+    most = sorted(np.argsort(-change, kind="stable")[:MOST_HEADS].tolist())
     return [divmod(number, weights.shape[2]) for number in most]
 
 
 def _measure_panel(ax: Axes, name: str, steps: Array, lines: Mapping[str, Array]) -> None:
-    ax.grid(visible=True)
-    for (own, y), color in zip(lines.items(), colors().series, strict=False):
-        ax.plot(steps, y, color=color, label=own, linewidth=1.4)
-    every = np.concatenate([y[np.isfinite(y)] for y in lines.values()])
-    if are_far_apart(every):
+    for (label, y), color in zip(lines.items(), colors().series, strict=False):
+        curve(ax, steps, y, color, label, linewidth=1.4)
+    if are_far_apart(np.concatenate(list(lines.values()))):
         log_scale(ax)
     ax.set(ylabel=name, xlabel="step")
     if len(lines) > 1:
@@ -256,8 +241,8 @@ def _measure_panel(ax: Axes, name: str, steps: Array, lines: Mapping[str, Array]
 
 def _strip(part: Any, steps: Array, weights: Array, label: str) -> None:
     """Draw one head (N, T, S) at a few steps."""
-    chosen = np.unique(np.linspace(0, len(steps) - 1, min(SHOWN, len(steps))).round().astype(int))
+    chosen = np.unique(np.linspace(0, len(steps) - 1, min(MOST_FRAMES, len(steps))).round().astype(int))
     for ax, frame in zip(np.ravel(part.subplots(1, len(chosen))), chosen, strict=True):
-        ax.imshow(weights[frame], cmap=weight_colors(), vmin=0, vmax=1)
+        heat_map(ax, weights[frame], weight_colors(), Normalize(0, 1), aspect="equal")
         ax.set_title(f"step {steps[frame]:,}", fontsize=8)
         ax.set(xticks=[], yticks=[], ylabel=label if frame == chosen[0] else "")
