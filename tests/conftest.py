@@ -97,8 +97,11 @@ def unseen_figures(monkeypatch):
 def coarse_figures(monkeypatch):
     """Draw figures with few dots, and do not arrange them: quick, where nobody asks but whether they can be drawn."""
     monkeypatch.setattr("glassformer.plots.style._saved", really_drawn())
-    monkeypatch.setattr("glassformer.plots.style.DPI", 24)
-    monkeypatch.setattr("glassformer.plots.style.ConstrainedLayoutEngine", lambda **pads: None)
+    from glassformer.plots.style import SETTINGS
+
+    for settings in SETTINGS.values():
+        monkeypatch.setitem(settings, "figure.dpi", 24)
+        monkeypatch.setitem(settings, "figure.constrained_layout.use", False)
 
 
 @pytest.fixture

@@ -47,15 +47,18 @@ def test_every_imported_library_is_a_dependency():
     assert needed <= declared
 
 
-def test_the_wheel_carries_the_derivations(tmp_path):
+def test_the_wheel_carries_the_derivations_and_the_styles_of_figures(tmp_path):
     require("hatchling")
     from hatchling.builders.wheel import WheelBuilder
 
     (wheel,) = WheelBuilder(str(PACKAGE.parents[1])).build(directory=str(tmp_path), versions=["standard"])
     inside = INSTALLED.relative_to(PACKAGE.parent).as_posix()
     with zipfile.ZipFile(wheel) as packed:
-        found = {Path(name).name for name in packed.namelist() if name.startswith(f"{inside}/")}
-    assert found == {path.name for path in CHECKOUT.iterdir()}
+        names = packed.namelist()
+    assert {Path(name).name for name in names if name.startswith(f"{inside}/")} == {
+        path.name for path in CHECKOUT.iterdir()
+    }
+    assert {"glassformer/plots/light.mplstyle", "glassformer/plots/dark.mplstyle"} <= set(names)
 
 
 @pytest.mark.parametrize(

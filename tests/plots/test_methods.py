@@ -76,7 +76,7 @@ def test_a_map_of_patching_has_the_last_point_on_top(runs, monkeypatch):
     heads = patching_map(patch_heads(*runs, Logit(3), estimate=False))
     assert len(words(heads)) == 4
     assert len(words(figure)) == 150
-    monkeypatch.setattr("glassformer.plots.heads.WRITTEN", 3)
+    monkeypatch.setattr("glassformer.plots.charts.MOST_TEXTS", 3)
     assert words(patching_map(found)) == []  # numbers are written where there is room
 
 

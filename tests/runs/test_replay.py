@@ -12,6 +12,7 @@ import glassformer as gf
 from glassformer.api.learn import replay
 from glassformer.core.errors import CheckpointError, ConfigError, DataError
 from glassformer.core.tree import flatten
+from glassformer.plots import style
 from glassformer.runs import session as recording
 from glassformer.runs.replay import attention_on, gradient_norms_on, measure, samples, scored, weight_norms
 from glassformer.runs.start import new_session, resume_session
@@ -263,7 +264,7 @@ def test_what_cannot_be_measured_is_refused(run, course):
 
 def test_the_examples_of_the_documentation_run_as_printed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("glassformer.plots.style.DPI", 30)
+    monkeypatch.setitem(style.SETTINGS["light"], "figure.dpi", 30)
     session = new_session(
         "induction", Path("runs/induction"), settings={**TINY["induction"], "steps": 4}, recorded=True
     )

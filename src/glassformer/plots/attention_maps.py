@@ -6,7 +6,6 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 
@@ -117,7 +116,7 @@ def full_against_causal(
     return attention_heads(np.stack((full, causal)), labels, allowed=allowed, names=names, title=title)
 
 
-def _label_outer(axes: Sequence[Axes]) -> None:
+def _label_outer(axes: Sequence[Any]) -> None:
     """Label the maps in the first column, and those with no map below: all maps have the same tokens."""
     columns = axes[0].get_gridspec().ncols
     for number, ax in enumerate(axes):

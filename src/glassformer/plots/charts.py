@@ -73,7 +73,7 @@ def heat_map(
     texts = np.array([] if texts is None or rows * columns > MOST_TEXTS else texts, dtype=object)
     lengths = [max(map(len, text.split("\n"))) for text in texts.ravel()]
     width, size = 72 * inches[0] / columns / LETTER, min(0.36 * 72 * inches[1] / rows, 8.5)
-    if size < 4.6 or width < 3.5 * max(lengths, default=0):
+    if size < 4.6 or width < 4.6 * max(lengths, default=0):
         return drawn
     for (at, text), length in zip(np.ndenumerate(texts), lengths, strict=True):
         if text:
@@ -129,7 +129,7 @@ def bars(
         ax.stairs(values, np.append(x, x[-1] + 1) - 0.5, fill=True, baseline=ground, color=colors().blue)
         return
     drawn = (ax.barh if lying else ax.bar)(x, values - ground, 0.7, ground, color=color)
-    ax.margins(**{"x" if lying else "y": 0.15})  # where the texts stand
+    (ax.set_xmargin if lying else ax.set_ymargin)(0.15)  # where the texts stand
     if len(texts):
         ax.bar_label(drawn, texts, padding=4, fontsize=8.5)
     if lying:

@@ -178,7 +178,7 @@ def _effect_map(
     ax.set_yticks(range(len(names)), names)
     style.bare(ax, across)
     charts.color_bar(figure, ax, image, f"change of the {found.label}, from {found.run:.3g} towards {found.source:.3g}")
-    row, column = np.unravel_index(int(size.argmax()), size.shape)
+    row, column = divmod(int(size.argmax()), size.shape[1])
     at = f"{across} {column}" if labels is None else labels[column]
     words = f"heat map of {len(effect)} by {effect.shape[1]} values. The largest effect, {effect[row, column]:.3g}, is"
     return style.titled(figure, title, f"{words} that of {names[row]} at {at}.")

@@ -99,7 +99,7 @@ def prediction_table(
     T, ranks = order.shape
     most = max(float(values.max()), 0.05)
     names = [f"rank {number + 1}" for number in range(ranks)]
-    _, ax, _ = _token_map(order.T, values.T, label, names, inputs[-T:], most=most)
+    figure, ax, _ = _token_map(order.T, values.T, label, names, inputs[-T:], most=most)
     if targets is not None:
         for t, rank in np.argwhere(order == np.asarray(targets)[-T:, None]):
             corner = (t - 0.47, rank - 0.46)
@@ -108,7 +108,7 @@ def prediction_table(
     bare(ax, f"{place}{some} · colors: 0 to {percent(most)}")
     best = ", ".join(visible(label(int(i))) for i in order[:, 0])
     words = f"the {ranks} likeliest tokens at each of {T} positions, in a stronger color if likelier. In order: {best}."
-    return titled(ax.figure, title, words)
+    return titled(figure, title, words)
 
 
 @styled
