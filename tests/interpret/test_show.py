@@ -89,9 +89,8 @@ def test_large_results_stay_small_and_trained_models_show_their_parameters():
     some = score_maps([np.ones((1, 96, 1, 1))] * 96, np.ones((1, 1, 1), dtype=bool))
     numbers = {kind: rng.random((96, 96)) for kind in "abcdef"}
     scores = replace(some, scores=numbers, chance=dict.fromkeys("abcdef", 0.1))
-    patching = Patching(
-        [f"block {n}" for n in range(200)], "position", None, "loss", rng.random((200, 2000)), None, 0.0, 1.0
-    )
+    points = [f"block {n}" for n in range(200)]
+    patching = Patching("loss", rng.random((200, 2000)), 0.0, 1.0, points, "position", None, None)
     for result in (scores, patching):
         assert len(result._repr_html_()) < 300_000
 
@@ -137,7 +136,7 @@ def test_a_result_is_one_table_for_all_readers():
 
 def test_a_sweep_that_was_ended_early_says_how_much_is_missing():
     effect = np.array([[0.5, np.nan], [np.nan, np.nan]])
-    found = Patching(["embedding", "block 0"], "position", ["a", "b"], "loss", effect, None, 0.0, 1.0).result()
+    found = Patching("loss", effect, 0.0, 1.0, ["embedding", "block 0"], "position", ["a", "b"], None).result()
     assert [row[0] for row in found.rows] == ["embedding"]
     assert found.records == [{"point": "embedding", "position": 0, "token": "a", "effect": 0.5, "share": 0.5}]
     assert found.unfinished == "interrupted: 1 of 4 are measured"

@@ -9,7 +9,7 @@ import pytest
 from glassformer import Batch, Decoder, DecoderConfig
 from glassformer.core.errors import ConfigError
 from glassformer.interpret import watch, zero
-from glassformer.interpret.transformer_lens import NAMES
+from glassformer.interpret.names import TRANSFORMER_LENS as NAMES
 
 LLAMA = {"positions": "rotary", "norm": "rms", "gated": True, "activation": "silu", "attention_bias": False}
 SIZES = {"vocab": 7, "width": 8, "heads": 2, "layers": 2, "context": 12}

@@ -14,7 +14,7 @@ from ..core.reporting import ShowCount
 from ..core.show import Bars, Result
 from ..generation.sampling import check_finite
 from ..interpret import Logit, Run
-from ..interpret.batched import MEMORY, bytes_at_once
+from ..interpret.sweep import MEMORY, bytes_at_once
 from ..web.views import PageView
 from ..weights.loaded_model import LoadedModel
 

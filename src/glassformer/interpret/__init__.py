@@ -22,7 +22,7 @@ from ..core.quantized import unpacked
 from ..core.show import show
 from ..text.tokenizer import NUMBERS, Labels, token_labels
 from .ablation import ablate, ablate_heads, ablate_layers, ablate_neurons
-from .activations import Activations, activations
+from .activations import Activations, activations, exciting_inputs
 from .attention import (
     AttentionMaps,
     attention_maps,
@@ -33,7 +33,6 @@ from .attention import (
     value_weighted_attention,
 )
 from .attribution import attribute, neuron_attribution
-from .batched import batched_interventions, bytes_at_once
 from .card import Card, evaluate
 from .cards import Cards, Proof
 from .changes import (
@@ -53,29 +52,30 @@ from .changes import (
     zero,
 )
 from .circuits import Circuit, Composition, composition, copying_score, head_circuit
-from .flow import gradient_flow
-from .formula import Formula, Link, Operand
-from .fourier import Fourier, fourier, fourier_basis
-from .gradients import Gradients, Logit, Loss, Sum, gradients
-from .heads import HeadScores, detect_heads, head_scores, repeated_tokens
-from .lens import Lens, LensCourse, lens, lens_course, train_lens, tuned_lens
-from .neurons import exciting_inputs
-from .patching import Patching, patch_heads, patch_stream, patch_sublayers
-from .paths import Paths, all_receivers, all_senders, at, attribute_edges, patch_path, patch_paths
-from .positions import (
+from .embeddings import (
     MARKED_DISTANCES,
+    Fourier,
     Similarity,
+    fourier,
+    fourier_basis,
     position_table,
     similarity_by_distance,
     similarity_matrix,
     without_positions,
 )
+from .formula import Formula, Link, Operand
+from .gradients import Gradients, Logit, Loss, Sum, gradients
+from .heads import HeadScores, detect_heads, head_scores, repeated_tokens
+from .learning import Update, gradient_flow, update
+from .lens import Lens, LensCourse, lens, lens_course, train_lens, tuned_lens
+from .patching import Patching, patch_heads, patch_stream, patch_sublayers
+from .paths import Paths, all_receivers, all_senders, at, attribute_edges, patch_path, patch_paths
 from .probes import fit_probe, layer_similarity, linear_cka, probe_points, train_probe
 from .run import Kept, Run, watch
 from .saliency import gradient_times_input, integrated_gradients, saliency
 from .steering import steering_vector
 from .stream import LayerStatistics, head_results, layer_statistics, token_rows
-from .update import Update, update
+from .sweep import batched_interventions, bytes_at_once
 from .where import Where
 
 __all__ = [

@@ -24,9 +24,9 @@ from ..core.settings import check_known
 from ..core.show import Bars, Result, Tabled, unfinished
 from .changes import Change, mean, resample, zero
 from .gradients import LOSS, Logit
-from .patching import Answer, effects
 from .run import Run
 from .stream import ATTENTIONS, KINDS, neurons_of, sublayers
+from .sweep import Answer, effects
 from .where import part_name
 
 WAYS = ("zero", "mean", "resample")
@@ -150,7 +150,7 @@ def ablate(
     if not answers:
         raise ConfigError("there is nothing to measure", hint="give the batch targets, or name logits: targets=[…]")
     silence = _silence(run, way, data, order)
-    _, effect = effects(run, [silence(part) for part in parts], answers, **settings)
+    _, effect = effects(run, [[silence(part)] for part in parts], answers, **settings)
     return Ablation(
         parts=list(parts),
         targets=tuple(targets),

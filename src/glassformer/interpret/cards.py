@@ -15,7 +15,7 @@ from ..core.arrays import Array
 from ..core.errors import ConfigError, GlassformerError, LengthError, did_you_mean
 from ..core.quantized import unpacked
 from ..core.tree import flatten, tree_map
-from .arithmetic import STEP
+from ..proofs.gradient import STEP
 from .card import Card, source_of
 from .changes import add
 from .explainer import LOSS_NAME, Explainer, loss, mask, summed, value_of

@@ -28,6 +28,7 @@ from ..core.arguments import REMEDIES
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, ShapeError
 from ..core.tree import flatten, tree_map
+from ..proofs.gradient import REAL_STEP, STEP
 from .names import RETURNED, Address, check_name, full_mask
 from .tracing import Call, Key
 from .where import EVERYWHERE, Selection, Where, axes_of, is_of_source
@@ -324,7 +325,6 @@ def exchanged(tree: Tree, old: Array, new: Array) -> Tree:
 
 # --- the gradient of a function that has no backward -----------------------------------------------------------------
 
-STEP, REAL_STEP = 1e-30, 1e-9
 AGREEMENT = 1e-5
 """How far the complex step and the real quotient may differ, relative to their size."""
 SAME = 1e-9

@@ -26,9 +26,12 @@ from .arithmetic import (
     RUNNING,
     SHOWN,
     TEXT,
+    MathML,
+    Text,
     Writer,
     addends,
     computed,
+    equation,
     factors,
     is_call,
     key_of,
@@ -36,7 +39,6 @@ from .arithmetic import (
     parsed,
     runs,
 )
-from .typeset import MathML, Text, equation
 
 Index = tuple[Any, ...]
 """The place of an entry in an array; of several, arrays of numbers that run together where the entries differ."""

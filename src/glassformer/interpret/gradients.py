@@ -23,9 +23,8 @@ from ..text.tokenizer import NUMBERS, check_token
 from .changes import Change, add_gradient, exchanged, listed
 from .memory import check_fits
 from .names import RETURNED, Address, check_name, value_at
-from .pairing import Pairs, argument_name, gradient_of, gradient_place, pairs
 from .run import Run, mean_loss, thawed
-from .tracing import Call, TracingEngine, run_traced
+from .tracing import Call, Pairs, TracingEngine, argument_name, gradient_of, gradient_place, pairs, run_traced
 
 NORMS = ("layer_norm", "rms_norm")
 

@@ -14,9 +14,8 @@ from ..core.arrays import Array
 from ..core.tree import flatten
 from ..ops import ACTIVATIONS
 from .names import LOGITS, RETURNED, Address, is_real
-from .pairing import argument_name
 from .run import Run
-from .tracing import Call
+from .tracing import Call, argument_name
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,13 +38,13 @@ from ..core.settings import check_known
 from ..core.show import Map, Result, Tabled, html_of
 from ..ops.linear import LinearSaved
 from ..training import Optimizer
-from .batched import Progress
 from .gradients import Logit, token_text
 from .names import LOGITS
 from .probes import descend
 from .reading import watch_texts
 from .run import Run
 from .stream import Point, is_classifier, points, read_out, read_out_backward
+from .sweep import Progress
 from .tracing import TracingEngine
 from .where import Where
 

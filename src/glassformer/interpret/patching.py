@@ -14,59 +14,39 @@ what one part tells another directly.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.errors import ConfigError, LengthError
-from ..core.quantized import unpacked
-from ..core.show import Map, Result, Tabled, unfinished
-from ..core.tree import flatten
-from ..models import EncoderDecoder
+from ..core.errors import ConfigError
+from ..core.show import Map, Result, unfinished
 from ..text.tokenizer import CLS, NUMBERS
-from .batched import batched_interventions
 from .changes import Change, take
-from .gradients import Logit, Loss, gradients
+from .gradients import gradients
 from .lens import chosen_points
 from .run import Run
 from .stream import ATTENTIONS, chosen_stack, sublayers
+from .sweep import Answer, Effects, answer, check_alike, effects
 from .where import is_of_source
-
-Answer = Logit | Loss
-"""What is measured: a logit, a difference of two, or the loss."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Patching(Tabled):
+class Patching(Effects):
     """The effect of each value of the source on the answer of a run.
 
     rows       what was patched: points of the stream, or sublayers
     columns    "position" or "head"
     words      the tokens at the positions, where the run knows them
-    label      what tables call the answer
-    effect     (rows, columns) the change of the answer
+    effect     (rows, columns)
     estimate   the same by gradients, or None where none were asked for
-    run, source   the answers of the two
     """
 
     rows: list[str]
     columns: str
     words: list[str] | None
-    label: str
-    effect: Array
     estimate: Array | None
-    run: float
-    source: float
-
-    @property
-    def share(self) -> Array:
-        """The share of the way to the answer of the source that each moves the answer: from 0 to 1."""
-        if self.source == self.run:
-            fact = "both runs give the same answer, so there is no way between them"
-            raise ConfigError(fact, hint="read `effect`, or ask another")
-        return self.effect / (self.source - self.run)
 
     def result(self) -> Result:
         """Return a row for each point or sublayer with anything measured, and a record for each value."""
@@ -155,7 +135,7 @@ def patch(
     if not places:
         raise ConfigError("there is no value to patch", hint="registered blocks may keep theirs under other names")
     changes = [take(name, source, **where) for name, where in places]
-    (before,), effect = effects(run, changes, [of], **settings)
+    (before,), effect = effects(run, [[change] for change in changes], [of], **settings)
     effect = effect.reshape(len(rows), -1)
     return Patching(
         rows=rows,
@@ -174,42 +154,6 @@ def _words(run: Run, count: int, name: str) -> list[str] | None:
     if run.labels == NUMBERS or len(run.logits) > 1 or is_of_source(name):
         return None
     return [CLS] * (count - len(run.tokens[0])) + run.tokens[0]  # a learned vector may stand before them
-
-
-def effects(run: Run, changes: Sequence[Change], answers: Sequence[Answer], **settings: Any) -> tuple[Array, Array]:
-    """Return the answers of a run, and by how much each change alone moves them, (changes, answers)."""
-
-    def measure(own: Run, logits: Array) -> list[float]:
-        return [answer(of, own, logits) for of in answers]
-
-    before = np.array([answer(of, run) for of in answers])
-    after = batched_interventions(run, [[one] for one in changes], measure, **settings)
-    return before, np.asarray(after) - before
-
-
-def answer(of: Answer, run: Run, logits: Array | None = None) -> float:
-    """Return a logit, a difference of two, or the loss, of a run, or of the same with other logits."""
-    return float(of.value(run if logits is None else replace(run, logits=logits)))
-
-
-def check_alike(run: Run, source: Run) -> None:
-    """Refuse runs between which values cannot be exchanged."""
-    if run.model.config != source.model.config:
-        raise ConfigError("the two runs are of different models", hint="watch one model on both prompts")
-    mine, theirs = (flatten((one.plain or one).params) for one in (run, source))
-    other = [name for name, leaf in mine.items() if not np.array_equal(unpacked(leaf), unpacked(theirs[name]))]
-    if other:
-        fact = f"the two runs differ in their parameters, such as {other[0]}"
-        raise ConfigError(fact, hint="watch one model on both prompts")
-    parts = ("tokens", "source") if isinstance(run.model, EncoderDecoder) else ("tokens",)
-    for part in parts:
-        own, other = np.shape(getattr(run.batch, part)), np.shape(getattr(source.batch, part))
-        if own != other:
-            raise LengthError(
-                f"the {part} of the run are {own}, those of the source {other}",
-                hint="word both prompts in as many tokens; or fill the shorter one up with a neutral token where they "
-                "should line up; or move one value by hand: put(name, source[name][:, i], position=j)",
-            )
 
 
 def _estimate(run: Run, source: Run, of: Answer, changes: Sequence[Change]) -> Array:

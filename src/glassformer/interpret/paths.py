@@ -32,15 +32,14 @@ from ..core.arrays import Array
 from ..core.errors import ConfigError
 from ..core.quantized import unpacked
 from ..core.settings import check_known
-from ..core.show import Result, Tabled
+from ..core.show import Result
 from ..core.tree import flatten
-from .batched import MEMORY, Progress, batched_interventions
 from .changes import Change, freeze, put, take, transform
 from .gradients import NORMS, Gradients, gradients
 from .names import LOGITS, check_name
-from .patching import Answer, answer, check_alike
 from .run import Run
 from .stream import ATTENTIONS, KINDS, Sublayer, head_results, points, stacks, sublayers
+from .sweep import MEMORY, Answer, Effects, Progress, answer, check_alike, effects
 from .where import Selection, Where
 
 HOLDS = {"sublayers": tuple(KINDS), "attention": ATTENTIONS}
@@ -75,21 +74,15 @@ class PathEffect(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Paths(Tabled):
+class Paths(Effects):
     """The effect of each path on the answer of a run.
 
-    effect        (senders, receivers) the change of the answer; NaN where no path leads
-    label         what tables call the answer
-    run, source   the answers of the two
+    effect        (senders, receivers), NaN where no path leads
     is_estimate   whether gradients estimated the effects
     """
 
     senders: list[Place]
     receivers: list[Place]
-    label: str
-    effect: Array
-    run: float
-    source: float
     is_estimate: bool
 
     def rows(self) -> list[dict[str, Any]]:
@@ -173,11 +166,9 @@ def patch_paths(
     ends = _checked(run, at(LOGITS) if receivers is None else receivers)
     starts = _checked(run, all_senders(run) if senders is None else senders)
     leads = _leads(run, starts, ends)
-    before, later = answer(of, run), [one.name for one in sublayers(run, kinds=HOLDS[hold])]
+    later = [one.name for one in sublayers(run, kinds=HOLDS[hold])]
+    settings: dict[str, Any] = {"memory": memory, "progress": progress}
     reached: dict[tuple[int, int], Array] = {}
-
-    def effects(variants: list[list[Change]]) -> Array:
-        return batched_interventions(run, variants, partial(answer, of), memory=memory, progress=progress) - before
 
     def sent(n: int) -> list[Change]:
         """Return the changes that give a sender its value of the source, note what receivers get, and hold the rest."""
@@ -194,14 +185,14 @@ def patch_paths(
 
     effect = np.where(leads, 0.0, np.nan)
     leading = np.flatnonzero(leads.any(axis=1)).tolist()
-    direct = effects([sent(n) for n in leading])
-    effect[np.ix_(leading, [end == at(LOGITS) for end in ends])] = direct[:, None]
+    (before,), direct = effects(run, [sent(n) for n in leading], [of], **settings)
+    effect[np.ix_(leading, [end == at(LOGITS) for end in ends])] = direct
     entries = [run[end.name][_index(run, end)] for end in ends]
     moved = [pair for pair, value in reached.items() if not np.array_equal(value, entries[pair[1]])]
-    after = effects([[put(ends[m].name, reached[n, m], **ends[m].where)] for n, m in moved])
-    for pair, value in zip(moved, after, strict=True):
+    variants = [[put(ends[m].name, reached[n, m], **ends[m].where)] for n, m in moved]
+    for pair, (value,) in zip(moved, effects(run, variants, [of], **settings)[1] if moved else (), strict=True):
         effect[pair] = value
-    return Paths(starts, ends, of.label(run), effect, before, answer(of, source), is_estimate=False)
+    return Paths(of.label(run), effect, float(before), answer(of, source), starts, ends, is_estimate=False)
 
 
 def _leads(run: Run, starts: list[Place], ends: list[Place]) -> Array:
@@ -287,7 +278,7 @@ def attribute_edges(run: Run, source: Run, of: Answer) -> Paths:
                 for n, x in zip(columns, slopes, strict=True)
             ]
     starts, ends = ([end.place for end in some] for some in (wrote, reads))
-    return Paths(starts, ends, of.label(run), effect, answer(of, run), answer(of, source), is_estimate=True)
+    return Paths(of.label(run), effect, answer(of, run), answer(of, source), starts, ends, is_estimate=True)
 
 
 def _written(run: Run, source: Run, stack: str) -> list[_End]:

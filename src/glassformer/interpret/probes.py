@@ -30,9 +30,9 @@ from ..core.settings import check_count
 from ..core.show import html_of
 from ..ops.linear import LinearSaved
 from ..training import Adam, Optimizer
-from .batched import Progress
 from .run import Run
 from .stream import points, token_rows
+from .sweep import Progress
 
 
 @dataclass(frozen=True, eq=False)

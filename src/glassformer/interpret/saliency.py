@@ -19,11 +19,10 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.errors import ConfigError, ShapeError
 from ..core.show import Map, Result, Tabled
-from .batched import Progress
 from .changes import put
 from .gradients import Gradients, Target, gradients
-from .patching import Answer, answer
 from .run import Run
+from .sweep import Answer, Progress, answer
 
 INPUT = "embedding"
 NODES = 8

@@ -6,10 +6,9 @@ import numpy as np
 
 from ...core.errors import ConfigError
 from ...interpret import Logit, Loss, ablate_heads, bytes_at_once, patch_stream
-from ...interpret.batched import bytes_of
 from ...interpret.names import VECTORS
-from ...interpret.patching import Answer, answer
 from ...interpret.stream import ATTENTIONS, chosen_stack, points, stacks, sublayers
+from ...interpret.sweep import Answer, answer, bytes_of
 from ..explorer import RunSession
 from ..jobs import Job, Work
 from ..router import route

@@ -1,12 +1,16 @@
-"""Many changes at once: every variant of a run as further examples of one batch.
+"""A sweep over changes: every variant of a run as further examples of one batch, and the effect of each on an answer.
 
     losses = batched_interventions(run, [[zero("blocks.0.attention.output.x", head=h)] for h in range(4)], run_loss)
+    before, effect = effects(run, [[zero("blocks.0.attention")], [zero("blocks.1.attention")]], [LOSS])
+
+Ablation, patching and paths are sweeps, which differ in the changes that they make.
 
 Examples of a batch never meet: variant n may be examples n · B to (n + 1) · B of a larger one. So the weights are read
 once for all, and blocks before the first change do not run. Memory decides how many variants run at once.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -14,9 +18,13 @@ import numpy as np
 
 from ..core.arguments import short_traces
 from ..core.arrays import Array
-from ..core.errors import ConfigError
-from ..models import Batch
+from ..core.errors import ConfigError, LengthError
+from ..core.quantized import unpacked
+from ..core.show import Tabled
+from ..core.tree import flatten
+from ..models import Batch, EncoderDecoder
 from .changes import Change, Intervention, Placed
+from .gradients import Logit, Loss
 from .run import Run, mean_loss, read, sorted_changes, thawed, watch
 from .tracing import Call, TracingEngine, is_block, run_traced
 
@@ -147,3 +155,72 @@ def _together(start: Run, variants: list[list[Change]], first: int) -> Array:
                 hint="use changed() for each",
             )
     return logits.reshape(count, examples, *logits.shape[1:])
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+Answer = Logit | Loss
+"""What is measured: a logit, a difference of two, or the loss."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Effects(Tabled):
+    """The effects of values of another run, the source, on the answer of a run.
+
+    label         what tables call the answer
+    effect        the change of the answer, by rows and columns; NaN where it was not measured
+    run, source   the answers of the two
+    """
+
+    label: str
+    effect: Array
+    run: float
+    source: float
+
+    @property
+    def share(self) -> Array:
+        """The share of the way to the answer of the source that each moves the answer: from 0 to 1."""
+        if self.source == self.run:
+            fact = "both runs give the same answer, so there is no way between them"
+            raise ConfigError(fact, hint="read `effect`, or ask another")
+        return self.effect / (self.source - self.run)
+
+
+def effects(
+    run: Run, variants: Sequence[Sequence[Change]], answers: Sequence[Answer], **settings: Any
+) -> tuple[Array, Array]:
+    """Return the answers of a run, and by how much each variant moves them, (variants, answers).
+
+    settings   memory, progress and keep_partial as in `batched_interventions`
+    """
+
+    def measure(own: Run, logits: Array) -> list[float]:
+        return [answer(of, own, logits) for of in answers]
+
+    before = np.array([answer(of, run) for of in answers])
+    return before, batched_interventions(run, variants, measure, **settings) - before
+
+
+def answer(of: Answer, run: Run, logits: Array | None = None) -> float:
+    """Return a logit, a difference of two, or the loss, of a run, or of the same with other logits."""
+    return float(of.value(run if logits is None else replace(run, logits=logits)))
+
+
+def check_alike(run: Run, source: Run) -> None:
+    """Refuse runs between which values cannot be exchanged."""
+    if run.model.config != source.model.config:
+        raise ConfigError("the two runs are of different models", hint="watch one model on both prompts")
+    mine, theirs = (flatten((one.plain or one).params) for one in (run, source))
+    other = [name for name, leaf in mine.items() if not np.array_equal(unpacked(leaf), unpacked(theirs[name]))]
+    if other:
+        fact = f"the two runs differ in their parameters, such as {other[0]}"
+        raise ConfigError(fact, hint="watch one model on both prompts")
+    parts = ("tokens", "source") if isinstance(run.model, EncoderDecoder) else ("tokens",)
+    for part in parts:
+        own, other = np.shape(getattr(run.batch, part)), np.shape(getattr(source.batch, part))
+        if own != other:
+            raise LengthError(
+                f"the {part} of the run are {own}, those of the source {other}",
+                hint="word both prompts in as many tokens; or fill the shorter one up with a neutral token where they "
+                "should line up; or move one value by hand: put(name, source[name][:, i], position=j)",
+            )

@@ -1,7 +1,16 @@
-"""The similarity of positions to a model, by their distance."""
+"""Tables of embeddings: the similarity of positions by their distance, and Fourier components over the vocabulary.
+
+    found = fourier(model.params["embedding"]["tokens"]["table"][:113])
+    found.top(5)                                    the frequencies that hold most of the embedding, with their shares
+    basis = fourier_basis(113)
+    basis @ logits @ basis.T                        logits (113, 113) of all a + b, by pairs of components
+
+A network that groks modular addition keeps a few frequencies k and computes cos(2π k (a + b) / n) by trigonometric
+identities (Nanda et al. 2023, "Progress measures for grokking via mechanistic interpretability").
+"""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -81,3 +90,56 @@ def without_positions(run: Run) -> Run:
     bare = replace(config, positions="none", **{n: value for n, value in unset.items() if hasattr(config, n)})
     model: Model = replace(run.model, config=bare)  # type: ignore[type-var]
     return watch(model, rebuilt(model.specs(), flatten(run.params)), run.batch, labels=run.labels)
+
+
+# --- Fourier components -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Fourier:
+    """The components of rows x (n, D) over their number.
+
+    cosines, sines   (F, D) coefficients of each frequency 0, 1, …, n // 2 in an orthonormal basis
+    share            (F,) of Σ x², which sums to 1
+    """
+
+    cosines: Array
+    sines: Array
+    share: Array
+
+    def __repr__(self) -> str:
+        return f"<Fourier: {', '.join(f'frequency {k} {share:.1%}' for k, share in self.top())}, …>"
+
+    def top(self, count: int = 5) -> list[tuple[int, float]]:
+        """Return the frequencies with the largest shares, the largest first."""
+        order = np.argsort(-self.share, kind="stable")[:count]
+        return [(int(k), float(self.share[k])) for k in order]
+
+
+def fourier_basis(n: int) -> Array:
+    """Return the orthonormal basis (n, n) of functions of 0 … n − 1: 1, cos 1, sin 1, cos 2, sin 2, …
+
+    Row 2k − 1 is the cosine of frequency k, row 2k its sine. Of an even n the last row is the alternating one.
+    """
+    if n < 1:
+        raise ShapeError(f"there are {n} rows", hint="give at least one")
+    angles = 2 * np.pi / n * np.outer(np.arange(1, n // 2 + 1), np.arange(n))
+    waves = np.stack((np.cos(angles), np.sin(angles)), axis=1).reshape(-1, n)[: n - 1]
+    basis = np.concatenate((np.full((1, n), n**-0.5), waves * (2 / n) ** 0.5))
+    if n % 2 == 0:
+        basis[-1] *= 0.5**0.5  # the alternating row has no sine beside it
+    return basis
+
+
+def fourier(x: Array) -> Fourier:
+    """Return the Fourier components of rows x (n, D), such as the embeddings of n numbers."""
+    x = np.asarray(x, np.float64)
+    if x.ndim != 2:
+        raise ShapeError(f"the rows have shape {x.shape}", hint="pass (n, D): one row for each number")
+    coefficients = fourier_basis(len(x)) @ x
+    cosines = np.concatenate((coefficients[:1], coefficients[1::2]))
+    sines = np.zeros_like(cosines)
+    pairs = coefficients[2::2]
+    sines[1 : 1 + len(pairs)] = pairs
+    power = np.sum(cosines**2 + sines**2, axis=1)
+    return Fourier(cosines, sines, power / np.sum(power))
