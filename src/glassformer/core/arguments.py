@@ -107,8 +107,8 @@ def shortened(error: GlassformerError) -> GlassformerError:
         if _is_debugged() or not trace.tb_frame.f_code.co_filename.startswith(HERE):
             kept.append(trace)
         trace = trace.tb_next
-    for one in reversed(kept):
-        trace = TracebackType(trace, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    for entry in reversed(kept):
+        trace = TracebackType(trace, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return error.with_traceback(trace)
 
 
@@ -134,14 +134,14 @@ def misuse(
     if hasattr(function, "pair"):  # of a trained model, in place of a model and its parameters
         args, settings = function.pair(args, settings)
     name = function.__qualname__.removesuffix(".__init__")
-    taken = [one for one in signature.parameters if one != "self"]
+    taken = [argument for argument in signature.parameters if argument != "self"]
     call = f"{name}({', '.join(taken)})"
     try:
         for word, value in signature.bind_partial(*args, **settings).arguments.items():
             is_many = signature.parameters[word].kind is signature.parameters[word].VAR_POSITIONAL
-            for one in value if is_many else [value]:
-                if not fits(one, hints.get(word, Any)):
-                    return _refusal(name, word, one, hints[word])
+            for argument in value if is_many else [value]:
+                if not fits(argument, hints.get(word, Any)):
+                    return _refusal(name, word, argument, hints[word])
         signature.bind(*args, **settings)
     except TypeError as wrong:
         unknown = [word for word in settings if word not in taken]
@@ -150,9 +150,9 @@ def misuse(
         more = f"; a batch is model.watch(text).batch, {REMEDIES['Batch']}" if "'batch'" in str(wrong) else ""
         return ConfigError(f"{name}: {wrong}", hint=f"call it as {call}{more}")
     message = "" if error is None or _is_of_user(error) else str(error)
-    found = re.search(r"unexpected keyword argument '(\w+)'", message)
-    if found and found[1] in settings:
-        return ConfigError(f"{name} has no argument {found[1]!r}", hint=f"help({name}) explains {call}")
+    match = re.search(r"unexpected keyword argument '(\w+)'", message)
+    if match and match[1] in settings:
+        return ConfigError(f"{name} has no argument {match[1]!r}", hint=f"help({name}) explains {call}")
     if UNFIT.search(message):
         return ConfigError(f"{name} cannot use what it was given: {message}", hint=f"help({name}) explains {call}")
     return None
@@ -176,7 +176,7 @@ def _annotated(function: Any) -> tuple[Any, dict[str, Any]]:
         hints = get_type_hints(function)
     except NameError:  # a class that is imported for type checkers alone
         hints = {}
-    of_settings = {word for word, one in signature.parameters.items() if one.kind is one.VAR_KEYWORD}
+    of_settings = {word for word, parameter in signature.parameters.items() if parameter.kind is parameter.VAR_KEYWORD}
     hints = {word: hint for word, hint in hints.items() if word not in of_settings}
     for word in TREES:
         if word in hints:
@@ -187,8 +187,8 @@ def _annotated(function: Any) -> tuple[Any, dict[str, Any]]:
 def _refusal(name: str, word: str, value: Any, hint: Any) -> ConfigError:
     wanted = hint.__name__ if isinstance(hint, type) else re.sub(r"[\w.]+\.| \| None", "", str(hint))
     kinds = wanted.split(" | ")
-    wanted = " or ".join(WORDS.get(one, one) for one in kinds)
-    remedy = next((text for one, text in REMEDIES.items() if one in kinds), f"pass {wanted}: help({name})")
+    wanted = " or ".join(WORDS.get(kind, kind) for kind in kinds)
+    remedy = next((text for kind, text in REMEDIES.items() if kind in kinds), f"pass {wanted}: help({name})")
     is_plain = value is None or isinstance(value, str | int | float | list | tuple)
     shown = f"{value!r:.60}" if is_plain else f"a {type(value).__name__}"
     return ConfigError(f"{word} is {shown}; {name} takes {wanted}", hint=remedy)

@@ -54,10 +54,10 @@ def is_half(x: Array) -> bool:
 
 def half_type(x: Array, name: str) -> Any:
     """Return the type "bfloat16" or "float16" of the library of x."""
-    found = getattr(namespace(x), name, None)
-    if found is None:
+    dtype = getattr(namespace(x), name, None)
+    if dtype is None:
         raise ConfigError(f"NumPy has no {name}", hint='compute in "float16" or in float32 here, or use the engine jax')
-    return found
+    return dtype
 
 
 def widen(x: Array) -> Array:
@@ -108,10 +108,10 @@ def check_ids(ids: Array, size: int, *, what: str = "token ids", ignore: int | N
     if ignore is not None:
         outside &= values != ignore
     if outside.any():
-        place = tuple(int(axis) for axis in np.argwhere(outside)[0])
+        index = tuple(int(axis) for axis in np.argwhere(outside)[0])
         allowed = f"0 to {size - 1}" + ("" if ignore is None else f" (or {ignore} to ignore a position)")
         raise TokenError(
-            f"{what} hold {int(values[place])} at index {place}, outside {allowed}",
+            f"{what} hold {int(values[index])} at index {index}, outside {allowed}",
             hint=f"use ids below the vocabulary size of {size}, or a model with a larger vocabulary",
         )
 
@@ -203,25 +203,25 @@ def in_full_precision(
     if op.__name__.endswith(_BACKWARD):
         return _gradients(op, arrays, result)
     half = next(_half_types(arrays))
-    own = dict(zip(_arguments(op), arrays, strict=False)) | settings
+    held = dict(zip(_arguments(op), arrays, strict=False)) | settings
     y, *rest = result if isinstance(result, tuple) else (result,)
-    own["y"] = y if "y" in wide else cast(y, half)
+    held["y"] = y if "y" in wide else cast(y, half)
 
     def typed(name: str, part: Any) -> Any:
         """Return what was given for a field of the record, or the result, and the rest rounded unless it stays wide."""
         if hasattr(part, "_fields"):
             return type(part)(*map(typed, part._fields, part))
         if part is y:
-            return own["y"]
+            return held["y"]
         for seen, x in zip(widened, arrays, strict=True):
             if part is seen:  # a record that is an argument, as that of GELU, holds what was given, not a rounded copy
                 return x
         if name in wide or getattr(part, "dtype", None) != np.float32:
             return part
-        given = own.get(name)
-        return cast(part, half) if given is None or _widened(given).dtype != part.dtype else given
+        argument = held.get(name)
+        return cast(part, half) if argument is None or _widened(argument).dtype != part.dtype else argument
 
-    return (own["y"], *(typed("", part) for part in rest)) if isinstance(result, tuple) else own["y"]
+    return (held["y"], *(typed("", part) for part in rest)) if isinstance(result, tuple) else held["y"]
 
 
 def holds_half(x: Any) -> bool:
@@ -253,9 +253,9 @@ def _gradients(op: Callable[..., Any], arrays: tuple[Any, ...], result: Any) -> 
     grads = result if isinstance(result, tuple) else (result,)
     typed = []
     for name, dx in zip(_arguments(op), grads, strict=False):
-        own = getattr(saved, name, None)
-        own = dy if own is None else own
-        typed.append(cast(dx, own.dtype) if dx is not None and hasattr(own, "dtype") and is_half(own) else dx)
+        like = getattr(saved, name, None)
+        like = dy if like is None else like
+        typed.append(cast(dx, like.dtype) if dx is not None and hasattr(like, "dtype") and is_half(like) else dx)
     return tuple(typed) if isinstance(result, tuple) else typed[0]
 
 

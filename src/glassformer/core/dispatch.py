@@ -48,13 +48,13 @@ class Kernel(SourceGuard):
 
     def is_of(self, layer: type) -> bool:
         """Return whether a class has the very method; one derived from its owner may have changed anything."""
-        found = self._has_method.get(layer)
-        if found is None:
-            found = self._has_method[layer] = vars(layer).get(self.name.rpartition(".")[2]) is self.original
+        has_method = self._has_method.get(layer)
+        if has_method is None:
+            has_method = self._has_method[layer] = vars(layer).get(self.name.rpartition(".")[2]) is self.original
         # The library's own, such as a block without feed-forward, are meant to run as written.
-        if not found and layer.__module__.partition(".")[0] != "glassformer":
+        if not has_method and layer.__module__.partition(".")[0] != "glassformer":
             self.report(f"{layer.__name__} overrides {self.name.rpartition('.')[0]}")
-        return found
+        return has_method
 
     def written(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs instead of the kernel; a function of the same name that is another one runs as it is."""
@@ -124,8 +124,8 @@ class Engine:
 
     def table_for(self, array_type: type) -> Kernels:
         """Return the kernels for a type of array: an op runs where its arrays are, whatever the engine."""
-        found = self.tables[array_type] = engines().find_for(array_type, self).table
-        return found
+        table = self.tables[array_type] = engines().find_for(array_type, self).table
+        return table
 
     def __repr__(self) -> str:
         return f"<engine {self.name}>"
@@ -159,7 +159,7 @@ def _position(function: Any, word: str, known: list[str]) -> int:
     return known.index(word)
 
 
-def _dispatched(function: Any, place: int, wide: tuple[str, ...]) -> Any:
+def _dispatched(function: Any, position: int, wide: tuple[str, ...]) -> Any:
     name = _name(function)
     is_method = "." in name
 
@@ -171,12 +171,12 @@ def _dispatched(function: Any, place: int, wide: tuple[str, ...]) -> Any:
     @functools.wraps(function)
     def run(*arguments: Any, **settings: Any) -> Any:
         try:
-            own = _chosen.get() or _default or default()
-            if own.observes:
-                return own.observe(marked, function if is_method else written, arguments, settings)
-            table = own.tables.get(type(arguments[place])) if place < len(arguments) else None
+            engine = _chosen.get() or _default or default()
+            if engine.observes:
+                return engine.observe(marked, function if is_method else written, arguments, settings)
+            table = engine.tables.get(type(arguments[position])) if position < len(arguments) else None
             if table is None:
-                table = _table_of(own, (*arguments[place : place + 1], *arguments))
+                table = _table_of(engine, (*arguments[position : position + 1], *arguments))
             kernel = table.get(name)
             # Another op of the same name, such as one of the user's own, is another op.
             if (
@@ -216,10 +216,10 @@ class _Method:
     def __get__(self, layer: Any, owner: Any = None) -> Any:
         if layer is None:
             return self
-        own = _chosen.get() or _default or default()
+        engine = _chosen.get() or _default or default()
         # Arrays of JAX have kernels under every engine.
-        has_kernel = self._name is not None and (self._name in own.table or "jax" in sys.modules)
-        return MethodType(self._run if own.observes or has_kernel else self._method, layer)
+        has_kernel = self._name is not None and (self._name in engine.table or "jax" in sys.modules)
+        return MethodType(self._run if engine.observes or has_kernel else self._method, layer)
 
     def __call__(self, layer: Any, *arguments: Any, **settings: Any) -> Any:
         return self.__get__(layer)(*arguments, **settings)
@@ -230,10 +230,10 @@ def recorded(function: Function, name: str = "") -> Function:
 
     @functools.wraps(function)
     def run(*arrays: Any, **settings: Any) -> Any:
-        own = _chosen.get() or _default or default()
+        engine = _chosen.get() or _default or default()
         try:
-            if own.observes:
-                return own.observe(run, function, arrays, settings)
+            if engine.observes:
+                return engine.observe(run, function, arrays, settings)
             return function(*arrays, **settings)
         except FAILURES as error:
             raise instead_of(error, function, arrays, settings)
@@ -264,19 +264,19 @@ def record_methods(layer: type, *others: str) -> None:
                 setattr(owner, name, recorded(inspect.unwrap(method)))
 
 
-def _table_of(own: Engine, arguments: tuple[Any, ...]) -> Kernels:
+def _table_of(engine: Engine, arguments: tuple[Any, ...]) -> Kernels:
     """Return the kernels for the first array among arguments, or in a record among them."""
     for argument in arguments:
         own_type = type(argument)
-        table = own.tables.get(own_type)
+        table = engine.tables.get(own_type)
         if table is not None:
             return table
         if isinstance(argument, tuple):
-            table = _table_of(own, argument)
+            table = _table_of(engine, argument)
             if table:
                 return table
         elif hasattr(own_type, "__array_namespace__"):
-            return own.table_for(own_type)
+            return engine.table_for(own_type)
     return {}
 
 

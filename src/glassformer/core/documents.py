@@ -27,13 +27,13 @@ SHA256 = "sha256"
 
 def digest(*values: Any) -> str:
     """Return the SHA-256 of values: of NumPy arrays their bytes, bytes as they are, all else as JSON."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for value in values:
         if isinstance(value, np.ndarray):
-            found.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+            sha256.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
         else:
-            found.update(value if isinstance(value, bytes) else _text(value))
-    return found.hexdigest()
+            sha256.update(value if isinstance(value, bytes) else _text(value))
+    return sha256.hexdigest()
 
 
 def crc32(value: Any) -> int:
@@ -100,11 +100,11 @@ def parse_json(
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
         raise DataError(f"the key {twice[:80]!r} stands there twice")
-    return found
+    return content
 
 
 def damaged(

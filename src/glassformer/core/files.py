@@ -104,10 +104,10 @@ def new_folder(path: Path) -> Path:
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         for number in itertools.count(1):
-            place = path if number == 1 else path.with_name(f"{path.name}-{number}")
+            folder = path if number == 1 else path.with_name(f"{path.name}-{number}")
             with suppress(FileExistsError):
-                place.mkdir()
-                return place
+                folder.mkdir()
+                return folder
     raise AssertionError
 
 
@@ -153,8 +153,8 @@ def explained(
 
 def refusal(error: Exception) -> str:
     """Return why a write failed; some libraries give the system's reason only in their message."""
-    found = re.search(r"os error (\d+)", str(error))
-    code = error.errno if isinstance(error, OSError) else int(found[1]) if found else None
+    match = re.search(r"os error (\d+)", str(error))
+    code = error.errno if isinstance(error, OSError) else int(match[1]) if match else None
     if code in (errno.ENOSPC, errno.EDQUOT) or re.search(r"No space left|Disk quota", str(error)):
         return FULL
     return os.strerror(code) if code else first_line(error)

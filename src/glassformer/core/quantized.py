@@ -254,8 +254,8 @@ def _grouped(form: str, stored: Array) -> Array:
     blocks = np.empty((groups, count, GROUP * size), np.uint8)
     for part, unit in _parts(form):
         units = fours[..., part].view(unit)
-        place = slice(GROUP * part.start, GROUP * part.stop)
-        target = blocks[..., place].view(unit).reshape(groups, count, units.shape[-1], GROUP)
+        columns = slice(GROUP * part.start, GROUP * part.stop)
+        target = blocks[..., columns].view(unit).reshape(groups, count, units.shape[-1], GROUP)
         target[...] = units.transpose(0, 2, 3, 1)
     return blocks
 

@@ -113,7 +113,7 @@ def find(family: str, name: str) -> Any:
     return _own[family][name]
 
 
-def check_stored(settings: Any, place: Path, kind: type[GlassformerError], *tokenizers: Any) -> None:
+def check_stored(settings: Any, path: Path, kind: type[GlassformerError], *tokenizers: Any) -> None:
     """Refuse a stored model or recipe with a part that was registered where it was made, but is not here."""
     parts = PARTS | OF_RECIPE
     chosen = [(part, settings.get(part)) for part in parts] if isinstance(settings, dict) else []
@@ -123,6 +123,6 @@ def check_stored(settings: Any, place: Path, kind: type[GlassformerError], *toke
             how = f'("{name}", {parts[family]})' if family in parts else "(cls)"
             in_a_file = "commands know it if it is in a file and the run was trained with --task FILE"
             raise kind(
-                f"{place} has the {family} {name!r}, which is not built in: Python code registered it, but not here",
+                f"{path} has the {family} {name!r}, which is not built in: Python code registered it, but not here",
                 hint=f"first run that code again: gf.register_{family}{how}; {in_a_file}",
             )

@@ -104,7 +104,7 @@ def fits(value: Any, hint: Any, *, is_exact: bool = False) -> bool:
     origin, inner = get_origin(hint), get_args(hint)
     check = functools.partial(fits, is_exact=is_exact)
     if origin in (Union, types.UnionType):
-        return any(check(value, one) for one in inner)
+        return any(check(value, option) for option in inner)
     if origin is Literal:
         return isinstance(value, str | int) and value in inner
     if hint in _NUMBERS:
@@ -121,7 +121,7 @@ def fits(value: Any, hint: Any, *, is_exact: bool = False) -> bool:
         if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
             return False
         is_read_once = iter(value) is value
-        return is_read_once or len(inner) != 1 or all(check(one, inner[0]) for one in value)
+        return is_read_once or len(inner) != 1 or all(check(option, inner[0]) for option in value)
     if kind is dict and is_exact and inner:
         return isinstance(value, dict) and all(check(part, inner[1]) for part in value.values())
     return isinstance(value, kind)
@@ -173,17 +173,17 @@ def check_range(
             raise ConfigError(f"{name}{of} is {value!r}", hint=hint or f"use a number {words}")
 
 
-def check_settings(fact: str, given: Iterable[str], cls: type, *, listed: str | None = None) -> None:
+def check_settings(fact: str, names: Iterable[str], cls: type, *, listed: str | None = None) -> None:
     """Refuse settings that a dataclass does not have. `fact` begins the message, such as "a recipe has no setting"."""
     known = setting_names(cls)
-    for name in given:
+    for name in names:
         check_known(fact, name, known, listed=listed)
 
 
-def from_settings(fact: str, given: Mapping[str, Any], cls: type[T], *, listed: str | None = None) -> T:
+def from_settings(fact: str, settings: Mapping[str, Any], cls: type[T], *, listed: str | None = None) -> T:
     """Build a dataclass from settings by name; refuse unknown ones."""
-    check_settings(fact, given, cls, listed=listed)
-    return cls(**given)
+    check_settings(fact, settings, cls, listed=listed)
+    return cls(**settings)
 
 
 def setting_names(cls: type) -> list[str]:
@@ -209,7 +209,7 @@ def described(owner: Any, choices: Mapping[str, Iterable[str]] | None = None) ->
 def meanings(owner: Any, names: Iterable[str]) -> dict[str, str]:
     """Return the explanation of each name in the docstring of a function, or of a class and its bases."""
     known = set(names)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for part in reversed(inspect.getmro(owner)) if inspect.isclass(owner) else (owner,):
         current: list[str] = []
         column = 0
@@ -218,18 +218,18 @@ def meanings(owner: Any, names: Iterable[str]) -> dict[str, str]:
             match = re.match(r"\s*(\w+(?:, \w+)*)\s{2,}(\S.*)", line)
             if match is not None and known.issuperset(match[1].split(", ")):
                 current, column = match[1].split(", "), indent
-                found |= dict.fromkeys(current, match[2])
+                texts |= dict.fromkeys(current, match[2])
             elif current and line.strip() and indent > column:
-                found |= {name: f"{found[name]} {line.strip()}" for name in current}
+                texts |= {name: f"{texts[name]} {line.strip()}" for name in current}
             else:
                 current = []
-    return found
+    return texts
 
 
 def _defaults(owner: Any) -> dict[str, Any]:
     if is_dataclass(owner):
-        given = {field.name: (field.default, field.default_factory) for field in fields(owner)}
-        return {name: plain if make is MISSING else make() for name, (plain, make) in given.items()}
+        defaults = {field.name: (field.default, field.default_factory) for field in fields(owner)}
+        return {name: plain if make is MISSING else make() for name, (plain, make) in defaults.items()}
     parameters = inspect.signature(owner).parameters.values()
     return {p.name: MISSING if p.default is p.empty else p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
@@ -238,7 +238,7 @@ def _takes(hint: Any, choices: Iterable[str] | None) -> str:
     """Return the choices of a setting, or the words for its type."""
     alternatives = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     optional = ["none"] if type(None) in alternatives else []
-    (first, *_) = [one for one in alternatives if one is not type(None)] or [Any]
+    (first, *_) = [alternative for alternative in alternatives if alternative is not type(None)] or [Any]
     if choices is None and get_origin(first) is Literal:
         choices = get_args(first)
     if choices is not None:
@@ -249,9 +249,9 @@ def _takes(hint: Any, choices: Iterable[str] | None) -> str:
     return ", ".join([word, *optional]) if first is bool else " or ".join([word, *optional])
 
 
-def texts_of(given: Any) -> list[str]:
+def texts_of(inputs: Any) -> list[str]:
     """Return several texts; refuse anything else."""
-    texts = list(given) if isinstance(given, Iterable) else [given]
+    texts = list(inputs) if isinstance(inputs, Iterable) else [inputs]
     for text in texts:
         if not isinstance(text, str):
             raise DataError(f"{text!r:.80} is no text", hint="pass a text, or a list of texts")

@@ -54,9 +54,9 @@ class Source:
             if isinstance(value, dict | MappingProxyType):
                 self.held.append((value, [*value]))
             elif isinstance(value, type) and value.__module__ == module.__name__:
-                own = value.__dict__
+                held = value.__dict__
                 # What Python and dataclasses add is left out.
-                self.held.append((own, [n for n in own if n[:2] != "__" or any(_functions(own[n], module))]))
+                self.held.append((held, [n for n in held if n[:2] != "__" or any(_functions(held[n], module))]))
         self.functions = [f for holder, names in self.held for name in names for f in _functions(holder[name], module)]
         # A class or a file that gains a name may hide what it inherits, or a function of Python's; a table may grow.
         self._closed = [(holder, frozenset(holder)) for holder, _ in self.held if _is_closed(holder)]
@@ -253,11 +253,11 @@ def edited_files() -> frozenset[str]:
 @cache
 def needed_by(file: str) -> frozenset[str]:
     """Return the sources that what a file defines depends on, by file or file:name, itself included."""
-    known, found, new = _stored(), {file}, [file]
+    known, needed, new = _stored(), {file}, [file]
     while new:
-        found |= (imported := set(known[new.pop().partition(":")[0]]["imports"]) - found)
+        needed |= (imported := set(known[new.pop().partition(":")[0]]["imports"]) - needed)
         new += [source for source in imported if ":" not in source]
-    return frozenset(found)
+    return frozenset(needed)
 
 
 @cache
@@ -277,7 +277,7 @@ def described() -> dict[str, Any]:
 
 def _imports(file: str, tree: ast.Module, files: dict[str, str]) -> set[str]:
     """Return what a file imports of `files`, and the names of their packages that it uses."""
-    found, packages, bare = set[str](), dict[str, str](), Counter[str]()
+    imported, packages, bare = set[str](), dict[str, str](), Counter[str]()
     for line in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level):
         folder = "/".join([*file.split("/")[: -line.level], *(line.module or "").split(".")]).strip("/")
         for name in line.names:
@@ -285,15 +285,15 @@ def _imports(file: str, tree: ast.Module, files: dict[str, str]) -> set[str]:
             if f"{part}/__init__.py" in files:
                 packages[name.asname or name.name] = part
             else:
-                found |= _leads_to(folder, name.name, files)
+                imported |= _leads_to(folder, name.name, files)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in packages:
-            found |= _leads_to(packages[node.value.id], node.attr, files)
+            imported |= _leads_to(packages[node.value.id], node.attr, files)
             bare[node.value.id] -= 1
         elif isinstance(node, ast.Name) and node.id in packages:
             bare[node.id] += 1
     # A package that is used in another way than by its names may lead anywhere.
-    return found | {f"{folder}/__init__.py" for name, folder in packages.items() if bare[name]}
+    return imported | {f"{folder}/__init__.py" for name, folder in packages.items() if bare[name]}
 
 
 def _leads_to(folder: str, name: str, files: dict[str, str]) -> set[str]:

@@ -72,9 +72,9 @@ def _collect(tree: Tree, name: str, leaves: dict[str, Any]) -> None:
             leaves[name] = tree
         return
     before = name + "." if name else ""
-    for own, part in parts:
+    for step, part in parts:
         # Most parts are an array or a dict of one; a call for each would take longer than everything else.
-        path = f"{before}{own}"
+        path = f"{before}{step}"
         if type(part) is dict and len(part) == 1:
             ((last, part),) = part.items()
             path = f"{path}.{last}"

@@ -141,7 +141,7 @@ class Prediction:
     @property
     def probabilities(self) -> dict[str, float]:
         """Those of all classes, by name."""
-        return {one.text: one.probability for one in sorted(self.choices[0], key=lambda one: one.id)}
+        return {choice.text: choice.probability for choice in sorted(self.choices[0], key=lambda choice: choice.id)}
 
 
 Classification = Prediction
@@ -161,7 +161,7 @@ def classify(model: LoadedModel, inputs: Any) -> Any:
         fact = f"there is nothing to classify: this is a {type(inputs).__name__}"
         raise LengthError(fact, hint="pass a text, token ids, or a list of either")
     single = isinstance(inputs, str) or (np.ndim(inputs[0]) == 0 and not isinstance(inputs[0], str))
-    batches = [Batch(input_ids(model, one)[None]) for one in ([inputs] if single else inputs)]
+    batches = [Batch(input_ids(model, each)[None]) for each in ([inputs] if single else inputs)]
     predictions = predict_classes(model, batches, label=lambda i: model.labels[i] if model.labels else str(i))
     return predictions[0] if single else predictions
 
@@ -169,8 +169,8 @@ def classify(model: LoadedModel, inputs: Any) -> Any:
 def class_logits(model: LoadedModel, inputs: Sequence[Batch]) -> Array:
     """Return the logits of the classes for batches of one, (N, classes); those of about the same length go together."""
     logits: Any = None
-    is_plain = all(one.mask is None and one.segments is None for one in inputs)
-    groups = length_batches([one.tokens.shape[-1] for one in inputs], model.config)
+    is_plain = all(example.mask is None and example.segments is None for example in inputs)
+    groups = length_batches([example.tokens.shape[-1] for example in inputs], model.config)
     for rows in groups if is_plain else ([row] for row in range(len(inputs))):
         batch = inputs[rows[0]]
         if len(rows) > 1:
@@ -256,4 +256,6 @@ def _prediction(kind: str, logits: Array, label: Label, top: int | None) -> Pred
         for log in logs
     )
     first = [best for best, *_ in choices]
-    return Prediction(kind, " ".join(one.text for one in first), math.prod(one.probability for one in first), choices)
+    return Prediction(
+        kind, " ".join(choice.text for choice in first), math.prod(choice.probability for choice in first), choices
+    )

@@ -105,7 +105,7 @@ def prompts_of(prompt: Any) -> tuple[list[Prompt], bool]:
     if isinstance(prompt, str) or _is_ids(prompt):
         return [prompt if isinstance(prompt, str) else np.asarray(prompt)], True
     prompts = list(prompt) if isinstance(prompt, Iterable) else [prompt]
-    return [np.asarray(one) if _is_ids(one) else texts_of([one])[0] for one in prompts], False
+    return [np.asarray(prompt) if _is_ids(prompt) else texts_of([prompt])[0] for prompt in prompts], False
 
 
 def one_prompt(prompt: Any) -> list[Prompt]:
@@ -116,7 +116,7 @@ def one_prompt(prompt: Any) -> list[Prompt]:
 
 def _is_ids(prompt: Any) -> bool:
     is_list = isinstance(prompt, list | tuple) and bool(prompt)
-    return all(isinstance(one, int | np.integer) for one in prompt) if is_list else isinstance(prompt, np.ndarray)
+    return all(isinstance(number, int | np.integer) for number in prompt) if is_list else isinstance(prompt, np.ndarray)
 
 
 def generate(
@@ -159,7 +159,7 @@ def generate(
     if beams is None:
         answers = _draw(model, request, stops)
     else:
-        answers = [_search(model, one, stops) for one in request.for_each_prompt()]
+        answers = [_search(model, alone, stops) for alone in request.for_each_prompt()]
     results = [group[0] if n == 1 else group for group in answers]
     return results[0] if is_one else results
 
@@ -197,8 +197,8 @@ def _request(
     reads, sources = encode_prompts(model, prompts, truncate=truncate)
     drawn = Sampling() if sampling is None else Sampling.of({"temperature": TEMPERATURE, **sampling})
     assert model.answer_tokenizer is not None
-    own: dict[str, Any] = {"stop_ids": model.end_ids, "known": model.answer_tokenizer.size, "sampling": drawn}
-    settings = {"max_new_tokens": MAX_NEW_TOKENS, "slide": _slides(model, slide), **own, **settings}
+    of_model: dict[str, Any] = {"stop_ids": model.end_ids, "known": model.answer_tokenizer.size, "sampling": drawn}
+    settings = {"max_new_tokens": MAX_NEW_TOKENS, "slide": _slides(model, slide), **of_model, **settings}
     return Request(prompts=reads, sources=sources, **settings)
 
 
@@ -231,8 +231,8 @@ def encode_prompts(
 
     if isinstance(model.config, EncoderDecoderConfig):
         end = nothing if model.source_end_id is None else np.array([model.source_end_id])
-        return [start for _ in prompts], [read(one, model.tokenizer.encode, nothing, end) for one in prompts]
-    return [read(one, functools.partial(_beginning, model), start, nothing) for one in prompts], None
+        return [start for _ in prompts], [read(prompt, model.tokenizer.encode, nothing, end) for prompt in prompts]
+    return [read(prompt, functools.partial(_beginning, model), start, nothing) for prompt in prompts], None
 
 
 def _beginning(model: LoadedModel, text: str) -> Array:
@@ -357,6 +357,6 @@ def collected(steps: list[Step], row: int, text: str = "", room: int = 0) -> Gen
 
 def _as_strings(stop: Any) -> tuple[str, ...]:
     strings = tuple(stop) if isinstance(stop, Iterable) and not isinstance(stop, str) else (stop,)
-    if not all(isinstance(one, str) for one in strings):
+    if not all(isinstance(text, str) for text in strings):
         raise ConfigError(f"stop is {stop!r:.80}", hint="pass a text that ends the answer, or a list of texts")
     return strings

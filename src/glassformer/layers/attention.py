@@ -139,12 +139,12 @@ class Attention(Layer):
         check_width(x, self.width)
         # q = x query,  k = m key,  v = m value
         q, query = self._heads(params["query"], "query", x)  # (..., H, T, C)
-        own, kept_key, kept_value = memory is None, None, None
+        is_self, kept_key, kept_value = memory is None, None, None
         if isinstance(cache, tuple):
             k, v = cache
         else:
-            k, kept_key = self._heads(params["key"], "key", x if own else memory)  # (..., K, S, C)
-            v, kept_value = self._heads(params["value"], "value", x if own else memory)
+            k, kept_key = self._heads(params["key"], "key", x if is_self else memory)  # (..., K, S, C)
+            v, kept_value = self._heads(params["value"], "value", x if is_self else memory)
         # Turned before they are cached: a key's angle belongs to its own place, and never changes again.
         turned = None
         if rotation is not None:
@@ -163,7 +163,9 @@ class Attention(Layer):
         # y = concat(heads) output
         merged, _ = ops.merge_heads(mixed, heads=self.heads)
         y, output = self.parts["output"].forward(params["output"], merged)
-        return y, AttentionRecord(query, None if own else kept_key, None if own else kept_value, turned, attend, output)
+        return y, AttentionRecord(
+            query, None if is_self else kept_key, None if is_self else kept_value, turned, attend, output
+        )
 
     @dispatched(by="dy")
     def backward(self, params: Tree, saved: AttentionRecord, dy: Array) -> tuple[InputGrads, Tree]:
@@ -187,12 +189,12 @@ class Attention(Layer):
         # q = x query,  k = m key,  v = m value
         dx, grads["query"] = self._heads_backward(params["query"], "query", saved.query, dq)
         # Queries, keys and values read the same x, or two of them the same memory: their gradients add up.
-        own = saved.key is None
-        read_key, read_value = (saved.query, saved.query) if own else (saved.key, saved.value)
+        is_self = saved.key is None
+        read_key, read_value = (saved.query, saved.query) if is_self else (saved.key, saved.value)
         dseen, grads["key"] = self._heads_backward(params["key"], "key", read_key, dk)
         dvalue, grads["value"] = self._heads_backward(params["value"], "value", read_value, dv)
         dseen, _ = ops.add(dseen, dvalue)
-        if own:
+        if is_self:
             return InputGrads(ops.add(dx, dseen)[0], None, dbias), grads
         return InputGrads(dx, dseen, dbias), grads
 

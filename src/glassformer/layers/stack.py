@@ -85,7 +85,9 @@ class Stack(Layer):
         if self.remat:
             # What block 0 read was made before, what the last one returned is kept by a norm alone.
             return shapes | {"blocks": RecordShape((self.layers - (self.final_norm is None), *shape))}
-        block = tree_map(lambda one: RecordShape((self.layers, *one.shape), one.dtype), self.block.record_shapes(shape))
+        block = tree_map(
+            lambda array: RecordShape((self.layers, *array.shape), array.dtype), self.block.record_shapes(shape)
+        )
         return shapes | {"blocks": block}
 
     def forward(

@@ -51,12 +51,12 @@ def prove_layers() -> list[Check]:
 
 def prove(cases: Iterable[Case], progress: Progress | None = None) -> list[Check]:
     """Return one verdict per row: the worst of its cases. `progress` is told how many cases are proved."""
-    listed, found = list(cases), []
+    listed, verdicts = list(cases), []
     for number, case in enumerate(listed, 1):
-        found.append(prove_case(case))
+        verdicts.append(prove_case(case))
         if progress is not None:
             progress(number, len(listed))
-    return one_per_name(found)
+    return one_per_name(verdicts)
 
 
 def one_per_name(checks: Iterable[Check]) -> list[Check]:
@@ -75,8 +75,8 @@ def prove_case(case: Case) -> Check:
     if isinstance(case, OpCase):
         return _prove_op(case)
     assert isinstance(case, LayerCase | ModelCase)
-    found = computed(case, type(case).gradients, case.point)
-    leaves, grads = dict(named_leaves(case.point)), dict(named_leaves(found))
+    tree = computed(case, type(case).gradients, case.point)
+    leaves, grads = dict(named_leaves(case.point)), dict(named_leaves(tree))
     if facts := mismatches(leaves, grads):
         return Check.of(case.name, case.kind, float("inf"), ALONG, _joined(facts.values()))
     error, analytic = error_along(case.function, case.point, grads, np.random.default_rng(1))
@@ -99,8 +99,8 @@ def computed(case: Any, gradients: Callable[..., Tree], *point: Any) -> Tree:
         moved = case.within(jax.numpy)
         known = {name: value for name, value in case.settings.items() if name in POSITIONS}
         moved = replace(moved, settings={**moved.settings, **known})
-        found = jax.jit(lambda given: gradients(moved, *given))(point)
-        return jax.tree.map(np.asarray, found)
+        grads = jax.jit(lambda moved_point: gradients(moved, *moved_point))(point)
+        return jax.tree.map(np.asarray, grads)
 
 
 def _wrong_leaf(case: LayerCase | ModelCase, leaves: dict[str, Array], grads: dict[str, Array], limit: float) -> str:
@@ -126,8 +126,8 @@ def _prove_op(case: OpCase) -> Check:
     dy = np.random.default_rng((17, 6, 3762)).standard_normal(np.shape(y))
     # An entry that is −inf, such as the logarithm of a masked probability, has no slope.
     dy = np.where(np.isfinite(y), dy, 0.0)
-    counted, given = dy != 0, dy.copy()
-    grads = computed(case, lambda case, arrays, dy: case.gradients(dy, case.forward(*arrays)[1]), case.arrays, given)
+    counted, handed = dy != 0, dy.copy()
+    grads = computed(case, lambda case, arrays, dy: case.gradients(dy, case.forward(*arrays)[1]), case.arrays, handed)
     names = _argument_names(case)
     if len(grads) != len(names):
         fact = f"the backward returns {len(grads)} of {len(names)} gradients: {', '.join(names)}"
@@ -143,10 +143,10 @@ def _prove_op(case: OpCase) -> Check:
 
     eps = float(np.finfo(np.float32).eps) if np.asarray(y).dtype == np.float32 else EPS
     arguments = enumerate(zip(names, case.arrays, grads, strict=True))
-    found = [_judged(name, x, grad, function_of(i), EXACT, eps=eps) for i, (name, x, grad) in arguments]
-    overwritten = "" if np.array_equal(given, dy) else "the backward overwrites dy, which its caller may still need"
-    decisive = max(found, key=lambda each: worst([each.error / each.limit]))
-    reason = _joined([*(each.reason for each in found), overwritten])
+    verdicts = [_judged(name, x, grad, function_of(i), EXACT, eps=eps) for i, (name, x, grad) in arguments]
+    overwritten = "" if np.array_equal(handed, dy) else "the backward overwrites dy, which its caller may still need"
+    decisive = max(verdicts, key=lambda each: worst([each.error / each.limit]))
+    reason = _joined([*(each.reason for each in verdicts), overwritten])
     return Check.of(case.name, case.kind, decisive.error, decisive.limit, reason)
 
 

@@ -182,15 +182,15 @@ def error_along(
 
 def mismatches(leaves: dict[str, Array], grads: dict[str, Array]) -> dict[str, str]:
     """Return which gradients are missing, left over, of another shape or of lower precision, and how."""
-    found = {}
+    wrong = {}
     for name in leaves.keys() | grads.keys():
         if name not in grads:
-            found[name] = f"the backward returns no gradient for {name}"
+            wrong[name] = f"the backward returns no gradient for {name}"
         elif name not in leaves:
-            found[name] = f"the backward returns a gradient for {name}, which the forward does not read"
+            wrong[name] = f"the backward returns a gradient for {name}, which the forward does not read"
         elif tuple(grads[name].shape) != tuple(leaves[name].shape):
             shapes = f"{tuple(grads[name].shape)}, and {name} has {tuple(leaves[name].shape)}"
-            found[name] = f"the gradient of {name} has the shape {shapes}"
+            wrong[name] = f"the gradient of {name} has the shape {shapes}"
         elif grads[name].dtype.kind == "f" and grads[name].dtype.itemsize < 8:
-            found[name] = f"the gradient of {name} is {grads[name].dtype}, and proofs need float64"
-    return found
+            wrong[name] = f"the gradient of {name} is {grads[name].dtype}, and proofs need float64"
+    return wrong

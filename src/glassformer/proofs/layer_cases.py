@@ -105,8 +105,8 @@ def rotary_and_cross_layers(normal: Normal) -> Iterator[Recipe]:
         yield f"Attention, cross, padding, groups, dropout{where}", grouped, crossed, settings
     biased = crossed | {"bias": normal((HEADS, 1, 4))}
     yield "Attention, cross, bias per key", Attention(WIDTH, HEADS), biased, MASK
-    one = {"x": normal((1, WIDTH)), "memory": normal((1, WIDTH))}
-    yield "Attention, cross, unbatched, one token", Attention(WIDTH, HEADS), one, {}
+    single = {"x": normal((1, WIDTH)), "memory": normal((1, WIDTH))}
+    yield "Attention, cross, unbatched, one token", Attention(WIDTH, HEADS), single, {}
 
 
 def block_layers(normal: Normal) -> Iterator[Recipe]:

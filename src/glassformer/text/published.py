@@ -394,6 +394,6 @@ def is_refusal(error: BaseException) -> bool:
 
 def flat_steps(step: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
     """Return the steps that a tokenizer.json describes, one after the other; a sequence has them `inside` it."""
-    if step is None:
-        return []
-    return [one for part in step[inside] for one in flat_steps(part, inside)] if step["type"] == "Sequence" else [step]
+    if step is None or step["type"] != "Sequence":
+        return [] if step is None else [step]
+    return [flat for part in step[inside] for flat in flat_steps(part, inside)]

@@ -56,9 +56,9 @@ def hvp(model: Model, params: Tree, batch: Batch, vector: Tree) -> Tree:
     It is computed in float64 with the ops as written, whatever the engine and the type of the parameters.
     ReLU has no second derivative at 0; there, and for ops of your own that are not analytic, the result is undefined.
     """
-    wanted, given = flatten(params), flatten(vector)
-    for name in [*wanted, *given]:
-        shapes = [np.shape(tree[name]) if name in tree else "nothing" for tree in (wanted, given)]
+    wanted, have = flatten(params), flatten(vector)
+    for name in [*wanted, *have]:
+        shapes = [np.shape(tree[name]) if name in tree else "nothing" for tree in (wanted, have)]
         if shapes[0] != shapes[1]:
             fact = f"the vector has {shapes[1]} at {name}, the parameters have {shapes[0]}"
             raise ShapeError(fact, hint="give a tree like the parameters, such as their gradients")

@@ -80,17 +80,17 @@ class ClassFigures(NamedTuple):
 def class_figures(confusion: Sequence[Sequence[int]]) -> list[ClassFigures]:
     """Return the figures of each class of a confusion table."""
     table: Any = np.asarray(confusion)
-    found = []
+    rows = []
     for hits, count, predicted in zip(np.diag(table), table.sum(1), table.sum(0), strict=True):
         f1 = 2 * hits / max(count + predicted, 1)  # the harmonic mean, with its fractions reduced
         shares = (float(hits / max(predicted, 1)), float(hits / max(count, 1)), float(f1))
-        found.append(ClassFigures(*shares, int(count), int(predicted)))
-    return found
+        rows.append(ClassFigures(*shares, int(count), int(predicted)))
+    return rows
 
 
 def macro_average(figures: Sequence[ClassFigures]) -> tuple[float, float, float]:
     """Return mean precision, recall and F1 over the classes that occur or are predicted, each counting the same."""
-    seen = [one[:3] for one in figures if one.examples or one.predicted]
+    seen = [figure[:3] for figure in figures if figure.examples or figure.predicted]
     precision, recall, f1 = np.mean(seen, axis=0).tolist()
     return precision, recall, f1
 
@@ -113,7 +113,7 @@ def evaluate(
     the place of the model's own forward pass and cross-entropy: see `score`. Of a text with more than `most` targets,
     windows drawn at random are measured.
     """
-    found = partial(score, model, None) if scored is None else scored
+    measure = partial(score, model, None) if scored is None else scored
     size = rows_at_once(model.config, data.longest) if batch is None else batch
     sampled = sample_size(data, most)
     if sampled is not None:
@@ -125,7 +125,7 @@ def evaluate(
     examples = 0
     for rows in data.batches(size):
         report(examples, len(data), "examples")
-        loss, answers = found(params, rows)
+        loss, answers = measure(params, rows)
         losses.append((float(loss), count_targets(rows)))
         examples += len(rows.tokens)
         if metric != "none":
@@ -155,9 +155,9 @@ def combined(parts: Sequence[Evaluation]) -> Evaluation:
     """Return what is found on several parts of the data as if they were one; groups and classes only of one."""
     if len(parts) == 1:
         return parts[0]
-    targets, examples = sum(one.targets for one in parts), sum(one.examples for one in parts)
-    loss = sum(one.loss * one.targets for one in parts) / max(targets, 1)
-    shares = [one.accuracy * one.examples for one in parts if one.accuracy is not None]
+    targets, examples = sum(part.targets for part in parts), sum(part.examples for part in parts)
+    loss = sum(part.loss * part.targets for part in parts) / max(targets, 1)
+    shares = [part.accuracy * part.examples for part in parts if part.accuracy is not None]
     return Evaluation(loss, targets, examples, sum(shares) / examples if shares else None)
 
 

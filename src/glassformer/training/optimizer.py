@@ -84,8 +84,8 @@ class Optimizer(ABC):
             return self.move(name, p, g, memory, *scalars)
         from jax import vmap
 
-        one, _ = single(name, p)
-        return vmap(lambda p, g, memory: self.move(one, p, g, memory, *scalars))(p, g, memory)
+        block_name, _ = single(name, p)
+        return vmap(lambda p, g, memory: self.move(block_name, p, g, memory, *scalars))(p, g, memory)
 
     def is_bounded(self, lr: float) -> bool:
         """Return whether finite gradients can never make a parameter infinite, however large they are."""
@@ -110,8 +110,8 @@ class Optimizer(ABC):
 def _is_stacked(name: str) -> bool:
     """Return whether a parameter is that of all blocks at once, with the layers as its first axis."""
     path = name.split(".")
-    place = path.index("blocks") + 1 if "blocks" in path else len(path)
-    return place < len(path) and not path[place].isdigit()
+    after = path.index("blocks") + 1 if "blocks" in path else len(path)
+    return after < len(path) and not path[after].isdigit()
 
 
 def single(name: str, p: Array | None) -> tuple[str, Any]:

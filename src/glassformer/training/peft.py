@@ -54,11 +54,13 @@ class Adapter:
     parts: tuple[str, ...] = ()  # of the model that were trained beside them
 
     @classmethod
-    def of(cls, own: Parametrization, trained: Tree, params: Tree) -> "Adapter | None":
+    def of(cls, parametrization: Parametrization, trained: Tree, params: Tree) -> "Adapter | None":
         """Describe the adapters that made `params` of what was trained; None where there are none."""
-        if own.lora is None:
+        if parametrization.lora is None:
             return None
-        return cls(own.lora, trained, own.source, _total(trained, params), own.parts)
+        return cls(
+            parametrization.lora, trained, parametrization.source, _total(trained, params), parametrization.parts
+        )
 
 
 def _total(pairs: Tree, params: Tree) -> float:
@@ -116,18 +118,18 @@ def _fused(parts: list[tuple[Foreign, Array, Array]]) -> tuple[Array, Array]:
     first, a, b = parts[0]
     if first.part is None:
         return a, b
-    ends = np.cumsum([len(own) for _, _, own in parts]).tolist()
+    ends = np.cumsum([len(rows) for _, _, rows in parts]).tolist()
     blocks: Any = [np.zeros((ends[-1], b.shape[-1]), b.dtype) for _ in range(first.part[1])]
-    for (tensor, _, own), end in zip(parts, ends, strict=True):
-        blocks[(tensor.part or (0,))[0]][end - len(own) : end] = own
+    for (tensor, _, rows), end in zip(parts, ends, strict=True):
+        blocks[(tensor.part or (0,))[0]][end - len(rows) : end] = rows
     places = [replace(first, part=(i, len(blocks)), transposed=False) for i in range(len(blocks))]
-    return np.concatenate([own for _, own, _ in parts], axis=-1), joined(list(zip(places, blocks, strict=True)))
+    return np.concatenate([columns for _, columns, _ in parts], axis=-1), joined(list(zip(places, blocks, strict=True)))
 
 
 def _settings(adapter: Adapter, family: Family, ranks: Mapping[str, int]) -> dict[str, Any]:
     """Return what adapter_config.json says."""
     rank, scale = min(ranks.values()), adapter.lora.scale
-    others = {module: own for module, own in ranks.items() if own != rank}
+    others = {module: other for module, other in ranks.items() if other != rank}
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM" if family.architecture == "decoder" else None,
@@ -137,7 +139,7 @@ def _settings(adapter: Adapter, family: Family, ranks: Mapping[str, int]) -> dic
         "lora_dropout": 0.0,
         "target_modules": list(ranks),
         "rank_pattern": others,
-        "alpha_pattern": {module: scale * own for module, own in others.items()},
+        "alpha_pattern": {module: scale * other for module, other in others.items()},
         "bias": "none",
         "fan_in_fan_out": not family.transposed,
         "inference_mode": True,
@@ -156,20 +158,20 @@ def with_adapter(model: LoadedModel, folder: Path) -> LoadedModel:
     places: dict[str, list[str]] = {}
     for ours, (module, _) in modules.items():
         places.setdefault(family.bare(module), []).append(ours)
-    found: dict[str, tuple[Array, Array, float]] = {}
+    adapters: dict[str, tuple[Array, Array, float]] = {}
     for module, (a, b) in _stored(folder).items():
         owners = places.get(family.bare(module), [])
         base = f"use the model that it was trained with: {content.get('base_model_name_or_path')!s:.200}"
         if not owners:
             raise WeightsError(f"{folder} adapts {module}, which this {family.name} model does not have", hint=base)
         for ours in owners:
-            own = repaired(ours, replace(modules[ours][1], transposed=False).read(b), config, model.config)
-            (rows, rank), (inner, columns) = a.shape, own.shape
+            ours_b = repaired(ours, replace(modules[ours][1], transposed=False).read(b), config, model.config)
+            (rows, rank), (inner, columns) = a.shape, ours_b.shape
             if (rows, columns) != weights[ours].shape or rank != inner:
                 fact = f"{folder} adapts {module} as a matrix of {rows} × {columns} with ranks {rank} and {inner}"
                 raise WeightsError(f"{fact}, and that of the model has shape {weights[ours].shape}", hint=base)
-            found[ours] = a, own, _scale(content, module, rank)
-    lora, pairs = _alike(found)
+            adapters[ours] = a, ours_b, _scale(content, module, rank)
+    lora, pairs = _alike(adapters)
     params = lora.merge(tree_map(widen, model.params), pairs)
     return replace(model, params=params, adapter=Adapter(lora, pairs, model.source, _total(pairs, params)))
 
@@ -203,11 +205,11 @@ def _stored(folder: Path) -> dict[str, tuple[Array, Array]]:
             fact = f"{folder / WEIGHTS} holds {name[:80]} {entry.shape}, which is no adapter of a linear map"
             raise WeightsError(fact, hint="merge it with PEFT instead: model.merge_and_unload()")
         halves.setdefault(match[1], {})[match[2]] = np.asarray(tensors.read(name)).T
-    alone = sorted(module for module, own in halves.items() if len(own) < 2)
+    alone = sorted(module for module, pair in halves.items() if len(pair) < 2)
     if alone or not halves:
         fact = f"{folder / WEIGHTS} is damaged: it lacks one half of the adapters of {some(alone)}"
         raise WeightsError(fact if alone else f"{folder / WEIGHTS} holds no adapter", hint="get the file again")
-    return {module: (own["A"], own["B"]) for module, own in halves.items()}
+    return {module: (pair["A"], pair["B"]) for module, pair in halves.items()}
 
 
 def _scale(content: Mapping[str, Any], module: str, rank: int) -> float:
@@ -217,12 +219,12 @@ def _scale(content: Mapping[str, Any], module: str, rank: int) -> float:
     return alpha / (math.sqrt(rank) if content.get("use_rslora") else rank)
 
 
-def _alike(found: Mapping[str, tuple[Array, Array, float]]) -> tuple[LoRA, Tree]:
+def _alike(adapters: Mapping[str, tuple[Array, Array, float]]) -> tuple[LoRA, Tree]:
     """Return adapters as those of one LoRA: of the largest rank, zeros beyond their own, and of the first scale."""
-    rank, scale = max(a.shape[1] for a, _, _ in found.values()), next(iter(found.values()))[2]
+    rank, scale = max(a.shape[1] for a, _, _ in adapters.values()), next(iter(adapters.values()))[2]
     pairs = {}
-    for name, (a, b, own) in found.items():
+    for name, (a, b, own_scale) in adapters.items():
         more = rank - a.shape[1]
         pairs[f"{name}.a"] = np.pad(a, ((0, 0), (0, more)))
-        pairs[f"{name}.b"] = np.pad(b if own == scale else b * np.float32(own / scale), ((0, more), (0, 0)))
-    return LoRA(rank=rank, alpha=scale * rank, targets=tuple(found)), unflatten(pairs)
+        pairs[f"{name}.b"] = np.pad(b if own_scale == scale else b * np.float32(own_scale / scale), ((0, more), (0, 0)))
+    return LoRA(rank=rank, alpha=scale * rank, targets=tuple(adapters)), unflatten(pairs)

@@ -28,13 +28,13 @@ OF_ONE_OPTIMIZER = ("momentum", "beta1", "beta2")
 """Settings that mean something to some optimizers only."""
 
 
-def changed_recipe(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def changed_recipe(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe's settings with some changed; a new optimizer drops what was meant for the one before."""
-    kept, chosen = dict(given), changes.get("optimizer")
-    if chosen != given.get("optimizer") and chosen in OPTIMIZERS:
+    kept, chosen = dict(settings), changes.get("optimizer")
+    if chosen != settings.get("optimizer") and chosen in OPTIMIZERS:
         taken = inspect.signature(OPTIMIZERS[chosen]).parameters
         dropped = {*OF_ONE_OPTIMIZER, *({"weight_decay"} - set(taken))}
-        kept = {name: value for name, value in given.items() if name not in dropped}
+        kept = {name: value for name, value in settings.items() if name not in dropped}
     return {**kept, **changes}
 
 

@@ -116,27 +116,27 @@ class LoRA:
 
     def backward(self, adapters: Tree, grads: Tree) -> Tree:
         """Return the gradients of the adapters for those of the merged parameters."""
-        grads, found = flatten(grads), dict[str, Array]()
+        grads, adapted = flatten(grads), dict[str, Array]()
         for name, (a, b) in pairs_of(adapters).items():
             if f"{name}.a" in grads:  # made in the place of dw
-                found |= {part: grads[part] for part in (f"{name}.a", f"{name}.b")}
+                adapted |= {part: grads[part] for part in (f"{name}.a", f"{name}.b")}
                 continue
             dw = grads[name]
-            found[f"{name}.a"] = cast(self.scale * (dw @ b.swapaxes(-1, -2)), a.dtype)
-            found[f"{name}.b"] = cast(self.scale * (a.swapaxes(-1, -2) @ dw), b.dtype)
-        return unflatten(found)
+            adapted[f"{name}.a"] = cast(self.scale * (dw @ b.swapaxes(-1, -2)), a.dtype)
+            adapted[f"{name}.b"] = cast(self.scale * (a.swapaxes(-1, -2) @ dw), b.dtype)
+        return unflatten(adapted)
 
     def _chosen(self, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
         """Return the names that a target means, in the order of the parameters."""
         for pattern in self.targets:
-            found = [name for name in shapes if fnmatchcase(name, pattern)]
-            if not found:
+            matches = [name for name in shapes if fnmatchcase(name, pattern)]
+            if not matches:
                 # Blocks are alike: one name with a star stands for the same matrix of each.
                 matrices = {_of_any_block(name) for name, shape in shapes.items() if len(shape) == 2}
                 raise ConfigError(
                     f"the target {pattern!r} of LoRA matches no parameter", hint=did_you_mean(pattern, matrices)
                 )
-            wrong = [name for name in found if len(shapes[name]) != 2]
+            wrong = [name for name in matches if len(shapes[name]) != 2]
             if wrong:
                 raise ConfigError(
                     f"the target {pattern!r} of LoRA matches {wrong[0]}, which has shape {shapes[wrong[0]]}",
@@ -201,8 +201,8 @@ class Parametrization:
     def pull_back(self, trained: Tree, grads: Tree) -> Tree:
         """Return the gradients of what is trained and not frozen, for those of the parameters."""
         if self.base is not None:
-            found = {} if self.lora is None else self.lora.backward(trained, grads)
-            grads = {**found, **{name: grads[name] for name in self.parts}}
+            adapted = {} if self.lora is None else self.lora.backward(trained, grads)
+            grads = {**adapted, **{name: grads[name] for name in self.parts}}
         return self.moving(grads)
 
     def specs(self, specs: Tree) -> Tree:
@@ -244,10 +244,10 @@ _BACKWARD = SourceGuard("frozen weights", Linear.backward, Embedding.backward)
 
 def _marked(part: Tree, trained: Mapping[str, Array], lora: LoRA | None, path: str = "") -> Tree:
     if isinstance(part, list):
-        return [_marked(own, trained, lora, f"{path}{number}.") for number, own in enumerate(part)]
+        return [_marked(child, trained, lora, f"{path}{number}.") for number, child in enumerate(part)]
     if not isinstance(part, dict):
         return part
-    parts = {name: _marked(own, trained, lora, f"{path}{name}.") for name, own in part.items()}
+    parts = {name: _marked(child, trained, lora, f"{path}{name}.") for name, child in part.items()}
     for name in (f"{path}{matrix}" for matrix in ("w", "table") if matrix in part):
         if lora is None or f"{name}.a" not in trained:
             return parts if name in trained else Frozen(parts)
