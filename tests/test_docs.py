@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 import glassformer
-from glassformer.cli.app import load_command
+from glassformer.cli.commands import load_command
 from glassformer.core.registry import SUMMARIES
 from glassformer.data import TASKS, build_task
 from glassformer.weights.catalog import CATALOG

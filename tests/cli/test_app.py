@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import glassformer
-from glassformer.cli.app import COMMANDS, EXAMPLES, load_command
+from glassformer.cli.commands import SECTIONS, declarations, load_command
 from runs import command, finished, process
 
 RUN_AND_LIST = """
@@ -38,7 +38,7 @@ def test_what_a_command_does_not_need_is_not_loaded(args):
     assert {name.split(".")[0] for name in modules} & HEAVY == set()
     assert "numpy" not in modules or args[0] in ("models", "params")
     # `models` measures folders as `pull` does, and `params` reads settings as they are typed.
-    unused = COMMANDS.keys() - {*args, "pull", "settings"}
+    unused = declarations().keys() - {*args, "pull", "settings"}
     assert {f"glassformer.cli.{name}" for name in unused} & modules == set()
 
 
@@ -65,13 +65,13 @@ def test_all_errors_look_alike(args, fact, hint):
     assert hint in remedy
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", declarations())
 def test_help_explains_every_argument_and_option_and_shows_examples(name):
     shown = command(name, "--help").out
     for parameter in load_command(name).params:
         assert parameter.help, parameter.name
         assert any(word in shown for word in (parameter.opts[0], parameter.metavar or parameter.name.upper()))
-    assert [line.strip() for line in shown.partition("Examples:\n")[2].splitlines()] == EXAMPLES[name]
+    assert [line.strip() for line in shown.partition("Examples:\n")[2].splitlines()] == [*declarations()[name].examples]
 
 
 def test_the_module_runs_as_the_command():
@@ -107,3 +107,20 @@ main()
 def test_ctrl_c_while_the_command_loads_is_no_traceback():
     running = subprocess.run([sys.executable, "-c", START_AND_INTERRUPT], capture_output=True, text=True)
     assert (running.returncode, running.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("name", declarations())
+def test_a_command_is_what_its_file_declares(name):
+    made, declared = load_command(name), declarations()[name]
+    assert made.name == name
+    assert " ".join(made.help.partition("\n\n")[0].split()) == declared.summary
+    assert declared.section in SECTIONS
+    assert declared.examples
+
+
+def test_commands_that_open_runs_take_trust():
+    taking = {name for name in declarations() if any("--trust" in one.opts for one in load_command(name).params)}
+    assert taking == {
+        "train", "eval", "settings", "compare", "replay", "inspect", "explore", "look", "params", "plan", "generate",
+        "predict", "chat", "tokenize", "embed", "verify", "export",
+    }  # fmt: skip

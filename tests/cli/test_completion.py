@@ -10,7 +10,7 @@ from click.shell_completion import ShellComplete
 
 from glassformer.bugs import museum
 from glassformer.cli import completion
-from glassformer.cli.app import app, load_all
+from glassformer.cli.app import app
 from glassformer.studies import studies
 from glassformer.weights import catalog
 from runs import command
@@ -37,13 +37,13 @@ def desk(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def collected():
-    return completion._collect(load_all)
+    return completion._collect()
 
 
 @pytest.fixture
 def cached(monkeypatch, collected):
     """What is collected from all commands, collected once."""
-    monkeypatch.setattr(completion, "_collect", lambda load: collected)
+    monkeypatch.setattr(completion, "_collect", lambda: collected)
 
 
 def offered(*words):
@@ -103,7 +103,7 @@ def test_studies_exhibits_and_models_come_with_their_titles(cached):
 
 
 def test_commands_are_not_imported_to_complete(cached, desk):
-    completion.skeleton("look", load_all)  # fills the cache
+    completion.skeleton("look")  # fills the cache
     code = (
         "import sys; from glassformer.cli import main; sys.argv = ['glassformer']\ntry: main()\nexcept SystemExit: pass"
     )
@@ -116,13 +116,13 @@ def test_commands_are_not_imported_to_complete(cached, desk):
 
 
 def test_the_cache_is_collected_anew_when_the_package_changes(cached, monkeypatch):
-    completion.skeleton("look", load_all)
-    monkeypatch.setattr(completion, "_collect", lambda load: pytest.fail("it is there"))
-    completion.skeleton("look", load_all)
+    completion.skeleton("look")
+    monkeypatch.setattr(completion, "_collect", lambda: pytest.fail("it is there"))
+    completion.skeleton("look")
     file = catalog.cache_folder() / "completion.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "key": "old"}))
-    monkeypatch.setattr(completion, "_collect", lambda load: {"commands": {"look": {"params": [], "help": ""}}})
-    assert completion.skeleton("look", load_all).params == []
+    monkeypatch.setattr(completion, "_collect", lambda: {"commands": {"look": {"params": [], "help": ""}}})
+    assert completion.skeleton("look").params == []
 
 
 @pytest.mark.parametrize(("shell", "startup"), [("bash", ".bashrc"), ("zsh", ".zshrc"), ("fish", None)])

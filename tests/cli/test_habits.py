@@ -11,7 +11,7 @@ import click
 import pytest
 
 from glassformer.cli import check, search, verify
-from glassformer.cli.app import COMMANDS, load_command
+from glassformer.cli.commands import declarations, load_command
 from glassformer.proofs import Check
 from runs import command, tiny_session
 
@@ -69,7 +69,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(verify, "compare", lambda *_: SimpleNamespace(rows=[row], tokens=3, first_departure=None))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", declarations())
 def test_every_command_explains_each_argument_and_option(name):
     result = command(name, "--help")
     assert result.code == 0
@@ -87,7 +87,7 @@ def test_every_command_explains_each_argument_and_option(name):
 
 def test_the_same_option_means_the_same_everywhere():
     found = {}
-    for name in COMMANDS:
+    for name in declarations():
         for one in load_command(name).params:
             if isinstance(one, click.Option) and one.opts[0] not in OWN_MEANINGS:
                 kind = type(one.type).__name__, one.is_flag, one.metavar if one.metavar != "FILE" else "DIR"
@@ -97,7 +97,7 @@ def test_the_same_option_means_the_same_everywhere():
 
 
 def test_a_text_is_an_argument_and_a_dash_reads_stdin(runs, monkeypatch):
-    for name in COMMANDS:
+    for name in declarations():
         own = {one.name for one in load_command(name).params if isinstance(one, click.Argument)}
         assert ("text" in own) == (name in TEXTS)
         assert not any("--prompt" in one.opts for one in load_command(name).params)
@@ -107,8 +107,8 @@ def test_a_text_is_an_argument_and_a_dash_reads_stdin(runs, monkeypatch):
 
 
 def test_every_command_that_reports_has_json():
-    having = {name for name in COMMANDS if any("--json" in one.opts for one in load_command(name).params)}
-    assert having == COMMANDS.keys() - WITHOUT_JSON.keys()
+    having = {name for name in declarations() if any("--json" in one.opts for one in load_command(name).params)}
+    assert having == declarations().keys() - WITHOUT_JSON.keys()
 
 
 @pytest.mark.parametrize("name", [name for name, line in TABLES.items() if line is not None])
@@ -125,7 +125,7 @@ def test_tables_are_tab_separated_in_a_pipe(name, runs):
 
 
 def test_every_command_is_in_the_table_of_tables():
-    assert TABLES.keys() == COMMANDS.keys()
+    assert TABLES.keys() == declarations().keys()
 
 
 @pytest.mark.parametrize("words", ["settings text", "--help"])

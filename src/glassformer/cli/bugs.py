@@ -11,6 +11,7 @@ from ..bugs.training import check_seconds
 from ..core.errors import ConfigError
 from ..core.settings import check_known
 from ..progress.display import waiting
+from .commands import command
 from .options import json_option
 from .output import log, print_json, print_table
 
@@ -23,7 +24,7 @@ EFFECTS = {
 }
 
 
-@click.command()
+@command("Learn", "glassformer bugs", "glassformer bugs heads-merge")
 @click.argument("name", required=False, help="An exhibit, or `play` for a game: find the bug that was planted.")
 @click.option(
     "--train", is_flag=True, help="Train with the bug here and now, with three seeds, beside training without it."

@@ -11,6 +11,7 @@ from ..core.errors import ConfigError, GlassformerError, did_you_mean
 from ..generation.conversation import Conversation
 from ..generation.texts import MAX_NEW_TOKENS
 from ..progress.display import waiting
+from .commands import command
 from .generate import print_lens, print_pieces
 from .options import (
     MODEL_HELP,
@@ -19,6 +20,7 @@ from .options import (
     sampling_options,
     seed_option,
     text_argument,
+    trust_option,
     weights_option,
 )
 from .output import log
@@ -27,7 +29,11 @@ from .stdin import no_stdin, not_utf8
 COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "/exit": "leave (also Ctrl-D)"}
 
 
-@click.command()
+@command(
+    "Write and predict",
+    "glassformer chat smollm2",
+    'glassformer chat smollm2 "What is the capital of France?" --temperature 0',
+)
 @click.argument("model", help=f"A model with a chat template. {MODEL_HELP}")
 @text_argument("A message to answer; without one, each line of stdin is a turn.", required=False)
 @click.option("--system", help="The system message.")
@@ -37,6 +43,7 @@ COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "
 @weights_option
 @lens_option
 @engine_option
+@trust_option
 def chat(
     model: str,
     text: str | None,

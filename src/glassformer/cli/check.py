@@ -6,11 +6,12 @@ from rich.text import Text
 from ..core import dispatch
 from ..progress.display import waiting
 from ..proofs import prove_all
+from .commands import command
 from .options import engine_option, json_option
 from .output import log, print_json, print_table
 
 
-@click.command()
+@command("Learn", "glassformer check")
 @engine_option
 @json_option
 def check(engine: str | None, json: bool) -> None:

@@ -7,7 +7,6 @@ names of settings, until a file of the package changes: completing reads this ca
 import json
 import os
 import shlex
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,9 +19,7 @@ from ..core.errors import CheckpointError, ConfigError
 from ..core.files import explained
 from ..core.registry import SUMMARIES
 from ..weights.catalog import CATALOG, cache_folder, resolve
-
-LoadAll = Callable[[], dict[str, click.Command]]
-"""Imports all commands."""
+from .commands import declarations, load_command
 
 PROGRAM = "glassformer"
 SHELLS = {
@@ -52,7 +49,7 @@ def _chosen(shell: str) -> str:
     return name
 
 
-def install(shell: str, load_all: LoadAll) -> list[str]:
+def install(shell: str) -> list[str]:
     """Write the script of a shell where it finds it; return what was written, and how to undo it."""
     path, startup = (None if one is None else Path(one).expanduser() for one in SHELLS[_chosen(shell)])
     assert path is not None
@@ -67,13 +64,13 @@ def install(shell: str, load_all: LoadAll) -> list[str]:
                 startup.write_text("\n".join([*lines, line, ""]), encoding="utf-8")
             said.append(f"{startup} reads it: {line}")
             undo += f", and that line from {startup}"
-    _known(load_all)
+    _known()
     return [*said, "it completes in every new shell", undo]
 
 
-def skeleton(name: str, load_all: LoadAll) -> click.Command:
+def skeleton(name: str) -> click.Command:
     """Return a command with the parameters and completions of another one, without importing that."""
-    known = _known(load_all)
+    known = _known()
     return _command(name, known["commands"][name], known)
 
 
@@ -85,7 +82,7 @@ def _command(name: str, fields: dict[str, Any], known: dict[str, Any]) -> click.
     return click.Group(name, params=params, commands=parts)
 
 
-def _known(load_all: LoadAll) -> dict[str, Any]:
+def _known() -> dict[str, Any]:
     """Return what the cache holds, collected anew if a file of the package has changed."""
     package, file = Path(__file__).resolve().parents[1], cache_folder() / "completion.json"
     key = f"{package} {max(one.stat().st_mtime_ns for one in package.rglob('*.py'))}"
@@ -93,7 +90,7 @@ def _known(load_all: LoadAll) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if found.get("key") == key:
             return found
-    found = {"key": key, **_collect(load_all)}
+    found = {"key": key, **_collect()}
     with suppress(OSError):  # then it is collected again next time
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{os.getpid()}")
@@ -102,7 +99,7 @@ def _known(load_all: LoadAll) -> dict[str, Any]:
     return found
 
 
-def _collect(load_all: LoadAll) -> dict[str, Any]:
+def _collect() -> dict[str, Any]:
     """Import all commands, and return their parameters and what is listed elsewhere."""
     from ..bugs import museum
     from ..labs import list_labs
@@ -113,7 +110,7 @@ def _collect(load_all: LoadAll) -> dict[str, Any]:
 
     names = {one: [setting.name for group in groups_of(one) for setting in group.settings] for one in SUMMARIES}
     names["model"] = [setting.name for group in groups_of("model") for setting in group.settings]
-    commands = {name: _described(command) for name, command in load_all().items()}
+    commands = {name: _described(command) for name, command in ((name, load_command(name)) for name in declarations())}
     return {
         "commands": commands, "settings": names, "presets": [*PRESETS], "topics": [*TOPICS], "views": [*VIEWS],
         "labs": {lab.name: lab.title for lab in list_labs()},

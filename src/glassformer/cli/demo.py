@@ -18,6 +18,7 @@ from ..proofs import prove_all
 from ..runs.session import TrainingSession
 from ..runs.start import new_session
 from ..web.page_export import models_page
+from .commands import command
 from .options import json_option, out_option
 from .output import log, print_json, print_table
 from .train import run_session
@@ -42,7 +43,7 @@ COLUMNS = ("task", "architecture", ">parameters", ">steps", ">held-out loss", ">
 BEST = "Loss and accuracy are those of each model's best checkpoint, which has the lowest held-out loss."
 
 
-@click.command()
+@command("Start", "glassformer demo", "glassformer demo --out runs/first")
 @out_option("a folder for the runs and the page (default: a new one, runs/demo)")
 @json_option
 def demo(out: Path | None, json: bool) -> None:

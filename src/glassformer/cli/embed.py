@@ -18,6 +18,7 @@ from ..data.tables import Row, Table
 from ..generation.sampling import check_finite
 from ..progress.display import waiting
 from ..weights.sentence import similarities, unit_vectors
+from .commands import command
 from .options import PATH, json_option, model_argument
 from .output import console, log, plural, print_json, print_table
 from .rows import STDIN, check_out, writing_rows
@@ -30,7 +31,12 @@ BLOCK = 512
 """Texts that are compared with all others at a time."""
 
 
-@click.command()
+@command(
+    "Write and predict",
+    'glassformer embed minilm "a cat" "a kitten" "a car"',
+    "glassformer embed minilm --file notes/ --index notes.npz",
+    "glassformer embed minilm --file notes.txt --nearest 2",
+)
 @model_argument
 @click.argument("texts", metavar="[TEXT]...", nargs=-1, help="Texts to embed; - or none reads each line of stdin.")
 @click.option(

@@ -23,7 +23,8 @@ from ..training.checkpoint import BEST
 from ..training.evaluate import class_figures, combined, macro_average
 from ..weights.loaded_model import LoadedModel
 from ..weights.saved import is_saved
-from .options import PATH, engine_option, json_option
+from .commands import command
+from .options import PATH, engine_option, json_option, trust_option
 from .output import console, log, print_json, print_table
 
 SHARES = ("precision", "recall", "f1")
@@ -34,13 +35,19 @@ MOST = "most frequent mistakes (--json has all)"
 Confusion = Sequence[Sequence[int]]
 
 
-@click.command()
+@command(
+    "Train",
+    "glassformer eval runs/majority",
+    "glassformer eval runs/text --checkpoint latest --json",
+    name="eval",
+)
 @click.argument("run", type=PATH, help="A folder that `glassformer train` or `gf.save` wrote.")
 @click.option("--checkpoint", default=BEST, help="Which parameters of a run: best or latest.")
 @click.option("--data", type=PATH, help="Measure on all of another file of the same kind instead.")
 @click.option("--all", "every", is_flag=True, help="Of a long text, measure all windows (default: a random sample).")
 @engine_option
 @json_option
+@trust_option
 def evaluate(run: Path, checkpoint: str, data: Path | None, every: bool, engine: str | None, json: bool) -> None:
     """Measure a trained model on its held-out data, or on another file.
 

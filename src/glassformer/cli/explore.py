@@ -10,10 +10,16 @@ from ..runs.run import open_run
 from ..web.explorer import Explorer
 from ..web.offers import RUNS, find_offers
 from ..web.server import Server
-from .options import MODEL_HELP, PATH, text_argument
+from .commands import command
+from .options import MODEL_HELP, PATH, text_argument, trust_option
 
 
-@click.command()
+@command(
+    "Start",
+    "glassformer explore",
+    "glassformer explore runs/majority 11110222",
+    "glassformer explore smollm2 --port 8765 --no-browser",
+)
 @click.argument("model", required=False, help=MODEL_HELP)
 @text_argument("What the model reads first.", required=False)
 @click.option("--runs", type=PATH, metavar="DIR", default=Path(RUNS), help="The folder whose runs are offered.")
@@ -24,6 +30,7 @@ from .options import MODEL_HELP, PATH, text_argument
     help="The port to listen on; 0 takes a free one. A port keeps its address.",
 )
 @click.option("--browser/--no-browser", default=True, help="Open the page in the browser.")
+@trust_option
 def explore(model: str | None, text: str | None, runs: Path, port: int, browser: bool) -> None:
     """Open a page on this machine to see a Transformer work, touch any number, and change anything.
 

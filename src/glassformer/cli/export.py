@@ -15,11 +15,12 @@ from ..text.published import TOKENIZER
 from ..training.peft import export_adapter
 from ..weights.export import export_folder
 from ..weights.gguf import SUFFIX, TYPES, export_gguf
+from .commands import command
 from .options import PATH, json_option, model_argument
 from .output import log, print_json
 
 
-@click.command()
+@command("Models", "glassformer export minilm exported", "glassformer export runs/text text.gguf")
 @model_argument
 @click.argument("path", type=PATH, help="A new folder to write into, or a new .gguf file.")
 @click.option(

@@ -22,6 +22,7 @@ from ..models import Batch
 from ..progress.display import waiting
 from ..text import Tokenizer, printable
 from ..weights.loaded_model import LoadedModel
+from .commands import command
 from .options import (
     engine_option,
     json_option,
@@ -40,7 +41,11 @@ LENS_COLUMNS, LENS_WIDTH = 6, 12
 """Layers that --lens shows at most, the last one included, spread evenly over the depth; characters of a token."""
 
 
-@click.command()
+@command(
+    "Write and predict",
+    'glassformer generate runs/text "The " --max-new-tokens 40',
+    'echo "The capital of France is" | glassformer generate smollm2 - --max-new-tokens 8 --temperature 0',
+)
 @model_argument
 @text_argument("The prompt; without one, a model starts from its start token, or else a line break.", required=False)
 @click.option("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="The longest answer, in tokens.")

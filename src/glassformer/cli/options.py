@@ -79,6 +79,21 @@ lens_option = click.option(
 )
 
 
+def _apply_trust(ctx: click.Context, parameter: Any, wanted: bool) -> None:
+    reporting.ask = _ask
+    ctx.with_resource(reporting.granted(wanted))
+
+
+trust_option = click.option(
+    "--trust",
+    is_flag=True,
+    expose_value=False,
+    callback=_apply_trust,
+    help="Trust the Python files that the run was trained with, now and later.",
+)
+"""Of commands that open runs, which may have been trained with Python files; without it, a terminal asks the user."""
+
+
 def _with_adapter(ctx: click.Context, _: click.Parameter, model: str | None) -> str | None:
     if (folder := ctx.meta.get("adapter")) is None:
         return model
@@ -97,7 +112,9 @@ adapter_option = click.option(
     callback=lambda ctx, _, folder: ctx.meta.update(adapter=folder),
     help="LoRA adapters to merge into the model, as PEFT writes them.",
 )
-model_argument = bundle([click.argument("model", callback=_with_adapter, help=MODEL_HELP), adapter_option])
+model_argument = bundle(
+    [click.argument("model", callback=_with_adapter, help=MODEL_HELP), adapter_option, trust_option]
+)
 source_option = bundle(
     [
         click.option(
@@ -108,6 +125,7 @@ source_option = bundle(
             help="Start from a trained model: a folder, a file, a pulled name, hf:…",
         ),
         adapter_option,
+        trust_option,
     ]
 )
 
@@ -117,17 +135,6 @@ def _set_engine(name: str) -> str:
 
     set_engine(name)
     return name
-
-
-def trust_option() -> click.Option:
-    """Return the option --trust; without it, the user is asked where there is a terminal."""
-    meaning = "Trust the Python files that the run was trained with, now and later."
-    return click.Option(["--trust"], is_flag=True, expose_value=False, callback=_apply_trust, help=meaning)
-
-
-def _apply_trust(ctx: click.Context, parameter: Any, wanted: bool) -> None:
-    reporting.ask = _ask
-    ctx.with_resource(reporting.granted(wanted))
 
 
 def _ask(question: str) -> bool:

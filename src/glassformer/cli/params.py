@@ -5,7 +5,8 @@ import click
 from ..api.costs import params as count_params
 from ..api.costs import read_config
 from ..models.costs import ITEMSIZES, MEMORY
-from .options import json_option, set_option
+from .commands import command
+from .options import json_option, set_option, trust_option
 from .output import print_json, print_table
 from .settings import parse_settings
 
@@ -14,13 +15,14 @@ config_argument = click.argument(
 )
 
 
-@click.command()
+@command("Plan", "glassformer params gpt2", "glassformer params llama-3.1-8b --length 4096 --dtype bfloat16")
 @config_argument
 @click.option("--batch", type=click.IntRange(1), default=1, help="Sequences per step.")
 @click.option("--length", type=click.IntRange(1), help="Tokens per sequence (default: the whole context).")
 @click.option("--dtype", default="float32", help="Type of weights and activations: " + ", ".join(ITEMSIZES) + ".")
 @set_option
 @json_option
+@trust_option
 def params(model: str, batch: int, length: int | None, dtype: str, settings: tuple[str, ...], json: bool) -> None:
     """Count the parameters, arithmetic and memory of a model without allocating it."""
     config = read_config(model).replace(**parse_settings(settings))

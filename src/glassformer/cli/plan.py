@@ -15,8 +15,9 @@ from ..engines.mesh.plan import changes as changed
 from ..engines.mesh.plan import plan as make_plan
 from ..engines.mesh.rules import parse_rules
 from ..progress.display import waiting
+from .commands import command
 from .devices import rules_option
-from .options import json_option, set_option
+from .options import json_option, set_option, trust_option
 from .output import log, plural, print_json, print_table
 from .params import config_argument
 from .settings import parse_settings
@@ -30,7 +31,7 @@ _PARTS = {"optimizer": "optimizer's memory", "average": "moving average"}
 _PARTS |= {"in_use": "weights in use", "workspace": "workspace of a block"}
 
 
-@click.command()
+@command("Plan", "glassformer plan gpt3 --set vocab=50304 --mesh data=2,fsdp=64,tensor=8 --device-memory 80GB")
 @config_argument
 @click.option(
     "--mesh", required=True, metavar="AXES", help="Devices along each axis: for example data=8,fsdp=64,tensor=8."
@@ -46,6 +47,7 @@ _PARTS |= {"in_use": "weights in use", "workspace": "workspace of a block"}
 @rules_option
 @set_option
 @json_option
+@trust_option
 def plan(
     model: str,
     mesh: str,

@@ -33,6 +33,7 @@ from ..runs.run import open_run
 from ..text import PublishedTokenizer, printable
 from ..weights.loaded_model import LoadedModel
 from ..weights.saved import is_saved
+from .commands import command
 from .options import PATH, engine_option, json_option, model_argument
 from .output import log, plural, print_json, print_table
 from .rows import Rows, read_rows, writing_rows
@@ -62,7 +63,7 @@ class Predictor(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-@click.command()
+@command("Write and predict", "glassformer predict runs/majority 11110222", 'glassformer predict runs/text "The "')
 @model_argument
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1, help="What to answer; - or none reads each line of stdin.")
 @click.option(

@@ -26,7 +26,8 @@ from ..runs.run import open_run
 from ..web.page_export import training_page
 from ..web.recordings import RecordedTraining
 from . import devices
-from .options import PATH, engine_option, json_option, text_argument
+from .commands import command
+from .options import PATH, engine_option, json_option, text_argument, trust_option
 from .output import log, print_json
 
 SHORTEST = 4
@@ -34,7 +35,12 @@ SHORTEST = 4
 PAGE, FIGURE, FRAMES = "replay.html", "course", 40
 
 
-@click.command()
+@command(
+    "Train",
+    "glassformer train induction --record --out runs/recorded",
+    "glassformer replay runs/recorded",
+    "glassformer replay runs/recorded --step 1 --step 2",
+)
 @click.argument("run", type=PATH, help="A folder that `glassformer train --record` wrote.")
 @text_argument("What the model reads; a held-out example if left out.", required=False)
 @click.option("--frames", type=click.IntRange(2), help="How many steps to show, denser at the beginning (default: 40).")
@@ -44,6 +50,7 @@ PAGE, FIGURE, FRAMES = "replay.html", "course", 40
 )
 @engine_option
 @json_option
+@trust_option
 def replay(
     run: Path,
     text: str | None,

@@ -27,7 +27,8 @@ from ..runs.listing import (
 )
 from ..runs.run import TrainingRun, open_run
 from ..text import printable
-from .options import PATH, json_option, out_option
+from .commands import command
+from .options import PATH, json_option, out_option, trust_option
 from .output import log, print_json, print_table
 from .settings import default_text
 
@@ -35,7 +36,7 @@ COLUMNS = ("run", "task", "steps", ">loss", ">validation", "best", "when", "sett
 FIGURE = "losses"
 
 
-@click.command()
+@command("Train", "glassformer runs")
 @click.argument("folder", type=PATH, default=Path("runs"), help="Where the runs are.")
 @json_option
 def runs(folder: Path, json: bool) -> None:
@@ -95,12 +96,13 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
-@click.command()
+@command("Train", "glassformer compare runs/majority runs/text --out comparison")
 @click.argument("runs", metavar="RUN RUN...", type=PATH, nargs=-1, help="Folders that `glassformer train` wrote.")
 @out_option("a folder for a figure of the losses, light and dark (default: none is drawn)")
 @click.option("--format", "form", metavar="TYPE", help="Format: png, svg or pdf (default: png).")
 @click.option("--samples/--no-samples", default=True, help="Let each model answer some prompts.")
 @json_option
+@trust_option
 def compare(runs: tuple[Path, ...], out: Path | None, form: str | None, samples: bool, json: bool) -> None:
     """Compare runs side by side: settings that differ, losses by step and by time, speed, samples, a figure."""
     if form is not None and out is None:

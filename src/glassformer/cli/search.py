@@ -9,6 +9,7 @@ from ..api.passages import search as search_index
 from ..core.format import shorten
 from ..progress.display import waiting
 from ..text import printable
+from .commands import command
 from .options import PATH, json_option, text_argument
 from .output import console, print_json, print_table
 
@@ -16,7 +17,7 @@ WIDTH = 240
 """Characters of a passage on a terminal; --json and pipes have all."""
 
 
-@click.command()
+@command("Write and predict", 'glassformer search notes.npz "how do I close a file?" --top 3')
 @click.argument("index", type=PATH, help="A file that `glassformer embed MODEL --file FILE --index INDEX` wrote.")
 @text_argument("What to look for, in plain words.")
 @click.option("--top", type=click.IntRange(1), default=5, help="How many passages to show.")

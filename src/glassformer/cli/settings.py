@@ -11,7 +11,8 @@ import click
 from ..core.errors import ConfigError
 from ..core.registry import SUMMARIES
 from ..core.settings import check_known
-from .options import json_option
+from .commands import command
+from .options import json_option, trust_option
 from .output import console, log, print_json, print_table
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def parse_value(text: str) -> Any:
         raise ConfigError(fact, hint="no setting takes such a value") from None
 
 
-@click.command()
+@command("Train", "glassformer settings", "glassformer settings text")
 @click.argument(
     "topic",
     metavar="[TASK|PRESET|GROUP|FILE]",
@@ -60,6 +61,7 @@ def parse_value(text: str) -> Any:
 @click.option("--from", "source", metavar="MODEL", help="Start from a trained model: the settings of fine-tuning it.")
 @click.option("--lora", is_flag=True, help="With --from: the settings of training low-rank adapters.")
 @json_option
+@trust_option
 def settings(topic: str | None, source: str | None, lora: bool, json: bool) -> None:
     """List every setting of a task, a preset, the recipe or sampling: default, choices, meaning."""
     from ..runs.settings import groups_of
@@ -137,7 +139,7 @@ def default_text(value: Any) -> str:
     return text
 
 
-@click.command()
+@command("Train", "glassformer tasks")
 @click.argument("file", required=False, help="List the tasks in this Python file instead.")
 @json_option
 def tasks(file: str | None, json: bool) -> None:

@@ -10,11 +10,17 @@ from ..studies import Study, read_study, run_study, studies
 from ..studies.page import write_index, write_pages
 from ..studies.report import plain_row
 from ..studies.running import FOLDER
+from .commands import command
 from .options import PATH, engine_option, json_option, out_option
 from .output import log, print_json, print_table
 
 
-@click.command()
+@command(
+    "Learn",
+    "glassformer study",
+    "glassformer study cost --quick",
+    "glassformer study scaling --seeds 2 --out budgets",
+)
 @click.argument("name", required=False, help="A study, or a Python file that holds one of your own.")
 @click.option("--quick", is_flag=True, help="The shape of the answer in about a minute: fewer steps, points and seeds.")
 @click.option("--seeds", type=click.IntRange(1), metavar="N", help="Runs of each point (default: as the study says).")

@@ -12,11 +12,16 @@ from ..data.corpus import is_token_file, stream_text, text_files, write_tokens
 from ..progress.display import waiting
 from ..text import ByteTokenizer, PublishedTokenizer, pieces_of
 from ..text.tokenizer import FAMILIES, LARGE, LARGE_SIZE, LEARNED, SIZE
-from .options import PATH, json_option, text_argument
+from .commands import command
+from .options import PATH, json_option, text_argument, trust_option
 from .output import log, plural, print_json, print_table
 
 
-@click.command()
+@command(
+    "Train",
+    "glassformer tokens notes.txt --out notes.tokens",
+    "glassformer tokens notes.txt --out pieces.tokens --tokenizer bpe --tokenizer-size 400",
+)
 @click.argument("data", metavar="PATH", type=PATH, help="A text file, or a folder of them.")
 @click.option("--out", type=PATH, metavar="FILE", required=True, help="Where to write: a new file for the ids.")
 @click.option(
@@ -51,12 +56,13 @@ def tokens(data: Path, out: Path, tokenizer: str, tokenizer_size: int | None, js
         log(f"train on it with  glassformer train text --data {out}")
 
 
-@click.command()
+@command("Look inside", 'glassformer tokenize runs/text "The loop"', 'glassformer tokenize smollm2 "The loop"')
 @click.argument("model", help="A model of any kind, or a tokenizer.json.")
 @text_argument("What to encode.")
 @click.option("--specials", is_flag=True, help="Add the special tokens that the model expects around a text.")
 @click.option("--parse-special", is_flag=True, help="Read names of special tokens in the text as those tokens.")
 @json_option
+@trust_option
 def tokenize(model: str, text: str, specials: bool, parse_special: bool, json: bool) -> None:
     """Show the pieces and ids into which a model's tokenizer splits a text."""
     with waiting(f"reading {model}", compiles=False):

@@ -27,6 +27,7 @@ from ..runs.session import TrainingSession
 from ..runs.start import new_session, resume_session
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from . import devices
+from .commands import command
 from .options import PATH, bundle, engine_option, json_option, out_option, seed_option, set_option, source_option
 from .output import log, plural, print_json
 from .settings import parse_settings
@@ -45,7 +46,13 @@ SAMPLES, SAMPLE_LENGTH = 3, 80
 """How many prompts a trained model answers at the end, and with how many tokens at most."""
 
 
-@click.command()
+@command(
+    "Train",
+    "glassformer train majority",
+    "glassformer train text --data notes.txt --steps 200 --set width=64",
+    "glassformer train text --data notes.txt --from smollm2 --lora",
+    "glassformer train --resume runs/majority",
+)
 @click.argument("task", required=False, help="What to learn (see `glassformer tasks`), or your own Python file.")
 @click.option("--task", "own", metavar="FILE", help="A Python file with your own task, or parts of a model.")
 @click.option(

@@ -8,11 +8,12 @@ from ..api.loading import is_run, locate, read_model
 from ..progress.display import waiting
 from ..weights.verify import LIMIT
 from ..weights.verify import verify as compare
+from .commands import command
 from .options import json_option, model_argument
 from .output import log, print_json, print_table
 
 
-@click.command()
+@command("Models", "glassformer verify minilm")
 @model_argument
 @json_option
 def verify(model: str, json: bool) -> None:

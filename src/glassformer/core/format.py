@@ -1,9 +1,8 @@
 """Numbers and texts as people read them, in tables, messages, figures and formulas."""
 
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any
-
-import numpy as np
 
 SPACE = "␣"
 
@@ -38,7 +37,7 @@ def cell_text(cell: Any) -> str:
     """Write a cell of a table: a word as it is, a number with four digits, nothing for None."""
     if cell is None:
         return ""
-    return f"{cell:.4g}" if isinstance(cell, float | np.floating) else str(cell)
+    return f"{cell:.4g}" if isinstance(cell, Real) and not isinstance(cell, Integral) else str(cell)
 
 
 def bytes_text(size: float) -> str:
