@@ -206,24 +206,20 @@ def _is_binary(file: Path) -> bool:
 
 def _stream_file(path: Path, chunk: int, *, strict: bool = True) -> Iterator[str]:
     """Yield the characters of one file; refuse other encodings with the location of the first wrong byte."""
-    try:
-        with path.open("rb") as raw:
-            encoding = "utf-16" if raw.read(2) in _UTF16 else "utf-8-sig"
-            raw.seek(0)
-            with io.TextIOWrapper(raw, encoding=encoding, errors="strict" if strict else "surrogateescape") as file:
-                try:
-                    while piece := file.read(chunk):
-                        if "\0" in piece:
-                            raise _refusal(path, path.read_bytes().index(b"\0"), "a zero byte, which no text holds")
-                        yield piece
-                except UnicodeDecodeError as error:
-                    # The last bytes that were read are the ones that could not be decoded.
-                    offset, byte = raw.tell() - len(error.object) + error.start, error.object[error.start]
-                    raise _refusal(
-                        path, offset, f"not {encoding.removesuffix('-sig').upper()}: byte 0x{byte:02x}"
-                    ) from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
+    with explained(path, DataError, "check its permissions", "read"), path.open("rb") as raw:
+        encoding = "utf-16" if raw.read(2) in _UTF16 else "utf-8-sig"
+        raw.seek(0)
+        with io.TextIOWrapper(raw, encoding=encoding, errors="strict" if strict else "surrogateescape") as file:
+            try:
+                while piece := file.read(chunk):
+                    if "\0" in piece:
+                        raise _refusal(path, path.read_bytes().index(b"\0"), "a zero byte, which no text holds")
+                    yield piece
+            except UnicodeDecodeError as error:
+                # The last bytes that were read are the ones that could not be decoded.
+                offset, byte = raw.tell() - len(error.object) + error.start, error.object[error.start]
+                what = f"not {encoding.removesuffix('-sig').upper()}: byte 0x{byte:02x}"
+                raise _refusal(path, offset, what) from None
 
 
 def _refusal(path: Path, offset: int, what: str) -> DataError:
@@ -274,10 +270,10 @@ def write_tokens(
                 for text in cut_between_words(stream_text(source, chunk=chunk), most=chunk):
                     report(done, total, "bytes of text")
                     done += len(text.encode())
-                    data = tokenizer.encode(text).astype(_DTYPES[dtype]).tobytes()
-                    sha.update(data)
-                    count += len(data) // _DTYPES[dtype].itemsize
-                    file.write(data)
+                    ids = tokenizer.encode(text).astype(_DTYPES[dtype])
+                    sha.update(ids.data)
+                    count += len(ids)
+                    file.write(ids.data)
             # The description goes first out and last in: a file without one is not taken for a token file.
             flush(partial)
             sidecar(path).unlink(missing_ok=True)

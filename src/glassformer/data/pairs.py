@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.errors import DataError
+from ..core.files import explained
 from .corpus import text_files
 from .tables import TABLE_SUFFIXES, Row, Table, is_rows, read_table
 
@@ -103,10 +104,8 @@ def exchange(turns: list[tuple[str, str]]) -> Pair:
 
 def read_catalog(path: Path) -> list[Pair]:
     """Return the translated messages of a .po or .mo file, in order."""
-    try:
+    with explained(path, DataError, "check its permissions", "read"):
         return {".po": _read_po, ".mo": _read_mo}[path.suffix.lower()](path)
-    except OSError as error:
-        raise DataError(f"{error.filename} cannot be read: {error.strerror}", hint="check its permissions") from error
 
 
 def _pairs(messages: Iterable[Message]) -> list[Pair]:

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -127,9 +126,10 @@ def read_table(data: Any, asked: Mapping[str, str | None], *, strict: bool = Tru
     if not isinstance(data, str | os.PathLike):
         return replace(_from_python(data), asked=asked)
     files = table_files(data)
-    in_folders = Path(data).is_dir() and not is_table(files[0])
-    read = partial(_read_file, asked=asked, strict=strict)
-    tables = [_labeled_texts(Path(data), files)] if in_folders else [read(file) for file in files]
+    if Path(data).is_dir() and not is_table(files[0]):
+        tables = [_labeled_texts(Path(data), files)]
+    else:
+        tables = [_read_file(file, asked, strict) for file in files]
     table, *others = tables
     for other in others:
         if other.columns != table.columns:

@@ -155,12 +155,12 @@ def versions(engine: str) -> dict[str, str]:
     """Return the versions of Python and of the libraries that an engine computes with."""
     from importlib import metadata  # takes as long as a third of NumPy, and only runs that begin need it
 
-    found = {"python": platform.python_version()}
+    known = {"python": platform.python_version()}
     for package in ("glassformer", "numpy", "numba", "jax"):
         if _ONLY_OF.get(package, engine) == engine:
             with contextlib.suppress(metadata.PackageNotFoundError):
-                found[package] = metadata.version(package)
-    return found
+                known[package] = metadata.version(package)
+    return known
 
 
 def data_provenance(task_name: str, data: str | None) -> DataProvenance | None:

@@ -67,14 +67,14 @@ class TrainingRun:
     base: Base | None = None
     execution: Execution = PLAIN  # how its model runs
     under_jax: bool = False  # whether the engine jax computes it, else one of the host
-    own: tuple[CustomFile, ...] = ()  # files with its task or parts of its model
+    custom_files: tuple[CustomFile, ...] = ()  # files with its task or parts of its model
     labels: tuple[str, ...] = ()  # the names of its classes
     ready: Ready = field(default=Ready(), compare=False, repr=False)
 
     @property
     def model(self) -> Model:
         """The model that is trained, as every engine can run it."""
-        self._keep_own()
+        self._import_files()
         return self.build(PLAIN.replace(tile=self.execution.tile) if self.under_jax else self.execution)
 
     def build(self, execution: Execution) -> Model:
@@ -108,7 +108,7 @@ class TrainingRun:
             "target_tokenizer": self.target_tokenizer,
             **({} if self.base is None else {"base": self.base.to_dict()}),
             **({"jax": self.execution.to_dict()} if self.under_jax else {}),
-            **({"own": [file.to_dict() for file in self.own]} if self.own else {}),
+            **({"own": [file.to_dict() for file in self.custom_files]} if self.custom_files else {}),
             **({"labels": list(self.labels)} if self.labels else {}),
             "record": self.provenance.to_dict(),
         }
@@ -117,7 +117,7 @@ class TrainingRun:
         """Return the task: its data, tokenizers and metric; refuse data that has another vocabulary by now."""
         if self.ready.task is not None:
             return self.ready.task
-        self._keep_own()
+        self._import_files()
         check_registered(self.task_name, self.folder)
         options = dict(self.task_options)
         check_options(TASKS[self.task_name], options)
@@ -131,8 +131,8 @@ class TrainingRun:
             )
         return task
 
-    def _keep_own(self) -> None:
-        for file in self.own:
+    def _import_files(self) -> None:
+        for file in self.custom_files:
             if file.loaded is None:
                 load_custom_file(file, self.folder)
 
@@ -266,7 +266,7 @@ def open_run(folder: str | Path) -> TrainingRun:
             base=base,
             execution=Execution.from_dict({**separated(content["model"])[1], **execution}),
             under_jax="jax" in content,
-            own=files,
+            custom_files=files,
             labels=tuple(content.get("labels", ())),
         )
 

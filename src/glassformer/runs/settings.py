@@ -64,7 +64,7 @@ OF_DATA = "of the data"
 
 
 class Group(NamedTuple):
-    """Settings that belong together, and how to set them."""
+    """The settings of one thing, such as a task, and how to set them."""
 
     title: str
     how: str

@@ -106,7 +106,7 @@ def create_folder(run: TrainingRun, folder: Path, *, numbered: bool = False) -> 
         folder=folder,
         tokenizer=tokenizer,
         target_tokenizer=target,
-        own=custom_files_of(task, run.config, run.recipe),
+        custom_files=custom_files_of(task, run.config, run.recipe),
         labels=task.class_labels(run.config),
         provenance=replace(run.provenance, data=data_provenance(run.task_name, run.task_options.get("data"))),
     )
@@ -134,7 +134,7 @@ def _created(run: TrainingRun, *, numbered: bool) -> RunFolder:
     flush_folder(folder.parent)
     with explained(folder):
         run = _with_copy(replace(run, folder=folder))
-        for file in run.own:
+        for file in run.custom_files:
             file.copy_into(folder)
             remember(file)  # the user named it
     sink = RunFolder(run, lock)

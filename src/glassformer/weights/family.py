@@ -31,7 +31,7 @@ class Foreign:
     part        (i, n): the i-th of n equal pieces along its last axis; (0, 3) is the first third, such as a query
     change      what else is to be done to it, before all that: any function of an array
     transposed  stored as (outputs, inputs), where ours are (inputs, outputs): it is transposed before a part is taken
-    heads       where the parts of each head stand together, how many heads there are; 1: as a whole
+    heads       where the parts of each head follow each other, how many heads there are; 1: as a whole
     order       which of the stored channels of a head our channels are; empty: the same
     skipped     rows at the top of the stored table that the model never looks up
     twin        a second name of the same values, which serves where the first is missing; "": none
@@ -162,7 +162,7 @@ class Family:
     table          our names to published ones; it may hold more than a config has
     ungated        those that are different where the feed-forward layers have no gate
     transposed     whether linear maps are stored as (outputs, inputs)
-    by_head        whether the parts of a fused matrix stand together for each head
+    by_head        whether a fused matrix holds all parts of one head before those of the next
     fields         which field of config.json each of our settings is
     fixed          settings that all models of the family have
     only           fields with the values that are supported

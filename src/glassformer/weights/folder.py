@@ -2,7 +2,7 @@
 
 config.json                     the settings of the model
 model.safetensors               its weights, or several such files and model.safetensors.index.json
-tokenizer.json                  its tokenizer; older ones are put together from vocab.json and merges.txt, or vocab.txt
+tokenizer.json                  its tokenizer; older ones are built from vocab.json and merges.txt, or vocab.txt
 tokenizer_config.json           the roles of special tokens, the chat template
 generation_config.json          which tokens end an answer
 modules.json, 1_Pooling/        how a sentence encoder makes one vector of a text

@@ -162,7 +162,7 @@ _LLAMA = {"norm": "rms", "activation": "silu", "gated": True, "positions": "rota
 ARCHITECTURES = {
     family.name: family
     for family in (
-        # llama.cpp stores the queries and keys of Llama so that the pairs that turn together stand side by side.
+        # llama.cpp stores the queries and keys of Llama so that the two channels that turn as a pair are neighbors.
         _architecture("llama", {**_LLAMA, "rotary_pairing": "interleaved"}),
         _architecture("gpt2", {"activation": "gelu_tanh"}, fused=True),
         _architecture("gptneox", {"activation": "gelu_tanh", "positions": "rotary"}, fused=True),

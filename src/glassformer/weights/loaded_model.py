@@ -1,4 +1,4 @@
-"""A model as rooms hand it to each other: its config, its parameters, its tokenizer, and what else is known of it.
+"""A model as it is passed around: its config, its parameters, its tokenizer, and what else is known of it.
 
 @trained_or_pair
 def detect_heads(model: Model, params: Tree, *, length: int | None = None) -> …
@@ -61,10 +61,10 @@ class LoadedModel:
     loss: str = "cross_entropy"
 
     def __post_init__(self) -> None:
-        given: Any = self.config
-        if isinstance(given, Model):
-            how = given.execution if self.execution == PLAIN else self.execution
-            self.built, self.config, self.execution = given, given.config, how
+        model: Any = self.config
+        if isinstance(model, Model):
+            how = model.execution if self.execution == PLAIN else self.execution
+            self.built, self.config, self.execution = model, model.config, how
         check_params(self.model, self.params)
 
     @classmethod

@@ -33,7 +33,7 @@ def embed(loaded: LoadedModel, texts: str | Sequence[str]) -> Array:
     """Return one vector for each text, (N, D), or (D,) for one: its tokens' vectors, pooled as the model was trained.
 
     A classifier pools as it does before its classes are told apart; other models without a setting take the mean. The
-    vectors of both are normalized. Texts of about the same length are read together; padding changes nothing.
+    vectors of both are normalized. Texts of about the same length are read as one batch; padding changes nothing.
     """
     if isinstance(texts, str):
         return embed(loaded, [texts])[0]

@@ -1,4 +1,4 @@
-"""Several processes, one run: which one this is, how JAX joins them, and how they stop together.
+"""Several processes, one run: which one this is, how JAX joins them, and how all stop after the same step.
 
 The answers come, each for itself, from the command line, from GLASSFORMER_COORDINATOR, _PROCESSES and _PROCESS, or from
 Slurm, Open MPI or Kubernetes; docs/guides/many_machines.md has the table. Process 0 runs on the coordinator's machine

@@ -106,7 +106,7 @@ def _remedy(path: Path) -> str:
 
 
 def save_sharded(folder: str | Path, state: Tree, meta: Mapping[str, Any]) -> Path:
-    """Write a state of JAX arrays; all processes must call this together. `meta["step"]` says which step it follows.
+    """Write a state of JAX arrays; all processes must call this. `meta["step"]` says which step it follows.
 
     When it returns, the checkpoint is complete; when it raises, those of other steps are as they were.
     """
@@ -235,7 +235,7 @@ def check_files(path: Path, share: Callable[[list[str]], list[str]]) -> dict[str
 
 
 def load_sharded(folder: str | Path, target: Tree, *, step: int | None = None) -> ShardedCheckpoint:
-    """Read the latest complete checkpoint, or that of `step`, onto the devices; all processes must call this together.
+    """Read the latest complete checkpoint, or that of `step`, onto the devices; all processes must call this.
 
     `target` has the names, shapes and types of the state, and says with the `sharding` of each leaf where it goes:
     arrays, or `jax.ShapeDtypeStruct`s. The checkpoint may have been written by other processes on another mesh.

@@ -84,7 +84,7 @@ class DeviceMemory:
         return math.prod(leaf.shape) // math.prod(getattr(self.mesh, str(axis)) for axis in split)
 
     def is_gathered(self, leaf: Leaf) -> bool:
-        """Whether it is split over fsdp, and so put together where it is used."""
+        """Whether it is split over fsdp, and so gathered where it is used."""
         return "fsdp" in self.axes(leaf)
 
     def numbers(self) -> int:
@@ -96,7 +96,7 @@ class DeviceMemory:
         return sum(leaf.slots(optimizer) * leaf.alike * self.held(leaf) for leaf in leaves_of(self.config))
 
     def matrices(self) -> tuple[Counter[str], Counter[str]]:
-        """Numbers of what fsdp splits, put together: of each unit in one block, and of each array outside of them."""
+        """Numbers of what fsdp splits, gathered: of each unit in one block, and of each array outside of them."""
         inside: Counter[str] = Counter()
         outside: Counter[str] = Counter()
         for leaf in leaves_of(self.config):

@@ -71,19 +71,19 @@ def place(tree: Tree, shardings: Tree) -> Tree:
 
 
 def fetch(tree: Tree, *, wanted: bool = True) -> Tree:
-    """Return whole NumPy arrays; all processes must call this together, and one that does not want them gets None."""
-    found = tree_map(lambda array: _fetched(array, wanted), tree)
-    return found if wanted else None
+    """Return whole NumPy arrays; all processes must call this, and one that does not want them gets None."""
+    arrays = tree_map(lambda array: _fetched(array, wanted), tree)
+    return arrays if wanted else None
 
 
 def _fetched(array: Array, wanted: bool) -> np.ndarray | None:
-    # What a device of this process holds whole, or together with its neighbors here, needs no message to others.
+    # What a device of this process holds whole, or the devices of this process hold in all, needs no message to others.
     if getattr(array, "is_fully_addressable", True) or array.is_fully_replicated:
         return np.asarray(array) if wanted else None
     from jax.experimental.multihost_utils import process_allgather
 
     gathered = np.empty(array.shape, array.dtype) if wanted else None
-    # On its way it is whole on every device, which has no room for all layers of a large model at once.
+    # On its way it is whole on every device, which cannot hold all layers of a large model at once.
     for index in range(array.shape[0]) if array.ndim > 2 else [...]:
         part = np.asarray(process_allgather(array[index], tiled=True))
         if gathered is not None:
