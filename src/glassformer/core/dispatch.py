@@ -18,8 +18,8 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar, get_args, overload
@@ -27,6 +27,7 @@ from typing import Any, TypeVar, get_args, overload
 from .arguments import FAILURES, instead_of
 from .arrays import holds_half, in_full_precision
 from .errors import ConfigError, did_you_mean
+from .reporting import during
 from .sources import SourceGuard, checked
 
 ENGINES = "glassformer.engines"
@@ -317,16 +318,7 @@ def use_engine(name: str | Engine) -> AbstractContextManager[None]:
     model says so once; `gf.tree.tree_map(jax.numpy.asarray, params)` moves parameters. Training and generation move
     theirs to the devices.
     """
-    return _using(_found(name))
-
-
-@contextmanager
-def _using(engine: Engine) -> Iterator[None]:
-    token = _chosen.set(engine)
-    try:
-        yield
-    finally:
-        _chosen.reset(token)
+    return during(_chosen, _found(name))
 
 
 def _found(name: str | Engine) -> Engine:

@@ -3,7 +3,6 @@
 Those who do the work count and ask; what talks to people, such as the command line, sets who shows and who answers.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -26,6 +25,8 @@ def during(variable: ContextVar[T], value: T) -> Iterator[None]:
 @cache
 def log_once(fact: str) -> None:
     """Log, once in a process, that part of another library is missing or cannot be used, and what is done instead."""
+    import logging  # here, because most programs have nothing to report
+
     logging.getLogger("glassformer").warning(fact)
 
 

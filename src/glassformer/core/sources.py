@@ -1,4 +1,4 @@
-"""What is written is what runs: a kernel steps back when a source that it depends on has changed.
+"""Guards over sources: a kernel steps back when the code that it replaces, or depends on, has changed.
 
 A kernel depends on the file of what it replaces and on the files of the mathematics which that file imports,
 transitively, as their import statements say. `make digests` lists them in `engines/sources.json`. A source was

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from .errors import ConfigError
+from .reporting import during
 
 _AFFIXES = tuple(product(("", "scipy_"), ("", "64_", "_64")))  # of OpenBLAS, as it was built
 _open: set["ref[one_blas_thread]"] = set()  # the `with` blocks that want one thread
@@ -55,14 +56,9 @@ def cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-@contextlib.contextmanager
-def at_most(number: int) -> Iterator[None]:
+def at_most(number: int) -> AbstractContextManager[None]:
     """Use this many cores inside a `with` block, in this thread or task alone."""
-    token = _limit.set(number)
-    try:
-        yield
-    finally:
-        _limit.reset(token)
+    return during(_limit, number)
 
 
 @contextlib.contextmanager

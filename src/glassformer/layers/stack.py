@@ -216,7 +216,9 @@ class Stack(Layer):
     @dispatched(by="x")
     def read_blocks(self, params: Tree, x: Array, cache: Cache, rotation: tuple[Array, Array] | None) -> Array:
         """Run all blocks on further tokens, each with what it remembers: the blocks' own `forward`, with a cache."""
-        self._check_reads()
+        parameters = inspect.signature(self.block.forward).parameters.values()
+        if not any(p.name == "cache" or p.kind is p.VAR_KEYWORD for p in parameters):
+            raise self._reads_nothing("takes no cache")
         new = x.shape[-2]
         mask, bias = cache.key_mask(new), self._bias(params, x, {}, cache.rows(new), cache.columns(new))
         memory_mask = None if cache.memory_mask is None else cache.memory_mask[..., None, :]
@@ -230,12 +232,6 @@ class Stack(Layer):
             if kept.attention.seen is before:
                 raise self._reads_nothing("does not hand its cache on to attention")
         return x
-
-    def _check_reads(self) -> None:
-        """Refuse a registered block that has no way to remember."""
-        parameters = inspect.signature(self.block.forward).parameters.values()
-        if not any(p.name == "cache" or p.kind is p.VAR_KEYWORD for p in parameters):
-            raise self._reads_nothing("takes no cache")
 
     def _reads_nothing(self, why: str) -> ConfigError:
         return ConfigError(

@@ -120,7 +120,9 @@ def parameters_by_part(config: TransformerConfig) -> dict[str, int]:
     """Count parameters, the blocks of a stack taken together: "blocks.attention", "embedding.tokens", …"""
     parts: dict[str, int] = {}
     for name, spec in named_leaves(build(config).specs()):
-        part = _part(name)
+        steps = [step for step in name.split(".") if not step.isdigit()]
+        outside = 2 if steps[0] in ("embedding", "source_embedding") else 1
+        part = ".".join(steps[: steps.index("blocks") + 2 if "blocks" in steps else outside])
         parts[part] = parts.get(part, 0) + math.prod(spec.shape)
     return parts
 
@@ -156,12 +158,6 @@ def kv_cache_bytes(config: TransformerConfig, batch: int, length: int, itemsize:
     if isinstance(config, EncoderDecoderConfig):
         kept += length  # the keys and values of the source
     return 2 * config.layers * config.key_heads * config.channels * kept * batch * itemsize
-
-
-def _part(name: str) -> str:
-    steps = [step for step in name.split(".") if not step.isdigit()]
-    outside = 2 if steps[0] in ("embedding", "source_embedding") else 1
-    return ".".join(steps[: steps.index("blocks") + 2 if "blocks" in steps else outside])
 
 
 def _keys_seen(config: TransformerConfig, length: int, *, causal: bool) -> int:

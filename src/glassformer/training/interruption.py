@@ -26,16 +26,16 @@ def heeding_termination() -> Iterator[None]:
     if get_ident() != main_thread().ident or getsignal(SIGTERM) != SIG_DFL:
         yield
         return
-    signal(SIGTERM, _terminate)
+
+    def terminate(*_: object) -> None:
+        signal(SIGTERM, SIG_IGN)
+        raise Terminated
+
+    signal(SIGTERM, terminate)
     try:
         yield
     finally:
         signal(SIGTERM, SIG_DFL)
-
-
-def _terminate(*_: object) -> None:
-    signal(SIGTERM, SIG_IGN)
-    raise Terminated
 
 
 class uninterrupted:  # noqa: N801 - used like a function, and twice as fast as one made of a generator
