@@ -125,7 +125,8 @@ def train_little(patch):
 
 def study_little(patch):
     """Let a study measure nothing at one point."""
-    run, about = study_command.run_study, {"check": None, "finding": None, "figures": None, "columns": ()}
+    run, about = study_command.run_study, dict.fromkeys(("check", "finding", "figures", "derived"))
+    about |= {"columns": (), "answers": {}, "whole": {}, "by": ()}
 
     def ran(name, **how):
         little = replace(studies()[name], grid={"x": [1]}, measure=lambda point, seed: {"y": seed}, **about)

@@ -1,4 +1,4 @@
-"""The museum: every check passes as the package is and finds its bug; nothing stays planted; the game works."""
+"""The museum: every check passes as the package is and finds its bug; nothing stays planted."""
 
 import re
 
@@ -9,7 +9,6 @@ import glassformer as gf
 from glassformer import ops
 from glassformer.bugs import CHECKS, Curves, museum, plant, right_curves
 from glassformer.bugs.checks import run_check
-from glassformer.bugs.game import Hunt
 from glassformer.bugs.training import SETUPS, train_curves
 
 
@@ -68,15 +67,3 @@ def test_a_planted_bug_changes_results_until_the_block_ends():
     with pytest.raises(ZeroDivisionError), plant(museum()["gelu-factor"].bug):
         raise ZeroDivisionError
     np.testing.assert_array_equal(ops.gelu(x)[0], before)
-
-
-def test_a_bug_can_be_hunted_down():
-    hunt = Hunt(seed=3)
-    assert "NAME" in hunt.answer("what?")
-    assert "checks fail" in hunt.answer("checks")
-    assert "def " in hunt.answer(f"show {hunt.culprits[0]}")
-    assert "no row" in hunt.answer("gradients nothing")
-    assert "There is no function" in hunt.answer("guess nothing")
-    assert not hunt.over
-    assert "Yes, after 3 looks" in hunt.answer(f"guess {hunt.culprits[0]}")
-    assert hunt.found

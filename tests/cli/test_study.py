@@ -1,4 +1,4 @@
-"""`glassformer study`: a file of one's own, its page, the index, and what is refused."""
+"""`glassformer study`: a file of one's own, its report, and what is refused."""
 
 import json
 
@@ -24,17 +24,27 @@ def desk(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_study_of_ones_own_has_a_table_and_a_page(desk, monkeypatch):
+def test_a_study_of_ones_own_has_a_table_and_a_report(desk, monkeypatch):
     result = command("study", "own.py")
     assert result.code == 0, result.err
     assert "y is lowest at x=1 (1.50 ± 0.50; mean of 2 seeds)" in result.out
-    page = (desk / "studies" / "powers" / "index.html").read_text()
-    assert "Which is &lt;largest&gt;?" in page
-    assert page.count("data:image/svg+xml") == 4, "light and dark, wide and narrow"
-    assert 'href="powers/index.html"' in (desk / "studies" / "index.html").read_text()
+    report = (desk / "studies" / "powers" / "report.md").read_text()
+    assert report.startswith("# Which is <largest>?\n\ny is lowest at x=1")
+    assert "](figures/results.svg)" in report
+    assert "| 3 | 9.50 ± 0.50 |" in report
+    assert {path.name for path in (desk / "studies" / "powers" / "figures").iterdir()} == {
+        "results.svg",
+        "results-dark.svg",
+    }
     again = command("study", "own.py", "--json")
     assert "6 runs of 6 kept" in again.err
     assert len(json.loads(again.out)["rows"]) == 6
+
+
+def test_studies_are_listed_with_what_is_in_a_folder(desk):
+    command("study", "superposition", "--quick", "--out", "other/superposition-quick")
+    here = {row["name"]: row["here"] for row in json.loads(command("study", "--out", "other", "--json").out)}
+    assert {name for name, what in here.items() if what} == {"superposition"}
 
 
 def test_all_studies_are_listed_with_question_and_time():

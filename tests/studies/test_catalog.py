@@ -32,7 +32,6 @@ def test_a_study_is_complete_and_its_points_can_run(name, numpy_engine):
     assert study.question.endswith("?")
     assert study.published.endswith(".")
     assert inspect.getmodule(study.measure).__name__ == f"glassformer.studies.{name}"
-    assert study.finding is not None
     assert study.figures is not None
     assert len(study.points(quick=True)) <= len(study.points())
 
@@ -46,3 +45,6 @@ def test_the_full_run_that_comes_with_the_package_is_of_this_grid(name):
     assert len(kept) == len(runs)
     assert all(machine["system"] for machine in result.machines)
     assert not result.quick
+    assert len(result.findings) >= 2
+    assert all(sentence.endswith(".") for sentence in result.findings)
+    assert set(result.columns) <= set(result.rows.columns)

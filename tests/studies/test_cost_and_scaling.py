@@ -54,11 +54,11 @@ def test_scaling_finds_the_exponent_of_a_file_or_says_that_no_size_is_best(tmp_p
     assert low <= value <= high
     assert value == pytest.approx(0.4, abs=1e-6)
     result = run_study("scaling", source=tmp_path / "runs.json", out=tmp_path / "out", figures=False, show=False)
-    assert all(words in result.findings[0] for words in ("C^0.40", "neither"))
+    assert "C^0.40" in result.findings[0]
 
     falling = [{"parameters": n, "tokens": 1e6 / n, "loss": 1 / n} for n in (1, 2, 4, 8)]
     (tmp_path / "runs.json").write_text(json.dumps(falling))
-    assert "do not tell" in scaling.finding(scaling.rows_from(tmp_path / "runs.json"))[0]
+    assert "No exponent" in scaling.finding(scaling.rows_from(tmp_path / "runs.json"))[0]
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "[3]", '[{"parameters": 3, "loss": 1}]', '[{"parameters": "a"}]'])

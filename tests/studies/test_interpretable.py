@@ -10,6 +10,7 @@ from glassformer.proofs import prove_case
 from glassformer.proofs.model_cases import own_cases
 from glassformer.studies import Rows, studies
 from glassformer.studies.coupling import EQUALS, PLUS, START, CoupledPositions, register_coupled, sequences
+from glassformer.studies.finding import findings
 from glassformer.studies.grokking import explained
 from glassformer.studies.superposition import loss_and_grads
 
@@ -39,7 +40,7 @@ def test_a_study_measures_finds_and_draws(name):
     study, point = studies()[name], TINY[name]
     points = [point, {**point, **OTHERS.get(name, {})}] if name in OTHERS else [point]
     rows = Rows({**one, "seed": 0, "diverged": False, **study.measure(one, 0)} for one in points)
-    assert all(isinstance(sentence, str) and sentence.endswith(".") for sentence in study.finding(rows))
+    assert all(isinstance(sentence, str) and sentence.endswith(".") for sentence in findings(study, rows, list(point)))
     assert all(figure.get_label() for figure in study.figures(rows).values())
     assert set(study.columns) <= set(rows.columns)
     assert study.question.endswith("?")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from glassformer.studies import Rows, optimizers
+from glassformer.studies.finding import compared
 from glassformer.studies.measures import steps_to
 
 
@@ -33,13 +34,12 @@ def test_steps_to_a_loss_lie_between_evaluations_and_seed_0_chooses_the_rates():
     assert tests["adam"].values("seed") == [1, 2]
 
 
-def test_the_finding_has_both_outcomes():
-    fast, slow = (optimizers.finding(rows_with(muon)) for muon in (2.0, 1.1))
-    assert "0.50 of Adam's steps, at most 1/1.3" in fast[0]
-    assert "seeds: 2" in fast[0]
-    assert "0.91 of Adam's steps, not the 1/1.3" in slow[0]
-    assert "SGD with momentum at rate 2, more steps than it had with 2 of 2 seeds" in fast[1]
-    assert fast[2] == "The best rate of no optimizer is at the edge of its grid."
+def test_steps_to_the_loss_are_compared():
+    [[adam, *others]] = compared(optimizers.STUDY, rows_with(2.0))
+    assert (adam.setting, adam.result.mean) == ({"optimizer": "adam"}, pytest.approx(247.9, abs=0.1))
+    verdicts = {one.setting["optimizer"]: one.verdict for one in others}
+    assert verdicts == {"muon": "better", "adamw": "no clear difference", "lion": "no clear difference", "sgd": "worse"}
+    assert [one.lacking for one in others if one.setting["optimizer"] == "sgd"] == [2]
     assert set(optimizers.figures(rows_with(2.0))) == {"losses"}
 
 

@@ -1,4 +1,4 @@
-"""The study `parts`: the removed part is absent, the mask's absence is seen through, and findings follow the rows."""
+"""The study `parts`: the removed part is absent, the mask's absence is seen through."""
 
 import numpy as np
 import pytest
@@ -51,16 +51,9 @@ def test_the_block_without_a_mask_has_exact_gradients_and_refuses_a_cache():
         model.read(params, tokens, model.new_cache())
 
 
-@pytest.mark.parametrize(("seen", "verdict"), [(0.1, "looks better and is worse"), (2.5, "hides nothing")])
-def test_findings_follow_the_rows(seen, verdict):
-    rows = Rows()
-    for task in ("majority", "text"):
-        for part, loss in ((parts.FULL, 2.0), ("norms", 2.05), ("attention", 3.0), (parts.MASK, 2.4)):
-            for seed in (0, 1):
-                own = {"loss": loss + 0.1 * seed, "training_loss": seen if part == parts.MASK else 2.0}
-                rows.append({"task": task, "part": part, "seed": seed, "diverged": False, **own})
-    first, nothing, mask, *_ = parts.finding(rows)
-    assert "on text the attention (loss 3.050 ± 0.050 instead of 2.050 ± 0.050); 2 seeds" in first
-    assert nothing.endswith("can tell: norms on majority, norms on text.")
-    assert verdict in mask
+def test_figures_are_drawn():
+    rows = Rows(
+        {"task": task, "part": part, "seed": seed, "diverged": False, "loss": 2.0, "training_loss": 1.0}
+        for task in ("majority", "text") for part in (parts.FULL, "norms", parts.MASK) for seed in (0, 1)
+    )  # fmt: skip
     assert set(parts.figures(rows)) == {"parts"}

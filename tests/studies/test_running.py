@@ -12,7 +12,6 @@ from glassformer import studies
 from glassformer.core.errors import CheckpointError, ConfigError, DataError
 from glassformer.studies import Study, read_study, run_study, trained
 from glassformer.studies import running as running_module
-from glassformer.studies.page import study_page
 from glassformer.weights.catalog import CACHE
 
 TRAINING = {"task": "majority", "steps": 4, "train": 64, "held_out": 16, "eval_every": 4}
@@ -88,7 +87,7 @@ def test_runs_keep_the_machine_that_they_were_made_on(tmp_path, monkeypatch):
         result = run_study(small(), seeds=2 if place == "elsewhere" else 3, **how)
     assert [one["system"] for one in result.machines] == ["elsewhere", "here"]
     assert read_study(tmp_path).machines == result.machines
-    assert "elsewhere, 2 cores; and on here, 2 cores." in study_page(result, tmp_path)
+    assert "elsewhere, 2 cores; and on here, 2 cores." in (tmp_path / "report.md").read_text()
 
 
 def counted(calls, point, seed):

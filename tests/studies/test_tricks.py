@@ -1,4 +1,4 @@
-"""The study of the speed run's tricks: exact gradients, the same logits with a cache, and findings from rows."""
+"""The study of the speed run's tricks: exact gradients, the same logits with a cache, and what is compared."""
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from glassformer.proofs.case import ModelCase, OpCase, scattered
 from glassformer.proofs.check import prove_case
 from glassformer.proofs.model_cases import SEQUENCES, SIZES, TOKENS
 from glassformer.studies import Rows, tricks
+from glassformer.studies.finding import compared
 from glassformer.studies.tricks_parts import BLOCKS, SpeedDecoder, register, relu2, relu2_backward
 from own_parts import forgotten
 
@@ -83,23 +84,14 @@ def curve(trick, seed, speed, **more):
     } | more
 
 
-def test_the_finding_tells_help_from_harm_and_from_chance():
-    speeds = {
-        "none": 1,
-        "ReLU²": 1.0,
-        "Muon": 2.0,
-        "untied head": 0.5,
-        "all but Muon": 1.5,
-        "all but untied head": 2.0,
-        "all": 2.0,
-    }
+def test_steps_and_times_are_compared_with_those_of_the_plain_model():
+    speeds = {"none": 1, "ReLU²": 1.0, "Muon": 2.0, "untied head": 0.5}
     rows = Rows(curve(name, seed, speed) for name, speed in speeds.items() for seed in range(3))
-    rows[-1] = {name: rows[-1][name] for name in ("trick", "seed", "steps")} | {"diverged": True, "step_ms": np.nan}
-    found = tricks.finding(rows)
-    assert "with 1 of 3 seeds" in found[0]
-    assert "All but Muon take 0.67 (0.66 to 0.67) of the steps" in found[1]
-    assert "help: Muon 0.50 (0.49 to 0.51) of the steps" in found[2]
-    assert "harm: untied head more steps than" in found[3]
-    assert "change less than seeds do: ReLU²" in found[4]
-    assert "unknown spread" in tricks.finding(rows.where(seed=0))[2]
+    steps, seconds = compared(tricks.STUDY, rows)
+    assert {one.setting["trick"]: one.verdict for one in steps} == {
+        "none": "whole", "Muon": "better", "ReLU²": "no clear difference", "untied head": "worse",
+    }  # fmt: skip
+    assert steps[0].result.mean == pytest.approx(320, rel=0.01)
+    assert seconds[0].result.mean == pytest.approx(0.64, rel=0.01)
+    assert steps[-1].lacking == 3
     assert set(tricks.figures(rows)) == {"tricks"}

@@ -1,12 +1,10 @@
 """`glassformer bugs`: the museum of mistakes, what each does to training, and the check that catches it."""
 
-import sys
 from typing import Any
 
 import click
 
 from ..bugs import Exhibit, museum, right_curves
-from ..bugs.game import Hunt
 from ..bugs.training import check_seconds
 from ..core.errors import ConfigError
 from ..core.settings import check_known
@@ -25,32 +23,16 @@ EFFECTS = {
 
 
 @command("Learn", "glassformer bugs", "glassformer bugs heads-merge")
-@click.argument("name", required=False, help="An exhibit, or `play` for a game: find the bug that was planted.")
+@click.argument("name", required=False, help="An exhibit; without one, all are listed.")
 @click.option(
     "--train", is_flag=True, help="Train with the bug here and now, with three seeds, beside training without it."
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(0),
-    help="Seed of what is drawn at random: which bug the game plants (default: another one each time).",
-)
 @json_option
-def bugs(name: str | None, train: bool, seed: int | None, json: bool) -> None:
+def bugs(name: str | None, train: bool, json: bool) -> None:
     """Show mistakes in Transformers, what training looks like with each, and the check that catches it."""
-    game = name == "play"
-    fits = {"--train": name and not game, "--seed": game, "--json": not game}
-    given = {"--train": train, "--seed": seed is not None, "--json": json}
-    for option in fits:
-        if given[option] and not fits[option]:
-            raise ConfigError(f"{option} does not go with the rest", hint="`glassformer bugs --help` has examples")
-    if game:
-        hunt = Hunt(seed)
-        print(hunt.opening())
-        while not hunt.over:
-            click.echo("> ", nl=False, err=True)
-            print(hunt.answer(sys.stdin.readline() or "quit"), flush=True)
-        return
     if name is None:
+        if train:
+            raise ConfigError("--train belongs to an exhibit, and none is named", hint="`glassformer bugs` lists them")
         listed(json)
         return
     check_known("the museum has no exhibit", name, museum(), listed="`glassformer bugs` lists them")
@@ -69,7 +51,7 @@ def listed(json: bool) -> None:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
         return
     print_table((*columns[:-1], ">in"), rows)
-    log("`glassformer bugs NAME` shows one, `glassformer bugs play` plants one for you to find")
+    log("`glassformer bugs NAME` shows one")
 
 
 def shown(exhibit: Exhibit, *, train: bool, json: bool) -> None:

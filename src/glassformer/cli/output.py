@@ -40,7 +40,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
     cells = [[cell if isinstance(cell, Text) else Text(cell_text(cell)) for cell in row] for row in rows]
     if not out.is_terminal:
         if title is not None:
-            print(f"# {title}")
+            print("# " + title.replace("\n", "\n# "))
         for line in (names, *([cell.plain for cell in row] for row in cells)):
             print("\t".join(" ".join(part.splitlines()).replace("\t", " ") for part in line))
         return

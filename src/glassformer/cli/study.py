@@ -1,4 +1,4 @@
-"""`glassformer study`: experiments with seeds and error bars, from a question to a page."""
+"""`glassformer study`: experiments with seeds and error bars, from a question to a report."""
 
 from pathlib import Path
 from typing import Any
@@ -7,8 +7,7 @@ import click
 
 from ..core.errors import ConfigError, GlassformerError
 from ..studies import Study, read_study, run_study, studies
-from ..studies.page import write_index, write_pages
-from ..studies.report import plain_row
+from ..studies.report import REPORT, plain_row
 from ..studies.running import FOLDER
 from .commands import command
 from .options import PATH, engine_option, json_option, out_option
@@ -28,7 +27,7 @@ from .output import log, print_json, print_table
 @click.option(
     "--from", "rows_file", type=PATH, metavar="FILE", help="Read measurements from a JSON file: of `scaling`."
 )
-@out_option("a folder for rows, figures and the page (default: studies/NAME, or studies/NAME-quick)")
+@out_option("a folder for rows, figures and the report (default: studies/NAME, or studies/NAME-quick)")
 @json_option
 def study(
     name: str | None,
@@ -41,8 +40,7 @@ def study(
 ) -> None:
     """Run an experiment from a question to a table, figures and one sentence; finished runs are kept and reused.
 
-    Without a name, list the studies, and how long each takes here. With --out alone, write the index of those in a
-    folder.
+    Without a name, list the studies, and how long each takes here; with --out alone, in another folder than studies.
     """
     if name is None:
         for option, given in {"--quick": quick, "--seeds": seeds, "--from": rows_file}.items():
@@ -52,19 +50,16 @@ def study(
         listed(out, json=json)
         return
     made = run_study(name, quick=quick, seeds=seeds, engine=engine, out=out, source=rows_file)
-    page = write_pages(made.folder)
     if json:
         facts: dict[str, Any] = {one: getattr(made, one) for one in ("name", "question", "published", "findings")}
-        print_json({**facts, "page": str(page), "rows": [plain_row(row) for row in made.rows]})
+        print_json({**facts, "report": str(made.folder / REPORT), "rows": [plain_row(row) for row in made.rows]})
         return
-    print_table(made.columns, made.table, title=" ".join(made.findings))
-    log(f"wrote {page}")
+    print_table(made.columns, made.table, title="\n".join(made.findings))
+    log(f"wrote {made.folder / REPORT}")
 
 
 def listed(out: Path | None, *, json: bool) -> None:
-    """Print all studies, or write the index of those in a folder."""
-    if out is not None:
-        log(f"wrote {write_index(out)}")
+    """Print all studies."""
     rows = [(one.name, one.question, *_takes(one, out or FOLDER)) for one in studies().values()]
     if json:
         print_json([dict(zip(("name", "question", "minutes", "here"), row, strict=True)) for row in rows])

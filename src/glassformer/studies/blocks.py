@@ -10,7 +10,6 @@ from ..data.tasks.strings import LENGTH, TOKENS
 from ..models import Batch
 from ..progress import plural
 from .measures import trained
-from .report import over_seeds
 from .study import Figures, Point, Rows, Study
 
 SPECIAL = 0.15
@@ -50,36 +49,6 @@ def measure(point: Point, seed: int) -> dict[str, Any]:
             "specialized": sum(max(pair) > SPECIAL for pair in zip(equal, favorite, strict=True))}  # fmt: skip
 
 
-def finding(rows: Rows) -> list[str]:
-    """Return in words which classifier is best, what each choice is worth, and how many heads specialize."""
-    said, seeds = [], plural(len(rows.values("seed")), "seed")
-    for train in rows.values("train"):
-        own = rows.where(train=train)
-        found = own.mean("accuracy", by=("layers", "pooling", "heads"))
-        best, worst = (pick(found.items(), key=lambda pair: pair[1].mean) for pick in (max, min))
-        if worst[1].high >= best[1].low:
-            right = "all inputs" if worst[1].low == 1 else f"at least {worst[1].low:.2%}"
-            text = f"no classifier is clearly best: every one has {right} right"
-        else:
-            text = f"{_named(*best[0])} is best, with accuracy {over_seeds(best[1])}; {_named(*worst[0])} is worst,"
-            text += f" with {over_seeds(worst[1])}"
-        many = f"all {len(TOKENS) ** LENGTH:,} inputs"
-        said.append(f"Trained on {train:,} sequences, {text} ({many}, {seeds}, ± half of the range).")
-        pairs = {"a second block": ("layers", 1, 2), "CLS": ("pooling", "mean", "cls"), "four heads": ("heads", 1, 4)}
-        means = {text: [own.where(**{name: value}).mean("accuracy")[()].mean for value in values]
-                 for text, (name, *values) in pairs.items()}  # fmt: skip
-        gains = ", ".join(f"{text} by {100 * (more - less):+.1f}" for text, (less, more) in means.items())
-        said.append(f"Percentage points of accuracy, on average over the other choices: {gains}.".replace("-", "−"))
-    heads = [pair for row in rows for pair in zip(row["equal"], row["favorite"], strict=True)]
-    equal, liked = (sum(pair[n] > SPECIAL for pair in heads) for n in (0, 1))
-    text = f"{sum(max(pair) > SPECIAL for pair in heads)} of {len(heads)} heads specialize (by {SPECIAL} or more):"
-    return [*said, f"{text} {equal} on tokens equal to the one that looks, {liked} on one kind of token."]
-
-
-def _named(layers: int, pooling: str, heads: int) -> str:
-    return f"{plural(layers, 'block')} with {pooling} and {plural(heads, 'head')}"
-
-
 def figures(rows: Rows) -> Figures:
     """Draw the accuracy of each classifier, and every head by what it looks at."""
     from ..plots import style
@@ -110,6 +79,7 @@ STUDY = Study(
     question="One block or two, the mean or a CLS vector, one head or many: what does a classifier need?",
     published="Michel et al. (2019) remove most heads of trained models with little loss; Voita et al. (2019) find that"
     " the heads that stay are specialized.",
-    grid=grid, measure=measure, finding=finding, figures=figures, minutes=2,
+    grid=grid, measure=measure, figures=figures, minutes=2,
+    answers={"accuracy": "highest"}, whole={"layers": 1, "pooling": "mean", "heads": 1}, by=("train",),
     columns=("train", "layers", "pooling", "heads", "accuracy", "parameters", "specialized"),
 )  # fmt: skip

@@ -12,7 +12,6 @@ from ..config import DecoderConfig
 from ..core.errors import ConfigError
 from ..models import Batch, build
 from ..models.costs import costs
-from ..progress import plural
 from .measures import on_accelerator
 from .study import Figures, Point, Rows, Study
 
@@ -86,29 +85,15 @@ def exponent(rows: Rows, x: str, y: str) -> tuple[float, float]:
     return float(line[0]), float(np.sqrt(spread[0, 0]))
 
 
-def _power(rows: Rows, x: str, y: str) -> str:
-    return "{}^({:.2f} ± {:.2f})".format("n" if x == "length" else x, *exponent(rows, x, y))
-
-
-def finding(rows: Rows) -> list[str]:
-    """Return in words with which power of each size time and memory grow, beside what the formulas say."""
-    alone = {way: rows.where(axis="length", way=way) for way in WAYS}
-    says = {(way, name): _power(alone[way], "length", name) for way in WAYS for name in ("time", "memory")}
-    return [
-        f"The time of attention over n tokens grows as {says['dense', 'time']} and its memory as "
-        f"{says['dense', 'memory']}; by the formulas, both grow as n². (Up to {max(rows.values('length')):,} tokens, "
-        f"{plural(len(rows.values('seed')), 'seed')}; ± is the standard error of a log-log fit to the larger half.)",
-        f"In tiles, the time grows as {says['tiled', 'time']} (formula: n²) and the memory as "
-        f"{says['tiled', 'memory']} (formula: n). With a window of {WINDOW} tokens, the time grows as "
-        f"{says['windowed', 'time']} (formula: n).",
-        *(
-            f"The time of a training step grows as {_power(part, axis, 'time')} (by its FLOPs: "
-            f"{exponent(part, axis, 'flops')[0]:.2f}), its memory as {_power(part, axis, 'memory')} (by the formulas: "
-            f"{exponent(part, axis, 'bytes')[0]:.2f})."
-            for axis in AXES
-            for part in [rows.where(axis=axis)]
-        ),
-    ]
+def derived(rows: Rows) -> Rows:
+    """Return with which power of each size time and memory grow, for each seed."""
+    kinds = list(dict.fromkeys((row["axis"], row.get("way")) for row in rows))
+    return Rows(
+        {"axis": axis, "way": way, "seed": seed,
+         **{f"power_of_{name}": exponent(rows.where(axis=axis, way=way, seed=seed), axis, name)[0]
+            for name in ("time", "memory")}}
+        for axis, way in kinds for seed in rows.values("seed")
+    )  # fmt: skip
 
 
 def figures(rows: Rows) -> Figures:
@@ -148,6 +133,9 @@ STUDY = Study(
     question="What do length, width, depth and heads cost?",
     published="Vaswani et al. 2017 (Attention Is All You Need, table 1): self-attention takes time in proportion to "
     "n² · d for n tokens of width d. Dao et al. 2022 (FlashAttention): in tiles, its memory is in proportion to n.",
-    grid=grid, measure=measure, finding=finding, figures=figures, check=check, minutes=1,
+    grid=grid, measure=measure, figures=figures, check=check, minutes=1,
+    answers={"power_of_time": "lowest", "power_of_memory": "lowest"}, whole={"way": "dense"}, by=("axis",),
+    derived=derived,
+    caveat="The powers are fitted to the larger half of the sizes.",
     columns=("axis", "way", "length", "width", "layers", "heads", "time", "memory", "flops", "bytes"),
 )  # fmt: skip

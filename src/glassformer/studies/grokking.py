@@ -79,26 +79,6 @@ def _first(history: History, accuracy: Array) -> int | None:
     return int(history.val_step[known[0]]) if len(known) else None
 
 
-def finding(rows: Rows) -> list[str]:
-    """Return in words when the model memorized, when it understood, and by which frequencies."""
-    said = []
-    for norm in rows.values("norm"):
-        own = rows.where(norm=norm)
-        share, keys = (own.mean(name)[()] for name in ("explained", "embedding_share"))
-        heart, rest = (own.mean(name)[()] for name in ("memorized_at", "grokked_at"))
-        late = f"not within {own[0]['steps']:,} steps"
-        at = [f"from step {one:,.0f} on" if one.runs else late for one in (heart, rest)]
-        right, listed = own.mean("test_accuracy")[()], "; ".join(", ".join(map(str, row["frequencies"])) for row in own)
-        said += [
-            f"With {'no norm' if norm == 'none' else 'layer norm'} it knows the training part {at[0]} and the rest of "
-            f"the table {at[1]}: {rest.runs} of {len(own)} seeds grok, and in the end {right.mean:.1%} of the rest is "
-            "right.",
-            f"The key frequencies ({listed}) hold {keys.mean:.0%} of the embedding; cos(w(a + b − c)) at these "
-            f"explains {share:.1%} of the logits' variance.",
-        ]
-    return said
-
-
 def figures(rows: Rows) -> Figures:
     """Draw the curves of every seed, and the frequencies of the first."""
     from ..plots import style
@@ -120,7 +100,9 @@ STUDY = Study(
     name="grokking", question="How does a model get from memory to an algorithm?",
     published="Trained on 30% of a + b modulo 113, a model of one layer first memorizes, much later generalizes, and "
     "then computes with cosines of a few frequencies (Nanda et al. 2023, Progress Measures for Grokking).",
-    grid=_grid, measure=measure, finding=finding, figures=figures, minutes=14,
+    grid=_grid, measure=measure, figures=figures, minutes=14,
+    answers={"memorized_at": "lowest", "grokked_at": "lowest", "test_accuracy": "highest", "key_frequencies": "lowest",
+             "explained": "highest"},
     check=lambda point: check_training("modular", **_settings(point)),
     columns=("norm", "train_accuracy", "test_accuracy", "memorized_at", "grokked_at", "key_frequencies", "explained"),
 )  # fmt: skip

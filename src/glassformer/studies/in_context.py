@@ -63,29 +63,6 @@ def formulas(x: Array, y: Array, points: int, resolution: int) -> dict[str, Arra
     return found
 
 
-def finding(rows: Rows) -> list[str]:
-    """Compare the best depth with the formulas, and say what depth changes."""
-    rows = Rows(row for row in rows if not row["diverged"])
-    if not rows:
-        return ["Every run diverged, so nothing was found."]
-    by_depth = rows.mean("error", by="layers")
-    own = rows.where(layers=min(by_depth, key=lambda layers: by_depth[layers].mean))
-    ratio, count = own.mean("ratio")[()], own[0]["points"]
-    mean = {name: np.mean([row[name] for row in own], axis=0) for name in ("model", *FORMULAS)}
-    word = "as well as" if ratio.mean <= 1.1 else "nearly as well as" if ratio.mean <= 2 else "less well than"
-    ahead = [k for k in range(1, count + 1) if mean["model"][k] < mean["squares"][k]]
-    after = f"after {', '.join(map(str, ahead))} example{'s' * (ahead != [1])}" if ahead else "nowhere"
-    depths = ", ".join(f"{one.mean:.4f} with {layers}" for layers, one in by_depth.items())
-    return [
-        f"After {count} examples, a model of {own[0]['layers']} blocks predicts {word} least squares: its squared "
-        f"error is {ratio:.2f} times as large (seeds: {ratio.runs}).",
-        f"It is better than least squares {after}; at the end its error is "
-        f"{mean['model'][-1] / mean['ridge'][-1]:.2f} times that of ridge regression, which is told how lines are "
-        f"drawn, and {mean['model'][-1] / mean['average'][-1]:.3f} times that of the average of the examples.",
-        f"The squared error at the end is {depths} blocks.",
-    ]
-
-
 def figures(rows: Rows) -> Figures:
     """Draw the error by the number of examples: the models, and the formulas on the same prompts."""
     from ..plots import style
@@ -109,6 +86,8 @@ STUDY = Study(
     question="Does a model find the line behind the points in its prompt as well as least squares does?",
     published="Garg et al. (2022): Transformers trained on prompts with random linear functions predict them about as "
     "well as least squares does.",
-    grid=grid, measure=measure, finding=finding, figures=figures, columns=("layers", "error", "ratio"),
+    grid=grid, measure=measure, figures=figures, columns=("layers", "error", "ratio"),
+    answers={"ratio": "lowest"}, whole={"layers": 1},
+    caveat="ratio: the squared error after all examples, times that of least squares.",
     labels=("prompts",), minutes=7,
 )  # fmt: skip

@@ -75,26 +75,6 @@ def _halfway(steps: list[int], values: Any) -> int:
     return int(steps[int(np.argmax(np.asarray(values) > (np.min(values) + np.max(values)) / 2))])
 
 
-def finding(rows: Rows) -> list[str]:
-    """Return in words when copying begins, which heads do it, and what is lost without them."""
-    two, gain = rows.where(layers=2), rows.mean("gain", by="layers")
-
-    def of(name: str, digits: int = 2) -> str:
-        return f"{two.mean(name)[()]:,.{digits}f}"
-
-    proved = all(row[f"without_{kind}"] > 2 * row["without_another"] for row in two for kind in KINDS)
-    verdict = "the heads that were found do the copying" if proved else "others matter nearly as much in some run"
-    return [
-        f"Two layers learn to copy around step {of('loss_falls_at', 0)}, and induction heads form around step "
-        f"{of('heads_rise_at', 0)}; at the end the strongest gives {of('induction_score')} of its attention to the "
-        f"symbol that comes next, and a previous-token head below it {of('previous_score')} (seeds: {len(two)}).",
-        f"On repeated symbols, silencing the induction head costs {of('without_induction')} nats, the previous-token "
-        f"head {of('without_previous')}, and any other head {of('without_another')} on average: {verdict}.",
-        f"Repeated symbols are easier than new ones by {gain[2].mean:.2f} nats with two layers, by {gain[1].mean:.2f} "
-        "with one.",
-    ]
-
-
 def figures(rows: Rows) -> Figures:
     """Draw losses and scores by step, for every seed."""
     from ..plots import style
@@ -119,6 +99,8 @@ STUDY = Study(
     name="induction", question="How does copying arise?",
     published="Attention-only models form induction heads in a short phase of training, in which they learn to use "
     "their context; one layer is not enough (Olsson et al. 2022, In-context Learning and Induction Heads).",
-    grid=_grid, measure=measure, finding=finding, figures=figures, minutes=2,
+    grid=_grid, measure=measure, figures=figures, minutes=2,
+    answers={"gain": "highest"}, whole={"layers": 1},
+    caveat="gain: nats by which repeated symbols are easier than new ones.",
     columns=("layers", "gain", "loss_falls_at", "heads_rise_at", *(f"without_{one}" for one in (*KINDS, "another"))),
 )  # fmt: skip

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from ..progress import plural
 from .measures import session_of, training
 from .study import Figures, Point, Rows, Study
 
@@ -35,41 +34,6 @@ def measure(point: Point, seed: int) -> dict[str, Any]:
     loss, entropy = found.get("loss"), float(-np.sum(share[share > 0] * np.log(share[share > 0])))
     failed = loss is None or not loss < NOTHING_LEARNED * entropy
     return {"diverged": found["diverged"], "loss": loss, "failed": int(failed), "entropy": entropy, "gradients": norms}
-
-
-def finding(rows: Rows) -> list[str]:
-    """Return in words at which depths each form fails to train, without and with a warm-up, and its gradients."""
-    found = rows.mean("failed", by=("norm_position", "warmup"))
-    failed = {key: round(one.mean * one.runs) for key, one in found.items()}
-    cold, warm = failed["post", 0], min(n for (place, warmup), n in failed.items() if place == "post" and warmup)
-    if failed["pre", 0] >= cold:
-        head = "Not as published: without a warm-up, post-norm fails no more often than pre-norm"
-    elif warm < cold:
-        rest = f" ({warm} of its runs fail even with the best)" if warm else ""
-        head = f"As published, pre-norm needs no warm-up, and one helps post-norm{rest}"
-    else:
-        head = "Half as published: post-norm fails where pre-norm trains, but no warm-up helps it"
-    runs = f"{plural(len(rows.values('seed')), 'seed')}, {plural(len(rows.values('lr')), 'learning rate')}"
-    said = [f"{head}: without one, post-norm fails in {_told(rows, 'post', 0)}, pre-norm in"
-            f" {_told(rows, 'pre', 0)} ({runs})."]  # fmt: skip
-    said.append(f"A run fails if its loss stays above {NOTHING_LEARNED:.0%} of the entropy of single characters.")
-    steps = rows[0]["steps"]
-    for n in rows.values("warmup")[1:]:
-        text = f"With a warm-up of {n / steps:.0%} of {steps} steps, post-norm fails in"
-        said.append(f"{text} {_told(rows, 'post', n)}, pre-norm in {_told(rows, 'pre', n)}.")
-    for place in rows.values("norm_position"):
-        deep = rows.where(norm_position=place, layers=max(rows.values("layers")))
-        ratio = np.median([row["gradients"][-1] / max(row["gradients"][0], 1e-30) for row in deep])
-        text = f"Before the first step, the gradient of the last block of {deep[0]['layers']} is"
-        said.append(f"{text} {ratio:.3g} times that of the first, with {place}-norm.")
-    return said
-
-
-def _told(rows: Rows, place: str, warmup: int) -> str:
-    """Name the depths at which runs failed, with how many of how many."""
-    found = rows.where(norm_position=place, warmup=warmup).mean("failed", by="layers")
-    bad = [f"{round(one.mean * one.runs)} of {one.runs} runs with {n} blocks" for n, one in found.items() if one.mean]
-    return " and in ".join(bad) or f"none of {sum(one.runs for one in found.values())} runs"
 
 
 def figures(rows: Rows) -> Figures:
@@ -105,6 +69,8 @@ STUDY = Study(
     question="Where does post-norm fail to train without a warm-up, and does pre-norm need one?",
     published="Xiong et al. (2020): with post-norm, gradients near the output are large at first, and training needs a"
     " warm-up; pre-norm trains without one.",
-    grid=grid, measure=measure, finding=finding, figures=figures, minutes=8,
+    grid=grid, measure=measure, figures=figures, minutes=8,
+    answers={"failed": "lowest"}, whole={"norm_position": "pre"}, by=("warmup",),
+    caveat=f"A run fails if its loss stays above {NOTHING_LEARNED:.0%} of the entropy of single characters.",
     columns=("norm_position", "layers", "lr", "warmup", "loss", "failed"),
 )  # fmt: skip

@@ -13,7 +13,6 @@ from ..layers import Block, register_block
 from ..models import Batch
 from ..weights.loaded_model import LoadedModel
 from .measures import session_of, trained
-from .report import over_seeds
 from .study import Figures, Point, Rows, Study
 
 FULL, MASK = "nothing", "causal mask"
@@ -85,32 +84,6 @@ def read_left_to_right(model: LoadedModel, batch: Batch) -> Array:
     return np.stack([logits[:, -1] for logits in read], axis=1)
 
 
-def finding(rows: Rows) -> list[str]:
-    """Return in words which part is worth most on each task, which are worth nothing, and what the mask hides."""
-    most, none = [], []
-    for task in rows.values("task"):
-        found = rows.where(task=task).mean("loss", by="part")
-        full = found.pop(FULL)
-        worst = max(found, key=lambda part: np.nan_to_num(found[part].mean, nan=np.inf))
-        most.append(f"on {task} the {worst} (loss {over_seeds(found[worst])} instead of {over_seeds(full)})")
-        none += [f"{part} on {task}" for part, one in found.items() if one.low <= full.high]
-    seeds = len(rows.values("seed"))
-    runs = f"{seeds} seeds, ± half of the range" if seeds > 1 else "1 seed, so the spread is unknown"
-    said = [f"What models miss most: {', '.join(most)}; {runs}."]
-    said.append(f"Not missed, as far as seeds can tell: {', '.join(none) or 'none of the parts'}.")
-    for task in (task for task in rows.values("task") if task != "majority"):
-        seen, true = (rows.where(task=task).mean(name, by="part") for name in ("training_loss", "loss"))
-        cheats = seen[MASK].high < seen[FULL].low and true[MASK].low > true[FULL].high
-        verdict = "looks better and is worse" if cheats else "hides nothing"
-        said.append(f"On {task}, training without the causal mask {verdict}:"
-                    f" its training loss ends at {over_seeds(seen[MASK])}, with the mask at {over_seeds(seen[FULL])};"
-                    f" read from left to right, as one writes, its loss is {over_seeds(true[MASK])}, with the mask"
-                    f" {over_seeds(true[FULL])}.")  # fmt: skip
-    if bad := sum(bool(row["diverged"]) for row in rows):
-        said.append(f"{bad} of {len(rows)} runs diverged.")
-    return [*said, "Every model was trained with the recipe of the full one; none was tuned for what it lacks."]
-
-
 def figures(rows: Rows) -> Figures:
     """Draw the loss without each part, one panel for each task."""
     from ..plots import style
@@ -141,6 +114,8 @@ STUDY = Study(
     question="What are residuals, norms, positions, heads, feed-forward layers, √d and the causal mask worth?",
     published="Vaswani et al. (2017) vary heads, key width and positions on translation, and find one head worse than"
     " eight; Dong et al. (2021) show that attention without residuals and feed-forward layers makes all tokens alike.",
-    grid=grid, measure=measure, finding=finding, figures=figures, labels=("part",), minutes=8,
+    grid=grid, measure=measure, figures=figures, labels=("part",), minutes=8,
+    answers={"loss": "lowest"}, whole={"part": FULL}, by=("task",),
+    caveat="Every model was trained with the recipe of the full one; none was tuned for what it lacks.",
     columns=("task", "part", "loss", "accuracy", "training_loss", "parameters"),
 )  # fmt: skip

@@ -69,28 +69,6 @@ def scores(longest: int, lengths: list[int], found: Any) -> dict[str, Any]:
             "reach": max(reached, default=0), "lengths": lengths, "right": right}  # fmt: skip
 
 
-def finding(rows: Rows) -> list[str]:
-    """Name the scheme that goes furthest for each operation."""
-    longest, tested, seeds = rows[0]["longest"], rows[0]["tested"], len(rows.values("seed"))
-    said = []
-    for operation in rows.values("operation"):
-        own = rows.where(operation=operation)
-        far, reach = own.mean("farthest", by="scheme"), own.mean("reach", by="scheme")
-        best, *others = sorted(far, key=lambda scheme: (-far[scheme].mean, -reach[scheme].mean))
-        others_far = any(far[scheme].mean for scheme in others)
-        next_best = f"the next best, {others[0]}, {far[others[0]]:.0%}" if others_far else "all other positions none"
-        answers = f"{best} positions answer {far[best]:.0%} right, {next_best}" if far[best].mean else "none is right"
-        known = [scheme for scheme, one in own.mean("trained", by="scheme").items() if one.mean < RIGHT]
-        name = operation.capitalize()
-        said += [
-            f"{name}, trained on up to {longest} symbols and tested on {tested}: {answers} (seeds: {seeds}).",
-            f"{name}: {RIGHT:.0%} of the answers are right up to this many symbols: "
-            + (", ".join(f"{one.mean:.0f} with {scheme}" for scheme, one in reach.items() if one.mean) or "none")
-            + (f"; fewer are right at {longest} with {', '.join(known)}." if known else "."),
-        ]
-    return said[::2] + said[1::2]
-
-
 def figures(rows: Rows) -> Figures:
     """Draw the share of right answers by length, a panel for each operation."""
     from ..plots import style
@@ -114,6 +92,8 @@ STUDY = Study(
     name="positions", question="Which positions go on beyond the length they were trained on?",
     published="Coupled positions, trained on additions of 1 to 30 digits, add 200 digits (Cho et al. 2024, Position "
     "Coupling); with Abacus embeddings, 20 digits of training reach 100 (McLeish et al. 2024).",
-    grid=_grid, measure=measure, finding=finding, figures=figures, minutes=20,
+    grid=_grid, measure=measure, figures=figures, minutes=20,
+    answers={"farthest": "highest", "reach": "highest"}, whole={"scheme": "none"}, by=("operation",),
+    caveat=f"farthest: right answers at the longest test; reach: symbols up to which {RIGHT:.0%} are right.",
     columns=("operation", "scheme", "trained", "twice", "farthest", "reach"),
 )  # fmt: skip

@@ -1,7 +1,5 @@
-"""The report of a study: its rows and findings in `study.json`, a table over seeds, and figures."""
+"""The report of a study: rows and findings in `study.json`, a table over seeds, figures, and a text with all of it."""
 
-import contextlib
-import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -16,14 +14,14 @@ from ..core.threads import cores
 from ..progress import plural
 from ..runs.provenance import processor, products, system, versions
 from .catalog import find_study
-from .study import TAKEN, Figures, Rows, Study, Summary, plain, written
+from .finding import findings, numbers_of, over_seeds, shortly, varied
+from .study import Figures, Rows, Study, plain
 
 FILE = "study.json"
 RESULTS = Path(__file__).parent / "results"
 """The runs of all studies in full: format, settings, engine, machines and rows."""
 FORMAT = 1
-FORMS = ("", "-narrow")
-"""Figures for wide pages, with panels side by side, and for narrow ones, with panels one below the other."""
+REPORT, FIGURES = "report.md", "figures"
 
 
 @dataclass(frozen=True)
@@ -57,19 +55,20 @@ class StudyResult:
     def of(cls, study: Study, rows: Rows, settings: list[str] | None, **about: Any) -> "StudyResult":
         """Return what rows say; `settings` None: every row is a point of its own."""
         names = rows.columns if settings is None else settings
-        findings = list(study.finding(rows)) if study.finding is not None else [plain_finding(rows, names)]
+        said = findings(study, rows, names)
         columns = list(study.columns) or [*(varied(rows, names) or names), *numbers_of(rows, names)]
         table = table_of(rows, names, columns)
-        return cls(study.name, study.question, study.published, rows, findings, names, columns, table, **about)
+        return cls(study.name, study.question, study.published, rows, said, names, columns, table, **about)
 
     def write(self, folder: Path, study: Study | None) -> "StudyResult":
-        """Write study.json, and the figures of `study`; None draws none."""
-        figures = {} if study is None else draw(study, self, folder / "figures")
+        """Write study.json, the report, and the figures of `study`; None draws none."""
+        figures = {} if study is None else draw(study, self, folder / FIGURES)
         made = replace(self, figures=figures, folder=folder)
         kept = {**asdict(made), "rows": [plain_row(row) for row in made.rows]}
         kept.pop("folder")
         text = json.dumps({"format": FORMAT, **kept}, indent=1, allow_nan=False)
         write_new(folder / FILE, text.encode())
+        write_new(folder / REPORT, markdown(made).encode())
         return made
 
 
@@ -113,20 +112,6 @@ def machine() -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-# --- the table -------------------------------------------------------------------------------------------------------
-
-
-def numbers_of(rows: Rows, settings: Sequence[str]) -> list[str]:
-    """Return the columns that hold measured numbers."""
-    names = [name for name in rows.columns if name not in {*settings, *TAKEN, "seconds"}]
-    return [name for name in names if all(isinstance(row[name], int | float) for row in rows)]
-
-
-def varied(rows: Rows, settings: Sequence[str]) -> list[str]:
-    """Return the settings that differ between points."""
-    return [name for name in settings if name in rows.columns and len({json.dumps(row.get(name)) for row in rows}) > 1]
-
-
 def table_of(rows: Rows, settings: Sequence[str], columns: Sequence[str]) -> list[list[str]]:
     """Return the cells of a table with one line for each point: settings as they are, numbers over seeds."""
     groups: dict[str, Rows] = {}
@@ -146,44 +131,7 @@ def _cell(group: Rows, name: str, is_setting: bool) -> str:
     return f"{over_seeds(found)} ({diverged} of {len(group)} diverged)" if found.runs else "diverged"
 
 
-def over_seeds(found: Summary) -> str:
-    """Write a number over seeds: its mean ± half of the range."""
-    if not found.runs:
-        return "–"
-    spread = (found.high - found.low) / 2
-    if not spread:
-        return shortly(found.mean)
-    digits = max(0, min(6, 1 - math.floor(math.log10(spread))))  # two of the spread
-    return f"{found.mean:,.{digits}f} ± {spread:,.{digits}f}"
-
-
-def shortly(value: float) -> str:
-    """Write a number with four digits, and a whole one of up to seven in full."""
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:,.4g}"
-
-
-# --- studies that say nothing themselves -----------------------------------------------------------------------------
-
-
-def plain_finding(rows: Rows, settings: Sequence[str]) -> str:
-    """Return in words where the first number that was measured is lowest and highest."""
-    names, points = numbers_of(rows, settings), varied(rows, settings)
-    if not names:
-        return f"{plural(len(rows), 'run')} done."
-    found = [pair for pair in rows.mean(names[0], by=tuple(points)).items() if pair[1].runs]
-    if not found:
-        return f"No run has a finite {names[0]}."
-    low, high = min(found, key=lambda pair: pair[1].mean), max(found, key=lambda pair: pair[1].mean)
-
-    def at(pair: Any) -> str:
-        key, summary = pair
-        place = written(dict(zip(points, key, strict=True)))
-        return f"{f'at {place} ' if place else ''}({over_seeds(summary)}; mean of {plural(summary.runs, 'seed')})"
-
-    return f"{names[0]} is lowest {at(low)} and highest {at(high)}."
-
-
-def plain_figures(rows: Rows, settings: Sequence[str]) -> Figures:
+def plain_figures(rows: Rows, settings: Sequence[str], words: str) -> Figures:
     """Draw each number that was measured, the mean and the range over seeds, at every point."""
     from ..plots import style
 
@@ -201,27 +149,50 @@ def plain_figures(rows: Rows, settings: Sequence[str]) -> Figures:
         style.token_ticks(ax.xaxis, labels, room=2.6)
         ax.set_xlabel(", ".join(points))
         ax.set_ylabel(name)
-    return {"results": style.titled(figure, "What was measured", plain_finding(rows, settings))}
+    return {"results": style.titled(figure, "What was measured", words)}
 
 
 def draw(study: Study, result: StudyResult, folder: Path) -> dict[str, str]:
-    """Save the figures for light and dark, wide and narrow pages; return the words of each."""
+    """Save the figures for light and dark pages; return the words of each."""
     from ..plots import style
 
     def drawn() -> Figures:
         if study.figures is not None:
             return study.figures(result.rows)
-        return plain_figures(result.rows, result.settings)
+        return plain_figures(result.rows, result.settings, result.findings[0])
 
     words: dict[str, str] = {}
-    for theme, form in itertools.product(style.THEMES, FORMS):
-        with style.themed(theme), style.stacked() if form else contextlib.nullcontext():
+    for theme in style.THEMES:
+        with style.themed(theme):
             for name, figure in style.styled(drawn)().items():
-                style.save(figure, figure_path(folder, name, theme == "dark", form))
+                style.save(figure, folder / f"{name}{'-dark' if theme == 'dark' else ''}.svg")
                 words[name] = str(figure.get_label()) or result.findings[0]
     return words
 
 
-def figure_path(folder: Path, name: str, dark: bool, form: str) -> Path:
-    """Return the file of a figure: NAME.svg, NAME-dark.svg, NAME-narrow.svg, NAME-narrow-dark.svg."""
-    return folder / f"{name}{form}{'-dark' if dark else ''}.svg"
+# --- as a text -------------------------------------------------------------------------------------------------------
+
+
+def markdown(result: StudyResult) -> str:
+    """Return the report of a study: its question, what was found and published, figures, and the table."""
+    command = f"glassformer study {result.name}{' --quick' if result.quick else ''}"
+    machines = "; and on ".join(map(_machine_text, result.machines))
+    rows = [result.columns, ["---"] * len(result.columns), *result.table]
+    parts = [
+        f"# {result.question or result.name}",
+        *result.findings,
+        f"Published: {result.published}" if result.published else "",
+        *(f"![{words}]({FIGURES}/{name}.svg)" for name, words in result.figures.items()),
+        "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows),
+        "Numbers are means over seeds ± half of the range.",
+        f"{len(result.rows):,} runs of `{command}`, engine {result.engine}{', on ' if machines else ''}{machines}. "
+        f"Every run is in [{FILE}]({FILE}).",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _machine_text(machine: dict[str, Any]) -> str:
+    about = [str(machine[name]) for name in ("system", "processor") if name in machine]
+    about += [plural(machine["cores"], "core")] if "cores" in machine else []
+    others = [f"{name} {value}" for name, value in machine.items() if name not in ("system", "processor", "cores")]
+    return ", ".join([*about, *others]) or "a machine that was not noted"

@@ -127,20 +127,18 @@ def exponents(rows: Rows) -> tuple[float, float, float] | None:
 
 
 def finding(rows: Rows) -> list[str]:
-    """Return in words how the best size and its tokens grow with the budget, and which published exponents fit."""
+    """Return the exponents with their intervals, and the best sizes that they were fitted to."""
     found, best, budgets = exponents(rows), best_sizes(rows), rows.values("budget")
-    about = f"{plural(len(rows), 'run')}, {len(budgets)} budgets from {min(budgets):.1e} to {max(budgets):.1e} FLOPs"
+    sizes = ", ".join(f"{size:,.0f} at {budget:.1e}" for budget, size in best.items()) or "none"
+    said = f"The best number of parameters is {sizes} FLOPs ({len(best)} of {plural(len(budgets), 'budget')} have one "
+    said += f"inside the sweep; {plural(len(rows), 'run')})."
     if found is None:
-        return [f"These runs do not tell: at too few budgets the best size lies inside the sweep ({about})."]
+        return [f"No exponent: it takes best sizes at two budgets. {said}"]
     a, low, high = found
-    known = {"Hoffmann et al. (0.5)": 0.5, "Kaplan et al. (0.73)": 0.73}
-    fits = [name for name, value in known.items() if low <= value <= high]
-    says = f"This fits {' and '.join(fits)}" if fits else f"This fits neither {' nor '.join(known)}"
-    sizes = ", ".join(f"{size:,.0f} at {budget:.1e}" for budget, size in best.items())
     return [
         f"With the budget C, the best number of parameters grows as C^{a:.2f} (95% interval {low:.2f} to {high:.2f}), "
-        f"and the tokens as C^{1 - a:.2f} ({1 - high:.2f} to {1 - low:.2f}). {says}. ({about}.)",
-        f"The best sizes are {sizes}. Budgets without a best size inside the sweep: {len(budgets) - len(best)}.",
+        f"and the tokens as C^{1 - a:.2f} ({1 - high:.2f} to {1 - low:.2f}).",
+        said,
     ]
 
 

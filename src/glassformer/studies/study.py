@@ -6,9 +6,9 @@ A point is a flat dict of plain values that says everything its result depends o
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -22,6 +22,7 @@ Figures = dict[str, Any]
 """Figures of Matplotlib by name; nothing else of the package needs it."""
 Grid = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """All combinations of a dict's lists, or the points themselves."""
+Best = Literal["lowest", "highest"]
 TAKEN = ("seed", "diverged")
 """Columns of every row, which no setting of a point may be called."""
 
@@ -104,7 +105,7 @@ def _key(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """An experiment from a question to a sentence.
+    """An experiment: its points, its measure, and what its results are compared with.
 
     name          of the study, and of its folder
     question      one sentence, which ends with a question mark
@@ -113,7 +114,13 @@ class Study:
                   combinations), or a list of dicts. A point holds everything that its result depends on
     measure       what is measured at a point with a seed: a function of both that returns a dict of results (numbers,
                   texts, short lists of numbers). It keeps no state, and registers the parts that it needs itself
-    finding       sentences computed from the rows, the first of which answers the question
+    answers       the results that answer the question, each with its best: {"loss": "lowest"}; by default the first
+    whole         what is compared: settings with the value that all others are compared with, {"part": "nothing"}.
+                  Each setting is compared by itself, averaged over all others; by default, all points are compared
+    by            settings that are compared within each of their values only, such as a task
+    derived       makes of the measured rows those that are compared, where they are others
+    caveat        what to keep in mind with every result
+    finding       sentences computed from the rows, in place of those that say how settings compare
     figures       figures by name, drawn from the rows; `plots.style.titled` gives each the words that stand below it
     columns       of the table; by default the settings that vary, and the numbers that were measured
     seeds         runs of each point, with seeds 0, 1, …; `quick_seeds` of a quick study
@@ -130,6 +137,11 @@ class Study:
     grid: Callable[[bool], Grid] | Grid
     measure: Callable[[Point, int], dict[str, Any]]
     published: str = ""
+    answers: Mapping[str, Best] = field(default_factory=dict)
+    whole: Mapping[str, Any] = field(default_factory=dict)
+    by: tuple[str, ...] = ()
+    derived: Callable[[Rows], Rows] | None = None
+    caveat: str = ""
     finding: Callable[[Rows], list[str]] | None = None
     figures: Callable[[Rows], Figures] | None = None
     columns: tuple[str, ...] = ()
@@ -142,13 +154,19 @@ class Study:
     version: int | str = 1
 
     def __post_init__(self) -> None:
-        functions: dict[str, Any] = {"measure": self.measure, "finding": self.finding, "figures": self.figures}
-        for role, given in functions.items():
+        for role in ("measure", "derived", "finding", "figures"):
+            given = getattr(self, role)
             if not callable(given) and (given is not None or role == "measure"):
                 raise ConfigError(f"{role} of a study is {given!r:.80}", hint="pass a function")
         if not str(self.name).replace("-", "_").isidentifier():
             hint = "use letters, digits and underscores: its folder has this name"
             raise ConfigError(f"the name of a study is {self.name!r:.80}", hint=hint)
+        for best in self.answers.values():
+            check_known("the best of a result is", best, get_args(Best))
+        if self.whole and not self.answers:
+            raise ConfigError(
+                "a whole is named, and no answer", hint='answers={"loss": "lowest"} says what is compared'
+            )
         for name in ("seeds", "quick_seeds"):
             check_count(name, getattr(self, name), least=1)
 

@@ -48,22 +48,6 @@ def measure(point: dict[str, Any], seed: int) -> dict[str, Any]:
     return {**found, "pentagon": len(angles) == FEATURES and uneven <= REGULAR, "x": x.tolist(), "y": y.tolist()}
 
 
-def finding(rows: Rows) -> list[str]:
-    """Return in words how many features are represented, and at which sparsities they make a pentagon."""
-    counts, uneven = rows.mean("represented", by="sparsity"), rows.mean("uneven", by="sparsity")
-    made = {one: [row["pentagon"] for row in rows.where(sparsity=one)] for one in counts}
-    where = ", ".join(f"{one:g} ({sum(found)} of {len(found)} seeds)" for one, found in made.items() if any(found))
-    shown = ", ".join(f"{one.mean:.1f} at {sparsity:g}" for sparsity, one in counts.items())
-    off = ", ".join(f"{one.mean:.1f}° at {sparsity:g}" for sparsity, one in uneven.items() if any(made[sparsity]))
-    deviation = f"The largest deviation from 72°, on average over seeds: {off}."
-    return [
-        f"Two dimensions hold {counts[min(counts)].mean:g} of five features at sparsity {min(counts):g} and "
-        f"{counts[max(counts)].mean:g} at {max(counts):g}; they make a regular pentagon at {where or 'none'}.",
-        f"Features that are represented, on average over seeds: {shown}.",
-        deviation if off else "No seed made a pentagon.",
-    ]
-
-
 def figures(rows: Rows) -> Figures:
     """Draw the vectors of the features at each sparsity."""
     from ..plots import style
@@ -83,6 +67,7 @@ STUDY = Study(
     name="superposition", question="How many features fit into two dimensions?",
     published="Of five dense features, two dimensions hold the two most important; sparse ones share the plane as a "
     "pentagon (Elhage et al. 2022, Toy Models of Superposition).",
-    grid=_grid, measure=measure, finding=finding, figures=figures, seeds=5, minutes=1,
+    grid=_grid, measure=measure, figures=figures, seeds=5, minutes=1,
+    answers={"represented": "highest", "pentagon": "highest"}, whole={"sparsity": 0.0},
     columns=("sparsity", "loss", "represented", "uneven"),
 )  # fmt: skip
