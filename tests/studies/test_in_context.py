@@ -28,7 +28,7 @@ def test_a_run_is_measured_on_prompts_it_never_saw():
 
 
 def test_figures_leave_out_runs_that_diverged():
-    errors = dict.fromkeys(("model", "squares", "ridge", "average"), [0.5, 0.2, 0.02, 0.002])
+    errors = {name: [0.5, 0.2, 0.02, 0.002] for name in ("model", "squares", "ridge", "average")}
     point = {"points": 3, "prompts": 10, "seed": 0}
     rows = Rows([{"layers": 1, **point, "diverged": False, **errors}, {"layers": 3, **point, "diverged": True}])
     assert set(in_context.figures(rows)) == {"error"}
