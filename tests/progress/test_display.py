@@ -4,12 +4,12 @@ import importlib.util
 import io
 import json
 import queue
+import time
 
 import pytest
 from rich.console import Console
 
-from glassformer.core import dispatch
-from glassformer.progress.display import _State, display, waiting
+from glassformer.progress.display import display, waiting
 from glassformer.progress.stopwatch import Stopwatch
 from oracles import require
 from runs import command, options, tiny_session
@@ -81,6 +81,16 @@ def test_a_pipe_gets_a_line_when_it_has_waited_too_long(session, capsys, monkeyp
     assert "validation" not in steps[0]
 
 
+def test_the_lines_in_a_pipe_grow_rarer_and_the_last_step_has_one(tmp_path, capsys):
+    watch(tiny_session("majority", tmp_path / "run", steps=100, eval_every=1))
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
+    steps = [int(line.split()[1].partition("/")[0]) for line in lines]
+    assert steps[:4] == [1, 2, 3, 5]
+    assert steps[-1] == 100
+    assert len(steps) < 15
+    assert max(map(len, lines[:-1])) < 120
+
+
 def test_a_pipe_is_told_what_takes_long(capsys, monkeypatch):
     with waiting("preparing text", compiles=False):
         pass
@@ -102,16 +112,14 @@ def test_a_terminal_shows_what_takes_a_moment_and_how_long_the_rest_takes(capsys
     with waiting("preparing text", compiles=False):
         pass
     assert capsys.readouterr().err == ""
-    clock = Stopwatch()
-    state = _State(clock, dispatch.current())
-    assert state.render(None).plain == ""
-    clock.total = 8
-    for done in (3, 5):
-        clock.count(done)
-    state.note = "rows"
-    assert state.render(None).plain == "5 of 8 rows, 0:00 left"
-    clock.begin_compiling()
-    assert "compiling" in state.render(None).plain
+    monkeypatch.setattr("glassformer.progress.display.MOMENT", 0.0)
+    with waiting("preparing text", compiles=False) as show:
+        for done in (3, 5):
+            show(done, 8, "rows")
+        time.sleep(0.5)  # the bar is drawn ten times a second
+    shown = capsys.readouterr().err
+    assert "preparing text" in shown
+    assert "5 of 8 rows, 0:00 left" in shown
 
 
 # --- event files -----------------------------------------------------------------------------------------------------

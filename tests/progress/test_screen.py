@@ -17,8 +17,9 @@ from rich.console import Console
 
 from glassformer.config import config_from_dict
 from glassformer.core import dispatch
-from glassformer.progress.screen import Screen, duration, meaning_of, short
-from glassformer.progress.stopwatch import Stopwatch
+from glassformer.core.format import compact
+from glassformer.progress.screen import Screen, meaning_of
+from glassformer.progress.stopwatch import Stopwatch, duration
 from glassformer.training.evaluate import Evaluation
 from glassformer.training.loop import StepRecord
 from glassformer.training.recipe import Recipe
@@ -140,7 +141,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_figure_is_broken(state, width
     screen = state()
     assert f"step {screen.clock.done:,}/{screen.clock.total:,} " in text
     if screen.recent:
-        assert f"training loss {short(screen.mean)}" in text
+        assert f"training loss {compact(screen.mean)}" in text
         assert re.search(r"[\d,]+ tokens/s", text)
         assert len(set(re.findall("[▁▂▃▄▅▆▇█]", text))) > 4, "the curve is to be seen"
 

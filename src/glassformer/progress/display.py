@@ -24,20 +24,39 @@ from ..engines.cluster.collective import process, processes
 from ..generation.answer import samples
 from . import is_notebook, log, plural
 from .console import SafeConsole
-from .screen import Screen, duration, meaning_of
-from .stopwatch import Show, Stopwatch, compilation, timing_compilers
+from .screen import Screen, meaning_of
+from .stopwatch import Show, Stopwatch, compilation, duration, timing_compilers
 
 if TYPE_CHECKING:  # many commands show progress without training
     from ..runs.session import TrainingSession
     from ..training.loop import StepRecord
 
-PATIENCE = 10.0
-"""Seconds after which a pipe gets a line even without an evaluation."""
+PATIENCE, LONGEST = 10.0, 600.0
+"""Seconds after which a pipe gets a line, at first and at last."""
+GROWTH = 1.5
+"""The distance between the lines in a pipe, in seconds and in steps, grows by this factor."""
 DELAY, MOMENT = 3.0, 0.5
 """Seconds after which a pipe and a terminal are told what is being read or computed."""
 PER_SECOND = 4
 """How often the panel is drawn per second; each time takes a few milliseconds."""
 PRE = '<pre style="line-height: normal; overflow-x: auto">{code}</pre>'
+
+
+class Pauses:
+    """The growing time between the lines in a pipe."""
+
+    def __init__(self) -> None:
+        self.since, self.seconds = time.monotonic(), PATIENCE
+
+    def is_over(self) -> bool:
+        """Return whether the next line is due, and begin the next, longer pause if it is."""
+        if time.monotonic() - self.since <= self.seconds:
+            return False
+        self.since, self.seconds = time.monotonic(), min(GROWTH * self.seconds, LONGEST)
+        return True
+
+
+# --- training --------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -53,6 +72,7 @@ def display(session: TrainingSession, clock: Stopwatch, *, console: Console | No
     sampled = sample_size(task.validation or task.held_out, recipe.eval_tokens)
     meaning = meaning_of(recipe, session.run.config, validates=task.validation is not None, sampled=sampled)
     screen = Screen(session.task.name, meaning, clock, session.run.engine, session.metrics())
+    shown: contextlib.AbstractContextManager[Show]
     begun: Callable[[str], None]
     if is_notebook():
         draw = _notebook_pane(screen)
@@ -62,30 +82,31 @@ def display(session: TrainingSession, clock: Stopwatch, *, console: Console | No
         live = Live(Group(screen, Text()), console=console, refresh_per_second=PER_SECOND)
         shown, begun = _panel(screen, session, live, lambda now: None), lambda text: None
     else:
-        shown, begun = _lines(screen), log
+        shown, begun = contextlib.nullcontext(_lines(screen)), log
     with timing_compilers(clock, screen.engine, begun), shown as show:
         yield show
 
 
-@contextlib.contextmanager
-def _lines(screen: Screen) -> Iterator[Show]:
-    """Log one line for every evaluation and refused step, and at least one every `PATIENCE` seconds."""
-    logged, clock = time.monotonic(), screen.clock
+def _lines(screen: Screen) -> Show:
+    """Return what logs refused steps, the last one, and between them lines at growing distances."""
+    clock, pauses, logged = screen.clock, Pauses(), 0
     if clock.done < clock.total:
         log(f"training {screen.title}, {plural(clock.total - clock.done, 'step')}; {screen.meaning}")
 
     def show(record: StepRecord) -> None:
         nonlocal logged
         screen.show(record)
+        taken, is_over = clock.done - clock.first, pauses.is_over()
         if record.refused:
             log(screen.refusal)
-        if record.evaluation is not None or time.monotonic() - logged > PATIENCE:
-            logged = time.monotonic()
+        is_judged = record.evaluation is not None and taken >= GROWTH * logged
+        if is_over or is_judged or screen.state != "training":
+            logged = taken
             log(screen.line())
         if record.stop:
             log("stopped early: the validation loss no longer improves")
 
-    yield show
+    return show
 
 
 @contextlib.contextmanager
@@ -131,6 +152,9 @@ def _notebook_pane(screen: Screen) -> Callable[[bool], None]:
     return draw
 
 
+# --- other work ------------------------------------------------------------------------------------------------------
+
+
 @contextlib.contextmanager
 def waiting(text: str, *, compiles: bool = True) -> Iterator[ShowCount]:
     """Show what is being done if it takes a moment: a bar on a terminal, lines in a pipe.
@@ -139,57 +163,74 @@ def waiting(text: str, *, compiles: bool = True) -> Iterator[ShowCount]:
     `reporting.report` calls it too.
     compiles   False where nothing is computed, so that no engine need be loaded
     """
-    console, clock = SafeConsole(sys.stderr), Stopwatch()
     if process():
         yield lambda done, total, note: None  # only the first of several processes prints
         return
     engine = dispatch.current() if compiles else None
-    on_terminal = console.is_terminal and processes() == 1
-    state = _State(clock, engine)
-    line = _Line(text, state, console, on_terminal=on_terminal)
-    logged = time.monotonic()
-
-    def count(done: int, total: int, note: str) -> None:
-        nonlocal logged
-        clock.total, state.note = total, note
-        clock.count(done)
-        if on_terminal:
-            line.update(done, total)
-        elif time.monotonic() - logged > PATIENCE:
-            logged = time.monotonic()
-            log(f"{text}: {counted(clock, note)}")
-
+    work = _Work(text, engine)
     with contextlib.ExitStack() as stack:
-        line.start()
-        stack.callback(line.stop)
+        work.start()
+        stack.callback(work.stop)
         if engine is not None:
-            stack.enter_context(timing_compilers(clock, engine, lambda said: None if on_terminal else log(said)))
-        with reported_to(count):
-            yield count
+            begun = (lambda said: None) if work.on_terminal else log
+            stack.enter_context(timing_compilers(work.clock, engine, begun))
+        with reported_to(work.count):
+            yield work.count
 
 
-class _Line:
-    """The display of `waiting`, after a moment and until it is stopped: a bar on a terminal, one line in a pipe."""
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Show no progress inside the block: what asks a question must not be written over."""
+    with contextlib.ExitStack() as stack:
+        for work in list(_shown):
+            work.stop()
+            stack.callback(work.start)
+        yield
 
-    def __init__(self, text: str, state: _State, console: Console, *, on_terminal: bool) -> None:
-        self.text, self.state, self.console, self.on_terminal = text, state, console, on_terminal
+
+class _Work(ProgressColumn):
+    """What `waiting` shows, after a moment and until it is stopped; the last column of its bar."""
+
+    max_refresh = None
+
+    def __init__(self, text: str, engine: dispatch.Engine | None) -> None:
+        super().__init__()
+        self.text, self.engine, self.note = text, engine, ""
+        self.clock, self.pauses, self.console = Stopwatch(), Pauses(), SafeConsole(sys.stderr)
+        self.on_terminal = self.console.is_terminal and processes() == 1
         self.bars: Progress | None = None
 
-    def update(self, done: int, total: int) -> None:
+    def count(self, done: int, total: int, note: str) -> None:
         """Show how much is done."""
+        self.clock.total, self.note = total, note
+        self.clock.count(done)
         if self.bars is not None:
             self.bars.update(self.bars.task_ids[0], completed=done, total=total)
+        elif not self.on_terminal and self.pauses.is_over():
+            log(f"{self.text}: {self.state()}")
+
+    def state(self) -> str:
+        """Return in words how much is done, and how long the rest will take, or what is being compiled."""
+        clock = self.clock
+        if clock.is_compiling and self.engine is not None:
+            return compilation(clock, self.engine)
+        left = "" if clock.remaining is None else f", {duration(clock.remaining)} left"
+        return f"{clock.done:,} of {clock.total:,} {self.note}{left}" if clock.total else ""
+
+    def render(self, task: Any) -> Text:
+        """Return what stands behind the bar."""
+        return Text(self.state(), style="yellow" if self.clock.is_compiling else "")
 
     def start(self) -> None:
         """Show it in a moment."""
         self.timer = threading.Timer(MOMENT if self.on_terminal else DELAY, self._begin)
         self.timer.daemon = True
         self.timer.start()
-        _lines_shown.append(self)
+        _shown.append(self)
 
     def stop(self) -> None:
         """Show it no more."""
-        _lines_shown.remove(self)
+        _shown.remove(self)
         self.timer.cancel()
         self.timer.join()
         if self.bars is not None:
@@ -200,47 +241,17 @@ class _Line:
         if not self.on_terminal:
             log(f"{self.text} ...")
             return
-        words = TextColumn("{task.description}", markup=False)
-        columns = words, BarColumn(bar_width=24), TimeElapsedColumn(), self.state
+        columns = TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), TimeElapsedColumn(), self
         bars = Progress(*columns, console=self.console, transient=True)
         bars.add_task(self.text, total=None)
         bars.start()
         self.bars = bars
 
 
-_lines_shown: list[_Line] = []
+_shown: list[_Work] = []
 
 
-@contextlib.contextmanager
-def paused() -> Iterator[None]:
-    """Show no progress inside the block: what asks a question must not be written over."""
-    with contextlib.ExitStack() as stack:
-        for line in list(_lines_shown):
-            line.stop()
-            stack.callback(line.start)
-        yield
-
-
-class _State(ProgressColumn):
-    """The part that is done and the time that the rest will take, or the name of what is being compiled."""
-
-    max_refresh = None
-
-    def __init__(self, clock: Stopwatch, engine: dispatch.Engine | None) -> None:
-        super().__init__()
-        self.clock, self.engine, self.note = clock, engine, ""
-
-    def render(self, task: Any) -> Text:
-        """Return what stands behind the bar."""
-        if self.clock.is_compiling and self.engine is not None:
-            return Text(compilation(self.clock, self.engine), style="yellow")
-        return Text(counted(self.clock, self.note) if self.clock.total else "")
-
-
-def counted(clock: Stopwatch, note: str) -> str:
-    """Return in words how much is done, and how long the rest will take."""
-    left = "" if clock.remaining is None else f", {duration(clock.remaining)} left"
-    return f"{clock.done:,} of {clock.total:,} {note}{left}"
+# --- event files -----------------------------------------------------------------------------------------------------
 
 
 def require_tensorboard(*, wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""The panel of a run in training, for widths from 40 columns, and the curve in it, drawn with characters."""
+"""The panel of a run in training, for widths from 40 columns, with its curve."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ..core.dispatch import Engine
+from ..core.format import compact
 from ..runs.folder import RECENT
-from .stopwatch import Stopwatch, compilation
+from .stopwatch import Stopwatch, compilation, duration
 
 if TYPE_CHECKING:
     from ..config import TransformerConfig
@@ -26,15 +27,8 @@ if TYPE_CHECKING:
 
 MOST = 512
 """The most points of a curve, so that memory does not grow with the number of steps."""
-HEIGHT = 6
-LABELS = 7
-"""Columns for the numbers on the left."""
+ROWS = 5
 BAR, DOT = "cyan", "bold magenta"
-LEVELS = (" ▁▂▃▄▅▆▇█", "┤", "●")
-ASCII_LEVELS = (" .:#", "|", "o")
-"""Characters from empty to full, the edge, and a dot; the second set for terminals that show ASCII only."""
-FAR = 10
-"""A curve is drawn on a log scale when its largest value is this many times its smallest."""
 BORDERS = {"training": "none", "done": "green", "stopped early": "green", "interrupted": "yellow", "failed": "red"}
 
 
@@ -84,80 +78,62 @@ class Screen:
         return sum(self.recent) / len(self.recent) if self.recent else math.nan
 
     def line(self) -> str:
-        """Return the state of the run in one line."""
-        return "  ".join([f"step {self.clock.done:,}/{self.clock.total:,}", *self._losses(), *self._pace()])
+        """Return the state of the run in one short line."""
+        best = () if self.state == "training" else self._best()
+        return "  ".join([f"step {self.clock.done:,}/{self.clock.total:,}", *self._losses(), *best, *self._pace()])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = options.max_width - 4  # border and padding
         title = self.title if self.state == "training" else f"{self.title}: {self.state}"
-        parts = Group(*self._parts(width, ascii_only=options.ascii_only))
-        yield Panel(parts, title=Text(title), title_align="left", border_style=BORDERS[self.state])
+        lines = Group(*self._lines(options.max_width - 4, ascii_only=options.ascii_only))  # border and padding
+        yield Panel(lines, title=Text(title), title_align="left", border_style=BORDERS[self.state])
 
-    def _parts(self, width: int, *, ascii_only: bool) -> Iterator[Any]:
-        yield self._progress()
-        yield Columns(self._pace(), padding=(0, 3))
+    def _lines(self, width: int, *, ascii_only: bool) -> Iterator[Any]:
+        done, total = self.clock.done, self.clock.total
+        waits = self.clock.is_compiling or (done == self.clock.first and self.state == "training")
+        bar = ProgressBar(total=total, completed=done, pulse=waits, animation_time=self.clock.seconds)
+        row = Table.grid(Column(no_wrap=True), Column(ratio=1), Column(no_wrap=True), padding=(0, 1), expand=True)
+        row.add_row(f"step {done:,}/{total:,}", bar, f"{done / total:4.0%}")
+        yield row
+        gone = f"{duration(self.clock.seconds)} so far"
+        yield Columns([gone, *self._pace()] if self.state == "training" else self._pace(), padding=(0, 3))
         if self.clock.is_compiling:
             yield Text(compilation(self.clock, self.engine), style="yellow")
-        yield Columns(self._losses(), padding=(0, 3))
-        rows = chart(self.curve, self.dots, width, ascii_only=ascii_only)
-        if rows:
-            yield from rows
-            yield self._axis(width, ascii_only=ascii_only)
+        yield Columns([*self._losses(), *self._best()], padding=(0, 3))
+        yield from chart(self.curve, self.dots, width, ascii_only=ascii_only)
         yield Text(self.meaning, style="dim")
         for question, reply in self.samples:
-            line = Text(f"{question!r} {'->' if ascii_only else '→'} {reply!r}", overflow="ellipsis", no_wrap=True)
-            if ascii_only and line.cell_len > width:
-                line = Text(line.plain[: width - 3] + "...", no_wrap=True)
+            text = f"{question!r} {'->' if ascii_only else '→'} {reply!r}"
+            line = Text(text, no_wrap=True, overflow="crop" if ascii_only else "ellipsis")
             yield line
         if self.refusal:
             yield Text(self.refusal, style="bold red")
 
-    def _progress(self) -> Table:
-        """Return a line with the step, a bar and the percentage; the bar pulses before the first step."""
-        done, total = self.clock.done, self.clock.total
-        waits = self.clock.is_compiling or (done == self.clock.first and self.state == "training")
-        bar = ProgressBar(total=total, completed=done, pulse=waits, animation_time=self.clock.seconds)
-        row = Table.grid(padding=(0, 1), expand=True)
-        row.add_column(no_wrap=True)
-        row.add_column(ratio=1)
-        row.add_column(no_wrap=True, justify="right", width=4)
-        row.add_row(Text(f"step {done:,}/{total:,}"), bar, Text(f"{done / total:.0%}"))
-        return row
-
     def _pace(self) -> Iterator[str]:
         clock, compiled = self.clock, self.clock.compiling
-        gone = f"{duration(clock.seconds)} {'in all' if self.state != 'training' else 'so far'}"
-        yield gone if compiled < 1 else f"{gone}, {duration(compiled)} of it compiling"
+        if self.state != "training":
+            yield f"{duration(clock.seconds)} in all" + (
+                f", {duration(compiled)} of it compiling" if compiled >= 1 else ""
+            )
+        elif clock.remaining is not None:
+            yield f"{duration(clock.remaining)} left"
         if clock.done > clock.first:
-            if self.state == "training" and clock.remaining is not None:
-                yield f"{duration(clock.remaining)} left"
             yield f"{clock.tokens_per_second:,.0f} tokens/s"
 
     def _losses(self) -> Iterator[str]:
         if self.recent:
-            yield f"training loss {short(self.mean)}"
-        last, best = self.last, self.best
+            yield f"training loss {compact(self.mean)}"
+        last = self.last
         if last is not None and last.evaluation is not None:
-            mark = " (the best)" if last is best and len(self.dots) > 1 else ""
-            yield f"validation loss {short(last.evaluation.loss)} at step {last.step:,}{mark}"
+            at = "" if last.step == self.clock.done else f" at step {last.step:,}"
+            mark = " (the best)" if last is self.best and len(self.dots) > 1 else ""
+            yield f"validation loss {compact(last.evaluation.loss)}{at}{mark}"
             if last.evaluation.accuracy is not None:
                 yield f"{last.evaluation.accuracy:.2%} right"
-        if best is not None and best.evaluation is not None and best is not last:
-            yield f"the best {short(best.evaluation.loss)} at step {best.step:,}"
 
-    def _axis(self, width: int, *, ascii_only: bool) -> Text:
-        """Return the line under the chart: first step, legend, last step; the legend is shortened to fit."""
-        bar, dot = ("#", "o") if ascii_only else ("█", "●")
-        marks = [(f"{bar} training", BAR), *([(f"{dot} validation", DOT)] if self.dots else [])]
-        if is_logarithmic(*limits(self.curve.columns(width - LABELS - 1), self.dots)):
-            marks.append(("log", ""))
-        begin, end = f"{self.curve.first:,}", f"{self.curve.last:,}"
-        room = width - LABELS - 1 - len(begin) - len(end)
-        while marks and sum(len(words) + 2 for words, _ in marks) > room:
-            marks.pop()
-        legend = Text("  ").join(Text(words, style=f"not dim {style}") for words, style in marks)
-        legend.align("center", room)
-        return Text(" " * (LABELS + 1) + begin, style="dim", no_wrap=True).append_text(legend).append(end)
+    def _best(self) -> Iterator[str]:
+        best = self.best
+        if best is not None and best.evaluation is not None and best is not self.last:
+            yield f"the best {compact(best.evaluation.loss)} at step {best.step:,}"
 
 
 def meaning_of(recipe: Recipe, config: TransformerConfig, *, validates: bool, sampled: int | None = None) -> str:
@@ -175,100 +151,66 @@ def meaning_of(recipe: Recipe, config: TransformerConfig, *, validates: bool, sa
     return f"{taken}; {measured}{', by averaged weights' if recipe.ema else ''}"
 
 
-def duration(seconds: float) -> str:
-    """Write a time as 1:05 or 2:00:00."""
-    total = round(seconds)
-    hours, minutes = total // 3600, total // 60 % 60
-    return f"{hours}:{minutes:02}:{total % 60:02}" if hours else f"{minutes}:{total % 60:02}"
-
-
 # --- the curve: bars for the training loss, dots for evaluations -----------------------------------------------------
 
 
 class Curve:
-    """A figure over the steps, averaged over intervals of equal length."""
+    """A figure over the steps, averaged over stretches of equally many values."""
 
     def __init__(self) -> None:
         self.first, self.last, self.size = 0, 0, 1
-        self._sums, self._counts = np.zeros(MOST), np.zeros(MOST)
+        self._stretches: list[tuple[float, ...]] = []  # how many values, the sum of their steps, and their own
 
     def add(self, step: int, value: float) -> None:
         """Take in the value of a step; steps come in order, with gaps allowed."""
         self.first, self.last = self.first or step, step
-        while (place := (step - self.first) // self.size) >= MOST:
-            self.size *= 2  # neighboring intervals are merged
-            empty = np.zeros(MOST // 2)
-            self._sums, self._counts = (np.append(x[::2] + x[1::2], empty) for x in (self._sums, self._counts))
-        self._sums[place] += value
-        self._counts[place] += 1
+        count, steps, values = 0.0, 0.0, 0.0
+        if self._stretches and self._stretches[-1][0] < self.size:
+            count, steps, values = self._stretches.pop()
+        elif len(self._stretches) == MOST:
+            self.size *= 2  # neighboring stretches are merged
+            pairs = zip(self._stretches[::2], self._stretches[1::2], strict=True)
+            self._stretches = [tuple(map(sum, zip(*pair, strict=True))) for pair in pairs]
+        self._stretches.append((count + 1, steps + step, values + value))
 
-    def columns(self, width: int) -> list[float]:
-        """Return `width` means over equal parts of the curve; an empty list for an empty curve."""
-        found: list[float] = []
-        used = (self.last - self.first) // self.size + 1
-        for column in range(width if self.first else 0):
-            begin = column * used // width
-            part = slice(begin, max(begin + 1, (column + 1) * used // width))
-            count = self._counts[part].sum()
-            # An interval whose steps were all refused repeats the one before.
-            found.append(float(self._sums[part].sum() / count) if count else found[-1])
-        return found
+    def points(self) -> list[tuple[float, float]]:
+        """Return the mean step and the mean value of every stretch."""
+        return [(steps / count, values / count) for count, steps, values in self._stretches]
 
 
-def chart(
-    curve: Curve, dots: Sequence[tuple[int, float]], width: int, *, height: int = HEIGHT, ascii_only: bool = False
-) -> list[Text]:
-    """Draw a curve and dots in rows of `width` columns, with the highest and the lowest value on the left.
-
-    The curve spans the width from its first step to its last. Values are finite.
-    """
-    levels, edge, dot = ASCII_LEVELS if ascii_only else LEVELS
-    inside = width - LABELS - 1
-    values = curve.columns(inside)
-    if not values:
-        return []
-    low, high = limits(values, dots)
-    parts = len(levels) - 1
-    heights = [_height(value, low, high, height * parts) for value in values]
-    places = set()
-    for step, value in dots:
-        column = min((step - curve.first) * (inside - 1) // max(curve.last - curve.first, 1), inside - 1)
-        places.add((column, (_height(value, low, high, height * parts) - 1) // parts))
-    rows = []
-    for row in reversed(range(height)):
-        label = high if row == height - 1 else low if row == 0 else None
-        text = Text(f"{'' if label is None else short(label):>{LABELS}}{edge}", style="dim", no_wrap=True)
-        bars = [levels[min(max(reached - row * parts, 0), parts)] for reached in heights]
-        marked = [column for column in range(inside) if (column, row) in places]
-        for column in marked:
-            bars[column] = dot
-        text.append("".join(bars), style=f"not dim {BAR}")
-        for column in marked:
-            text.stylize(DOT, LABELS + 1 + column, LABELS + 2 + column)
-        rows.append(text)
-    return rows
-
-
-def is_logarithmic(low: float, high: float) -> bool:
-    """Return whether values between these two are drawn on a log scale."""
-    return low > 0 and high > FAR * low
-
-
-def limits(values: Sequence[float], dots: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Return the lowest and the highest of all values."""
-    seen = [*values, *(value for _, value in dots)]
-    return min(seen), max(seen)
-
-
-def _height(value: float, low: float, high: float, most: int) -> int:
-    """Return the height of a value, from 1 to `most`."""
-    if is_logarithmic(low, high):
-        value, low, high = math.log(value), math.log(low), math.log(high)
-    return 1 if high <= low else 1 + round((value - low) / (high - low) * (most - 1))
-
-
-def short(value: float) -> str:
-    """Write a number in at most seven columns: 1.8702, 0.0002, 12.35, 3.1e-05."""
-    if value and not 1e-4 <= abs(value) < 1e5:
-        return f"{value:.1e}"
-    return f"{value:.{4 if abs(value) < 10 else 2 if abs(value) < 1000 else 0}f}"
+def chart(curve: Curve, dots: Sequence[tuple[int, float]], width: int, *, ascii_only: bool = False) -> Iterator[Text]:
+    """Draw a curve as bars and `dots` in lines of `width` columns, on a log scale if the values reach far."""
+    points = curve.points()
+    if not points:
+        return
+    levels, edge, dot = (" .:#", "|", "o") if ascii_only else (" ▁▂▃▄▅▆▇█", "┤", "●")
+    steps, values = np.array([*points, *dots]).T
+    count, inside, parts = len(points), width - 8, len(levels) - 1
+    columns = (steps - curve.first) * (inside - 1) / max(curve.last - curve.first, 1)
+    columns = columns.round().astype(int).clip(0, inside - 1)
+    counts = np.bincount(columns[:count], minlength=inside)
+    filled = np.maximum.accumulate(np.where(counts > 0, np.arange(inside), 0))  # a gap repeats what stands before it
+    means = np.bincount(columns[:count], values[:count], minlength=inside)[filled] / counts[filled]
+    values = np.concatenate((means, values[count:]))
+    low, high = values.min(), values.max()
+    logarithmic = 0 < 10 * low < high
+    values = np.log(values) if logarithmic else values
+    heights = 1 + ((values - values.min()) / (np.ptp(values) or 1.0) * (ROWS * parts - 1)).round().astype(int)
+    for row in reversed(range(ROWS)):
+        label = {ROWS - 1: compact(high), 0: compact(low)}.get(row, "")
+        cells = [levels[min(max(height - row * parts, 0), parts)] for height in heights[:inside]]
+        for column, height in zip(columns[count:], heights[inside:], strict=True):
+            if (height - 1) // parts == row:
+                cells[column] = dot
+        line = Text("".join(cells), style=BAR)
+        line.highlight_regex(dot, DOT)
+        yield Text.assemble((f"{label:>7}{edge}", "dim"), line, no_wrap=True)
+    begin, end = f"{curve.first:,}", f"{curve.last:,}"
+    marks = [f"{levels[-1]} training", *([f"{dot} validation"] if dots else []), *(["log"] if logarithmic else [])]
+    room = inside - len(begin) - len(end)
+    while len("  ".join(marks)) + 2 > room:
+        marks.pop()
+    legend = Text(f"{'  '.join(marks):^{room}}")
+    legend.highlight_regex(levels[-1], BAR)
+    legend.highlight_regex(dot, DOT)
+    yield Text.assemble((f"{'':8}{begin}", "dim"), legend, (end, "dim"), no_wrap=True)

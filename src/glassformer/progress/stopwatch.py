@@ -88,6 +88,13 @@ class Stopwatch:
         self._depth = max(self._depth - 1, 0)
 
 
+def duration(seconds: float) -> str:
+    """Write a time as 1:05 or 2:00:00."""
+    total = round(seconds)
+    hours, minutes = total // 3600, total // 60 % 60
+    return f"{hours}:{minutes:02}:{total % 60:02}" if hours else f"{minutes}:{total % 60:02}"
+
+
 def compilation(clock: Stopwatch, engine: Engine) -> str:
     """Return in words what an engine compiles."""
     if engine.name == "jax":
