@@ -42,7 +42,7 @@ LEFT_OUT     := accelerate peft torch transformers
 NEWEST_TESTS := $(addprefix tests/,api benchmarks bugs cli/test_app.py cli/test_train.py cli/test_look.py \
 	core data engines/cluster/test_collective.py engines/cluster/test_supervise.py cli/test_train_processes.py \
 	engines/cpu/test_kernel_cache.py engines/cpu/test_contract.py engines/cpu/test_mkl.py engines/jax generation interpret labs/test_sandbox.py \
-	layers engines/mesh models ops plots/test_figures.py progress proofs/test_gradient.py proofs/test_layer_contract.py \
+	layers engines/mesh models ops plots/test_figures.py progress soak/test_campaign.py proofs/test_gradient.py proofs/test_layer_contract.py \
 	runs/test_run.py runs/test_session.py runs/test_provenance.py studies/test_running.py test_edits.py \
 	test_no_autograd.py test_oracles.py text training web/routes weights/test_gguf_file.py \
 	weights/test_tensors.py)

@@ -1,6 +1,7 @@
 """A loop of one's own around the steps: it can be left, goes on where it was, and gives the threads back."""
 
 import copy
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import glassformer as gf
 from glassformer.core import registry, threads
 from glassformer.core.errors import CheckpointError, ConfigError, DataError
-from runs import TINY, assert_same_bits
+from runs import TINY, assert_same_bits, assert_same_run
 
 SMALL = {**TINY["majority"], "steps": 6, "eval_every": 2}
 
@@ -273,3 +274,20 @@ def test_the_training_accuracy_is_that_of_the_batch_of_the_step(engine, tmp_path
     logits, _ = loop.now.model.predict(loop.now.params, batch)
     assert loop.history.train_accuracy.shape == (3,)
     assert np.isclose(loop.history.train_accuracy[-1], (logits.argmax(-1) == batch.targets).mean())
+
+
+PLAN = {**TINY["majority"], "steps": 6, "eval_every": 2, "save_every": 2}
+
+
+def test_a_resumed_run_ends_with_the_same_bits_as_one_never_interrupted_also_past_its_end(tmp_path):
+    gf.train("majority", out=tmp_path / "whole", show=False, **PLAN)
+    list(itertools.islice(gf.Loop("majority", out=tmp_path / "cut", **PLAN), 3))
+    model = gf.resume(tmp_path / "cut", show=False)
+    assert_same_run(tmp_path / "cut", tmp_path / "whole")
+    assert len(model.history) == 6
+    assert model.classify(["0" * 8])
+
+    gf.train("majority", out=tmp_path / "run", show=False, **PLAN)
+    assert [record.step for record in gf.Loop.resume(tmp_path / "run", steps=8)] == [7, 8]
+    with pytest.raises(ConfigError, match="has taken 8 steps already"):
+        gf.Loop.resume(tmp_path / "run", steps=8)

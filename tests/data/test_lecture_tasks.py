@@ -1,15 +1,19 @@
-"""The tasks that lectures use: what each asks, and that its three parts share nothing."""
+"""The tasks that lectures use and the published data sets: what each asks, and that its three parts share nothing."""
 
 import itertools
 
 import numpy as np
 import pytest
 
+from glassformer.config import CONFIGS
+from glassformer.core import tree
 from glassformer.core.errors import ConfigError, DataError
-from glassformer.data import build_task
+from glassformer.data import build_task, count_targets
 from glassformer.data.tasks.numbers import least_squares
 from glassformer.data.tasks.strings import is_balanced
+from glassformer.models import build
 from glassformer.ops.loss import IGNORE
+from published_models import data_file
 
 FEW = {"train": 300, "validation": 30, "held_out": 30}
 SMALL = {
@@ -192,3 +196,36 @@ def test_least_squares_continues_a_line():
     x = np.array([-9, -3, 2, 5, 9])
     points = np.stack([np.stack([x, 2 * x + 1], axis=-1), np.stack([x * 0 + 3, x * 0 + 4], axis=-1)])
     assert least_squares(points).tolist() == [19, 4]
+
+
+def parameters(task) -> int:
+    model = build(CONFIGS[task.architecture](**task.settings))
+    return tree.count(model.init(np.random.default_rng(0)))
+
+
+def test_addition_and_sort_have_the_published_sizes():
+    assert parameters(build_task("addition")) <= 400_128
+    assert [build_task("sort").settings[name] for name in ("layers", "heads", "width")] == [3, 3, 48]
+
+
+@pytest.mark.data("names.txt")
+def test_names_are_split_as_makemore_splits_them_less_the_repeats():
+    path = data_file("names.txt")
+    task = build_task("lines", data=path, seed=0)
+    every = path.read_text().split()
+    assert len(every) == 32_033
+    assert len(task.train) == 30_033  # all but a thousand to validate on and a thousand to test on
+    assert len(task.validation) + len(task.held_out) == 2_000 - 301
+    assert task.settings["vocab"] == 26 + 2
+    assert task.settings["context"] == 16
+    assert parameters(task) <= 200_000
+    # Every letter of a name and its end count, as in makemore's loss.
+    assert task.train.count == task.train.rows.mask.sum()
+
+
+@pytest.mark.data("tinyshakespeare.txt")
+def test_tinyshakespeare_is_split_as_nanogpt_splits_it():
+    task = build_task("text", data=data_file("tinyshakespeare.txt"))
+    assert (len(task.train.tokens), len(task.held_out.tokens)) == (1_003_854, 111_540)
+    assert task.settings["vocab"] == 65
+    assert sum(count_targets(batch) for batch in task.held_out.batches(256)) == 111_539

@@ -1,26 +1,30 @@
-"""Predictions: the likeliest possibilities, with the probabilities that softmax gives them."""
+"""Predictions and answers: the likeliest possibilities with probabilities, and what a conversation is answered."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import glassformer as gf
 from glassformer.api.trained_model import TrainedModel
-from glassformer.core.errors import ConfigError
+from glassformer.core.errors import ChatError, ConfigError, LengthError
+from glassformer.data.corpus import write_tokens
 from glassformer.generation.answer import (
     ask,
     classify,
+    example,
     predict_answers,
     predict_classes,
     predict_masks,
     predict_next,
     predict_texts,
 )
+from glassformer.generation.conversation import Conversation
 from glassformer.models import Batch, build
 from glassformer.text import ByteTokenizer, CharTokenizer, PublishedTokenizer
-from runs import tiny_session
+from runs import TINY_MODEL, tiny_session
 from sequences import model_of
-from tokenizer_files import PUBLISHED
+from tokenizer_files import PUBLISHED, TEXT, chat_bpe
 
 
 def softmax(logits):
@@ -95,3 +99,63 @@ def test_masks_are_judged_one_by_one():
     assert found.probability == pytest.approx(expected.max(axis=-1).prod())
     with pytest.raises(ConfigError, match=r"the input holds no \[MASK\]"):
         predict_masks(model, params, ids[ids != tokenizer.role_id("mask")], tokenizer=tokenizer, top=3)
+
+
+def test_an_encoder_answers_with_its_likeliest_class(tmp_path):
+    session = tiny_session("majority", tmp_path / "run")
+    logits, _ = session.model.predict(session.trained.params, session.task.encode_input("00112220"))
+    assert ask(session.trained, "00112220") == session.task.decode_answer([int(np.argmax(logits))])
+
+
+@pytest.mark.parametrize("task", ["sort", "dates"])
+def test_each_id_of_an_answer_is_what_one_forward_pass_says(task, tmp_path):
+    session = tiny_session(task, tmp_path / "run")
+    trained, asked = session.trained, session.task.encode_input(session.task.prompts[0])
+    read = example(trained, session.task, session.task.prompts[0])
+    assert read.tokens.shape[-1] <= session.model.config.context
+    logits, _ = session.model.predict(trained.params, Batch(read.tokens, source=read.source))
+    start = asked.tokens.shape[-1]
+    likeliest = np.argmax(logits[0, start - 1 :, : session.task.answer_tokenizer.size], axis=-1)
+    assert read.tokens[0, start:].tolist() == likeliest[: read.tokens.shape[-1] - start].tolist()
+
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, numpy_engine):
+    """A model whose tokenizer carries a chat template; what it says is noise."""
+    folder = tmp_path_factory.mktemp("chat")
+    (folder / "text.txt").write_text(TEXT * 2, encoding="utf-8")
+    tokenizer = PublishedTokenizer(chat_bpe().to_str(), roles={"eos": "<|im_end|>"}, chat_template=CHATML)
+    write_tokens(folder / "text.txt", folder / "text.bin", tokenizer)
+    settings = {**TINY_MODEL, "context": 200, "batch": 1, "steps": 1}
+    trained = gf.train(folder / "text.bin", **settings, show=False)
+    return gf.load(gf.save(trained, folder / "model"))
+
+
+def test_an_answer_is_that_of_the_command_and_a_text_one_message_of_the_user(model):
+    chat = Conversation(model, system=None, max_new_tokens=5, seed=0, temperature=0)
+    messages = []
+    for text in ("the sea", "the land"):
+        messages.append({"role": "user", "content": text})
+        answer = model.chat(messages, max_new_tokens=5, temperature=0)
+        assert answer.text == "".join(chat.reply(text)).strip()
+        assert (answer.finish, len(answer.ids)) == ("length", 5)
+        messages.append({"role": "assistant", "content": answer.text})
+
+    messages = [{"role": "user", "content": "the sea"}]
+    assert model.chat("the sea", max_new_tokens=3, seed=1) == model.chat(messages, max_new_tokens=3, seed=1)
+
+
+def test_conversations_that_cannot_be_read_are_refused(model):
+    with pytest.raises(ChatError, match="the conversation is empty"):
+        model.chat([])
+    for wrong in (3, ["hello"]):
+        with pytest.raises(ChatError, match="is no conversation"):
+            model.chat(wrong)
+    with pytest.raises(LengthError, match="the conversation has"):
+        model.chat("the sea " * 200)

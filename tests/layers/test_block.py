@@ -1,13 +1,25 @@
-"""The Transformer block."""
+"""The Transformer block, with sublayers one after the other, side by side, or left out."""
 
 import numpy as np
 import pytest
 
+import glassformer as gf
 from compare import assert_close
 from glassformer import ops
 from glassformer.core.errors import ConfigError, ShapeError
 from glassformer.core.tree import flatten
-from glassformer.layers import Attention, Block, FeedForward, LayerNorm
+from glassformer.interpret import gradients, put, watch
+from glassformer.layers import (
+    Attention,
+    AttentionOnly,
+    Block,
+    FeedForward,
+    FeedForwardOnly,
+    LayerNorm,
+    NoResidual,
+    Parallel,
+)
+from glassformer.ops import CAUSAL
 
 T, S, D, H = 6, 4, 8, 2
 every_place = pytest.mark.parametrize("place", ["pre", "post"])
@@ -65,3 +77,66 @@ def test_what_cannot_be_is_refused(x):
     with pytest.raises(ShapeError, match="attends to a memory, but none was given") as caught:
         crossed.forward(crossed.init(0, np.float64), x)
     assert caught.value.hint
+
+
+SIZES = {"vocab": 7, "width": 8, "heads": 2, "layers": 2, "context": 9}
+
+
+def block(**settings):
+    return Parallel(Attention(8, 2, pattern=CAUSAL), FeedForward(8, 12), LayerNorm(8), **settings)
+
+
+def test_both_sublayers_read_the_stream_as_it_came_in():
+    layer, x = block(), np.random.default_rng(0).standard_normal((2, 5, 8))
+    params = layer.init(1, np.float64)
+    y, saved = layer.forward(params, x)
+    norm = layer.norm
+    a, _ = layer.attention.forward(params["attention"], norm.forward(params["attention_norm"], x)[0])
+    f, _ = layer.feed_forward.forward(params["feed_forward"], norm.forward(params["feed_forward_norm"], x)[0])
+    np.testing.assert_allclose(y, x + a + f, rtol=0, atol=1e-15)
+    assert saved["output"] is y
+
+    model = gf.build(gf.DecoderConfig(**SIZES, block="parallel", norm="none"))
+    run = watch(model, model.init(0, np.float64), gf.Batch(np.array([[1, 2, 3]]), np.array([[2, 3, 4]])))
+    changed = run.changed(put("blocks.0.attention", np.ones((1, 3, 8))))
+    assert np.array_equal(changed["blocks.0.feed_forward"], run["blocks.0.feed_forward"])
+    assert not np.array_equal(changed["blocks.1.feed_forward"], run["blocks.1.feed_forward"])
+    found = gradients(run)
+    np.testing.assert_allclose(found["blocks.0.attention"], found["blocks.0.feed_forward"], rtol=0, atol=1e-15)
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ConfigError, match="norm_position of a parallel block"):
+        block(norm_position="post")
+    crossed = block(cross_attention=Attention(8, 2))
+    with pytest.raises(ShapeError, match="attends to a memory"):
+        crossed.forward(crossed.init(0), np.zeros((1, 2, 8)))
+
+
+@pytest.fixture
+def stream():
+    return np.random.default_rng(0).standard_normal((2, 5, 8))
+
+
+def made(form):
+    layer = form(Attention(8, 2), FeedForward(8, 12), LayerNorm(8))
+    return layer, layer.init(0, np.float64)
+
+
+def found_by(layer, params, name, stream):
+    return getattr(layer, name).forward(params[name], layer.norm.forward(params[f"{name}_norm"], stream)[0])[0]
+
+
+@pytest.mark.parametrize(("form", "name"), [(AttentionOnly, "attention"), (FeedForwardOnly, "feed_forward")])
+def test_one_sublayer_is_added_and_nothing_else(form, name, stream):
+    layer, params = made(form)
+    y, saved = layer.forward(params, stream)
+    np.testing.assert_allclose(y, stream + found_by(layer, params, name, stream), rtol=0, atol=1e-15)
+    assert set(params) == {name, f"{name}_norm"} == set(saved) - {"output"}
+
+
+def test_without_residuals_each_sublayer_replaces_what_came_in(stream):
+    layer, params = made(NoResidual)
+    y, _ = layer.forward(params, stream)
+    h = found_by(layer, params, "attention", stream)
+    np.testing.assert_array_equal(y, found_by(layer, params, "feed_forward", h))

@@ -1,12 +1,18 @@
-"""What the three models share: a batch of examples, a loss on top of the logits, and small helpers."""
+"""A model: how its batch is cut, what its loss is, and that every setting and preset arrives where it belongs."""
+
+import math
 
 import numpy as np
 import pytest
 
+import glassformer as gf
 from compare import assert_close
 from glassformer import ops
 from glassformer.config import DecoderConfig
+from glassformer.core.errors import ConfigError
 from glassformer.core.tree import flatten, tree_map
+from glassformer.models import PRESETS, preset
+from glassformer.models.building import build_attention
 from glassformer.models.decoder import Decoder
 from glassformer.models.model import Batch, as_key
 from glassformer.proofs.case import scattered
@@ -64,3 +70,34 @@ def test_gradients_are_as_many_times_larger_as_asked_for_and_a_seed_is_as_good_a
     key = ops.new_key(5)
     assert as_key(key) is key
     assert as_key(None) is None
+
+
+SIZES = {"vocab": 9, "width": 8, "heads": 4, "layers": 3, "context": 6}
+
+
+def config(**settings):
+    return DecoderConfig(**SIZES, **settings)
+
+
+def test_outputs_that_add_up_start_smaller_the_deeper_the_stack():
+    for depth in (1, 3):
+        assert build_attention(config(), depth=depth).output_scale == pytest.approx(1 / math.sqrt(2 * depth))
+    assert build_attention(config(norm_position="post"), depth=3).output_scale == 1
+
+
+def test_every_preset_can_be_built_and_changed_and_says_what_it_is():
+    for name in PRESETS:
+        model = gf.build(name)
+        assert model.config == preset(name)
+        assert model.config.architecture in {"encoder", "decoder", "encoder-decoder"}
+    changed = preset("gpt2", layers=2, width=64, heads=4)
+    assert (changed.layers, changed.width, changed.heads) == (2, 64, 4)
+    assert preset("gpt2").layers == 12
+
+
+def test_what_is_no_model_and_unknown_presets_are_refused():
+    with pytest.raises(ConfigError, match="3 is no model"):
+        gf.build(3)
+    with pytest.raises(ConfigError, match="there is no preset 'gpt-2'") as caught:
+        preset("gpt-2")
+    assert "gpt2" in caught.value.hint

@@ -18,6 +18,7 @@ from glassformer.ops import (
     merge_heads,
     new_key,
 )
+from glassformer.ops.attention_strided import beyond, neighborhood
 
 LIMITS = {"float64": 1e-12, "float32": 1e-5}
 on_every_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -187,3 +188,18 @@ def test_strided_attention_computes_far_fewer_scores_than_there_are_pairs(rng, m
             attention_tiled_backward(q, saved, pattern=pattern, tile=stride)
         # Forward and backward: up to three tiles of neighbors for each query, and its own remainder.
         assert sum(pairs) <= 2 * 4 * stride**3
+
+
+STRIDED = st.builds(
+    Pattern, causal=st.booleans(), window=st.none() | st.integers(1, 12), stride=st.integers(1, 7), prefix=st.just(0)
+)
+
+
+@given(STRIDED, st.integers(1, 20))
+def test_every_pair_of_a_strided_pattern_is_in_exactly_one_part(pattern, length):
+    count = neighborhood(pattern).dense(length).astype(int)
+    for start in range(min(pattern.stride, length)):
+        size = len(range(start, length, pattern.stride))
+        part = beyond(pattern).tile(np.arange(size), np.arange(size))
+        count[start :: pattern.stride, start :: pattern.stride] += part
+    np.testing.assert_array_equal(count, pattern.dense(length).astype(int))

@@ -1,10 +1,20 @@
-"""Cross-entropy."""
+"""Softmax, its logarithm, and cross-entropy."""
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from compare import assert_close, assert_equals_torch
-from glassformer.ops import IGNORE, cross_entropy, cross_entropy_backward
+from glassformer.ops import (
+    IGNORE,
+    cross_entropy,
+    cross_entropy_backward,
+    log_softmax,
+    log_softmax_backward,
+    softmax,
+    softmax_backward,
+)
 
 PAIR = (cross_entropy, cross_entropy_backward)
 
@@ -70,3 +80,54 @@ def test_losses_of_positions_average_to_the_loss_without_those_that_are_ignored(
     loss, saved = cross_entropy(logits, targets)
     assert saved.losses.shape == (3,)
     assert_close(loss, saved.losses.sum() / 2)
+
+
+SOFT, LOG = (softmax, softmax_backward), (log_softmax, log_softmax_backward)
+SHAPE = pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4), (2, 1), (0, 4)])
+
+
+@SHAPE
+@pytest.mark.parametrize("size", [1.0, 100.0])
+def test_softmax_and_its_logarithm_equal_pytorch(torch, rng, shape, size):
+    x = size * rng.standard_normal(shape)
+    assert_equals_torch(SOFT, lambda x: torch.softmax(x, -1), [x])
+    assert_equals_torch(LOG, lambda x: torch.log_softmax(x, -1), [x])
+
+
+def test_a_mask_equals_scores_of_minus_infinity(torch, rng):
+    x, mask = rng.standard_normal((5, 6)), rng.random((5, 6)) < 0.6
+    mask[:, 0] = True
+    hidden = torch.tensor(~mask)
+    assert_equals_torch(SOFT, lambda x: torch.softmax(x.masked_fill(hidden, -torch.inf), -1), [x], mask=mask)
+    y, saved = log_softmax(x, mask=mask)
+    assert_close(np.exp(y), softmax(x, mask=mask)[0])
+    assert (y[~mask] == -np.inf).all()
+    dx = log_softmax_backward(np.ones_like(x), saved)
+    assert not dx[~mask].any()
+
+
+@given(st.integers(1, 9), st.floats(-1e4, 1e4), st.floats(0.01, 1e3))
+def test_rows_sum_to_one_and_do_not_notice_a_shift(width, shift, size):
+    x = size * np.random.default_rng(width).standard_normal((3, width))
+    y, _ = softmax(x)
+    assert (y >= 0).all()
+    assert_close(y.sum(-1), np.ones(3), 1e-14)
+    assert_close(softmax(x + shift)[0], y, 1e-11)
+    assert_close(log_softmax(x + shift)[0], log_softmax(x)[0], 1e-11)
+
+
+@given(st.integers(1, 6), st.integers(0, 2**6 - 1))
+def test_masked_rows_sum_to_one_or_to_nothing(width, bits):
+    mask = np.array([(bits >> i) & 1 for i in range(width)], dtype=bool)
+    x = np.random.default_rng(bits).standard_normal((2, width))
+    y, saved = softmax(x, mask=mask)
+    assert_close(y.sum(-1), np.full(2, float(mask.any())), 1e-14)
+    assert not y[:, ~mask].any()
+    assert_close(y[:, mask], softmax(x[:, mask])[0], 1e-14)
+    assert not softmax_backward(x, saved)[:, ~mask].any()
+
+
+def test_the_gradient_of_a_row_sums_to_zero(rng):
+    x, dy = rng.standard_normal((4, 5)), rng.standard_normal((4, 5))
+    assert_close(softmax_backward(dy, softmax(x)[1]).sum(-1), np.zeros(4))
+    assert_close(log_softmax_backward(dy, log_softmax(x)[1]).sum(-1), np.zeros(4))

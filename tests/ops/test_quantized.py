@@ -1,12 +1,14 @@
-"""Ops with matrices in blocks: the ops with the numbers that the blocks stand for; gradients are refused."""
+"""The affine map, by arrays and by matrices in blocks."""
 
 import numpy as np
 import pytest
 
+from compare import assert_close, assert_equals_torch
 from glassformer import ops
 from glassformer.core.dispatch import use_engine
 from glassformer.core.errors import DTypeError, ShapeError
 from glassformer.core.quantized import FORMS, quantize
+from glassformer.ops import linear, linear_backward
 
 
 @pytest.fixture(params=["numpy", "cpu"])
@@ -65,3 +67,23 @@ def test_gradients_are_refused(rng, engine):
     y, saved = ops.embedding(table, np.array([1, 2]))
     with pytest.raises(DTypeError, match='load the model with weights="float32"'):
         ops.embedding_backward(y, saved)
+
+
+PAIR = (linear, linear_backward)
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 3), (2, 5, 3), (2, 2, 5, 3), (0, 3)])
+def test_linear_equals_pytorch(torch, rng, shape):
+    arrays = rng.standard_normal(shape), rng.standard_normal((3, 4)), rng.standard_normal(4)
+    assert_equals_torch(PAIR, lambda x, w, b: torch.nn.functional.linear(x, w.T, b), arrays)
+
+
+def test_without_a_bias_it_has_no_gradient_and_leading_axes_add_up(torch, rng):
+    arrays = rng.standard_normal((5, 3)), rng.standard_normal((3, 4))
+    assert_equals_torch(PAIR, lambda x, w: x @ w, arrays)
+    y, saved = linear(*arrays)
+    assert linear_backward(y, saved)[2] is None
+    x, w, dy = rng.standard_normal((2, 3, 4)), rng.standard_normal((4, 5)), rng.standard_normal((2, 3, 5))
+    _, dw, db = linear_backward(dy, linear(x, w, np.zeros(5))[1])
+    assert_close(dw, np.einsum("bti,bto->io", x, dy))
+    assert_close(db, np.einsum("bto->o", dy))

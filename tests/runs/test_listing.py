@@ -1,13 +1,25 @@
-"""The runs in a folder, the broken ones included."""
+"""The runs in a folder, the broken ones included: what their metrics say, and what they are beside each other."""
 
 import json
 import os
 import shutil
+from dataclasses import MISSING
 
 import pytest
 
 from glassformer.core.errors import ConfigError
-from glassformer.runs.listing import changed_settings, list_runs, summarize
+from glassformer.runs.folder import read_metrics
+from glassformer.runs.listing import (
+    ROWS,
+    changed_settings,
+    curves_of,
+    differing,
+    figures_of,
+    judged,
+    list_runs,
+    losses_by,
+    summarize,
+)
 from glassformer.runs.run import open_run
 from glassformer.runs.start import new_session
 from runs import TINY, edit_config, finish, tiny_session, write_data
@@ -113,3 +125,97 @@ def test_a_fine_tuned_run_says_what_it_started_from(tmp_path):
     run = new_session("text", tmp_path / "run", source=str(base), adapters=True, data=data, settings={"lr": 0.1}).run
     want = {"from": str(base.resolve()), "lora_rank": 8, "data": data, "context": 16, "lr": 0.1}
     assert changed_settings(run) == want
+
+
+LINES = [{"step": 1, "loss": 2.0, "lr": 0.1}, {"step": 2, "loss": None, "val_loss": 1.5, "best": True, "accuracy": 0.5}]
+
+
+def test_lines_come_back(tmp_path):
+    assert read_metrics(tmp_path / "metrics.jsonl") == ([], 0)
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    assert read_metrics(tmp_path / "metrics.jsonl") == (LINES, 0)
+
+
+DAMAGED = {
+    "cut off": b'{"step": 3, "lo',
+    "no text": b"\xff\xfe",
+    "zeros": b"\0" * 100,
+    "a number": b"12",
+    "empty": b"{}",
+    "no loss": b'{"step": 3}',
+    "no step": b'{"loss": 3.0}',
+    "a step of text": b'{"step": "3", "loss": 1.0}',
+    "a step that is none": b'{"step": true, "loss": 1.0}',
+    "a step before the first": b'{"step": -3, "loss": 1.0}',
+    "a loss of text": b'{"step": 3, "loss": "1.0"}',
+    "seconds of a list": b'{"step": 3, "loss": 1.0, "seconds": []}',
+    "an evaluation that is not judged": b'{"step": 3, "loss": 1.0, "val_loss": 1.0}',
+    "deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_what_is_no_line_of_a_step_is_left_out_and_counted(tmp_path, damage):
+    path = tmp_path / "metrics.jsonl"
+    first, second = (json.dumps(line).encode() for line in LINES)
+    path.write_bytes(b"\n".join([first, DAMAGED[damage], second, b""]))
+    assert read_metrics(path) == (LINES, 1)
+
+
+def line(step, seconds=0.5, **more):
+    return {"step": step, "loss": 4 - step / 10, "tokens": 100, "seconds": seconds, **more}
+
+
+def test_curves_hold_what_was_recorded_and_runs_count_with_their_last_evaluation():
+    metrics = [line(1), line(2, val_loss=3.0), {"step": 3, "loss": None}, line(4, val_loss=float("nan"))]
+    curves = curves_of("a", metrics)
+    assert curves.training == ([1, 2, 4], [0.5, 1.0, 1.5], [3.9, 3.8, 3.6])
+    assert curves.validation == ([2], [1.0], [3.0])
+    assert judged(curves) is curves.validation
+    assert judged(curves_of("b", [line(1)])).values == [3.9]
+
+    fast = curves_of("fast", [line(step, 0.1, val_loss=5.0 - step) for step in (1, 2, 3, 4)])
+    slow = curves_of("slow", [line(1, 1.0), line(2, 1.0, val_loss=7.0)])
+    assert losses_by("steps", [fast, slow]) == [(1, [4.0, None]), (2, [3.0, 7.0]), (3, [2.0, None]), (4, [1.0, None])]
+    times = losses_by("seconds", [fast, slow])
+    assert [values for _, values in times] == [[4.0, None], [3.0, None], [2.0, None], [1.0, None], [None, 7.0]]
+    assert times[-1][0] == 2.0
+
+
+def test_long_runs_are_compared_in_a_few_rows_and_those_without_metrics_in_none():
+    long = curves_of("long", [line(step, val_loss=1.0) for step in range(1, 1001)])
+    short = curves_of("short", [line(step, val_loss=1.0) for step in range(1, 334)])
+    steps = [step for step, _ in losses_by("steps", [long, short])]
+    assert len(steps) <= ROWS
+    assert {1, 333, 1000} <= set(steps)
+
+    assert losses_by("steps", [curves_of("a", []), curves_of("b", [])]) == []
+    assert losses_by("seconds", [curves_of("a", []), curves_of("b", [line(1)])]) == [(0.5, [None, 3.9])]
+
+
+def test_settings_that_differ_are_named_with_both_values(tmp_path):
+    one = tiny_session("majority", tmp_path / "a", lr=0.1).run
+    two = tiny_session("majority", tmp_path / "b", lr=0.2, seed=4).run
+    assert differing([one, two]) == {"lr": [0.1, 0.2], "seed": [0, 4]}
+    assert differing([one, one]) == {}
+
+
+def test_runs_of_different_tasks_are_compared_too(tmp_path):
+    one = tiny_session("majority", tmp_path / "a").run
+    two = tiny_session("lines", tmp_path / "b").run
+    found = differing([one, two])
+    assert found["task"] == ["majority", "lines"]
+    assert found["architecture"] == ["encoder", "decoder"]
+    assert found["classes"] == [3, MISSING]
+    assert found["data SHA-256"][0] is None
+    assert len(found["data SHA-256"][1]) == 12
+
+
+def test_the_speed_leaves_out_the_first_step(tmp_path, monkeypatch):
+    run = finish(tiny_session("majority", tmp_path / "run", steps=2)).run
+    metrics = [line(1, 9.0), line(2, 0.5), line(3, 0.5)]
+    monkeypatch.setattr(type(run), "metrics", lambda self: metrics)
+    found = figures_of(run)
+    assert (found["tokens_per_second"], found["tokens"], found["seconds"]) == (200.0, 300, 10.0)
+    monkeypatch.setattr(type(run), "metrics", lambda self: [])
+    assert figures_of(run)["tokens_per_second"] is None

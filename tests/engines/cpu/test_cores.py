@@ -1,6 +1,7 @@
-"""Several cores: tasks run together, errors come out, and everything is left as it was found."""
+"""Several cores and a second process: tasks run together, errors come out, and everything is left as it was found."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +14,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from glassformer.core import threads
 from glassformer.core.threads import at_most, cores
-from glassformer.engines.cpu.cores import each
+from glassformer.engines.cpu import keep_freed_memory
+from glassformer.engines.cpu.cores import beside, each
 
 
 @pytest.fixture
@@ -147,3 +149,37 @@ def test_more_tasks_than_cores_are_all_done_in_order_and_no_more_at_a_time_than_
 
     assert each([partial(task, number) for number in range(12)]) == list(range(12))
     assert max(most) <= 2
+
+
+def test_another_process_computes_beside_this_one_and_ends_with_its_block_and_none_starts_on_one_core():
+    with at_most(1), beside(os.getpid) as asked:
+        assert asked() == os.getpid()
+    with at_most(2), beside(os.getpid) as asked:
+        assert asked() != os.getpid()
+    began = time.monotonic()
+    with at_most(2), beside(signal.pause):
+        pass
+    assert time.monotonic() - began < 60
+
+
+def test_what_another_process_cannot_compute_or_send_is_computed_here():
+    with at_most(2):
+        with beside(lambda: 3) as asked:
+            assert asked() == 3
+        with beside(threading.Lock) as asked:
+            assert asked().acquire()
+        with beside(os._exit) as asked, pytest.raises(TypeError):  # for want of an argument, there and here
+            asked()
+
+
+def test_the_c_library_is_told_once_where_there_is_one_to_tell():
+    told = keep_freed_memory()
+    assert told is keep_freed_memory()
+    if not sys.platform.startswith("linux"):
+        assert told is False
+
+
+@pytest.mark.parametrize("variable", ["MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"])
+def test_whoever_has_told_it_something_else_is_left_alone(monkeypatch, variable):
+    monkeypatch.setenv(variable, "1")
+    assert keep_freed_memory.__wrapped__() is False

@@ -1,12 +1,18 @@
-"""The notebook of fifteen experiments: six lines each, true counts beside TransformerLens, outputs of its own."""
+"""The notebooks of the examples: cells are short, count truly, run in order, and show what they hold."""
 
+import ast
+import contextlib
+import io
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+import glassformer as gf
 import notebooks
 from glassformer.weights import catalog
+from own_parts import forgotten
 from published_models import pulled
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -61,3 +67,56 @@ def test_every_cell_shows_what_the_notebook_holds(monkeypatch, tmp_path, coarse_
 
 def test_the_file_stays_small():
     assert (EXAMPLES / "experiments.ipynb").stat().st_size < 600_000
+
+
+FRONT_DOOR = Path(__file__).resolve().parents[1] / "examples" / "front_door.ipynb"
+FEWER = {"steps=250": "steps=60", "steps=80": "steps=40"}
+"""Steps that are left out here: what is shown is the same, only worse."""
+
+
+def cells():
+    """The code of the notebook, cell by cell."""
+    content = json.loads(FRONT_DOOR.read_text(encoding="utf-8"))
+    return ["".join(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code"]
+
+
+@pytest.fixture
+def desk(monkeypatch, tmp_path):
+    """A new folder, and the published models that the notebook fetches, fetched before; its task is forgotten."""
+    places = {name: pulled(name) for name in ("smollm2", "minilm")}
+    monkeypatch.setattr(catalog, "resolve", lambda name: places.get(name))
+    monkeypatch.chdir(tmp_path)
+    with forgotten():
+        yield tmp_path
+
+
+def test_nothing_is_imported_that_is_not_public():
+    for cell in cells():
+        for node in ast.walk(ast.parse(cell)):
+            if isinstance(node, ast.Import):
+                assert {alias.name for alias in node.names} <= {"numpy", "glassformer"}
+            assert not isinstance(node, ast.ImportFrom)
+            if isinstance(node, ast.Attribute):
+                assert not node.attr.startswith("_")
+                if isinstance(node.value, ast.Name) and node.value.id == "gf":
+                    assert node.attr in gf.__all__
+
+
+def test_every_cell_runs_in_order(desk, coarse_figures):
+    namespace: dict = {}
+    shown = []
+    for number, cell in enumerate(cells()):
+        for steps, fewer in FEWER.items():
+            cell = cell.replace(steps, fewer)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile(cell, f"cell {number}", "exec"), namespace)
+        shown.append(out.getvalue())
+    assert namespace["classifier"].evaluate().accuracy > 0.9
+    assert "Paris" in namespace["answer"].text
+    assert namespace["vectors"][0] @ namespace["vectors"][1] > namespace["vectors"][0] @ namespace["vectors"][2]
+    assert namespace["tuned"].evaluate().loss < namespace["writer"].evaluate("song.txt", context=32).loss
+    assert "ccaabb" in shown[-3]  # the task of one's own is learned
+    assert namespace["turned"].evaluate().accuracy > 0.8
+    assert (desk / "loss.png").is_file()
+    assert (desk / "attention.png").is_file()
+    assert sum(map(bool, shown)) >= len(shown) - 2  # all but those that end in a figure say something
