@@ -28,7 +28,7 @@ from .changes import ALL, EXACT, Change, Intervention, Placed
 from .names import MASK, RETURNED, WEIGHTS
 from .pieces import Piece, check_asked, is_of_all_tokens, within
 from .run import Run, addresses_of, changed_run, sorted_changes, watched, with_inputs
-from .tracing import NOWHERE, Call, Key, Paths
+from .tracing import NOWHERE, Call, Key, PathCounter
 from .where import axes_of, is_of_source
 
 PROMPT, NEW = "prompt", "new"
@@ -105,7 +105,7 @@ class Site(NamedTuple):
 
 
 @dataclass
-class Part:
+class BlockGroup:
     """Blocks of a stack that are read together.
 
     is_opened   whether values inside of them are changed, so that they run as written
@@ -134,7 +134,7 @@ class ChangePlan:
     placed: Placed = field(default_factory=dict)
     opened: set[Key] = field(default_factory=set)
     rereads: bool = False
-    parts: WeakKeyDictionary[Cache, list[Part]] = field(default_factory=WeakKeyDictionary)
+    groups: WeakKeyDictionary[Cache, list[BlockGroup]] = field(default_factory=WeakKeyDictionary)
     _plain: tuple[Tree, Tree] = None, None
 
     def is_inside(self, path: str) -> bool:
@@ -223,7 +223,7 @@ class _ChangingEngine(Engine):
     observes = True
 
     def __init__(self, plan: ChangePlan, base: Engine, positions: Array, keys: Array) -> None:
-        self.plan, self.base, self.paths = plan, base, Paths()
+        self.plan, self.base, self.paths = plan, base, PathCounter()
         self.name, self.library = base.name, base.library
         self.intervention = Intervention(plan.placed, plan.model.config.heads, Piece(positions, keys, base.on_host))
 
@@ -283,20 +283,20 @@ class _ChangingEngine(Engine):
 
     def _read_blocks(self, function: Any, stack: Any, params: Tree, x: Array, cache: Cache, rotation: Any) -> Array:
         """Read one token through all blocks: those without changes inside together, as the other engine does it."""
-        if cache not in self.plan.parts:
-            self.plan.parts[cache] = list(self._parts(stack, params, cache))
-        for part in self.plan.parts[cache]:
-            part.cache.mask, part.cache.memory_mask = cache.mask, cache.memory_mask
-            if part.is_opened:
-                x = function.__wrapped__(part.stack, part.params, x, part.cache, rotation)
+        if cache not in self.plan.groups:
+            self.plan.groups[cache] = list(self._groups(stack, params, cache))
+        for group in self.plan.groups[cache]:
+            group.cache.mask, group.cache.memory_mask = cache.mask, cache.memory_mask
+            if group.is_opened:
+                x = function.__wrapped__(group.stack, group.params, x, group.cache, rotation)
             else:
                 with use_engine(self.base):
-                    x = function(part.stack, part.params, x, part.cache, rotation)
-            for change in part.after:
+                    x = function(group.stack, group.params, x, group.cache, rotation)
+            for change in group.after:
                 x = self.intervention.of_piece(change, x)
         return x
 
-    def _parts(self, stack: Any, params: Tree, cache: Cache) -> Iterator[Part]:
+    def _groups(self, stack: Any, params: Tree, cache: Cache) -> Iterator[BlockGroup]:
         """Cut a stack after each block whose result is changed, and around each that is changed inside."""
         names = [block.path for block in params["blocks"]]
         changes = [[change for key, placed in self.plan.placed.items() if f"{key.path}.".startswith(f"{name}.")
@@ -310,4 +310,4 @@ class _ChangingEngine(Engine):
             part.blocks = cache.blocks[start:stop]
             own = {**params, "blocks": params["blocks"][start:stop]}
             after = [] if opened[stop - 1] else changes[stop - 1]
-            yield Part(replace(stack, layers=stop - start), own, part, opened[start], after)
+            yield BlockGroup(replace(stack, layers=stop - start), own, part, opened[start], after)

@@ -75,7 +75,7 @@ class Circuit:
             reads, writes = embedding @ read[:, n], written[n] @ out
             if reads.max() < -reads.min():
                 reads, writes = -reads, -writes
-            rows.append((float(values[n]), _largest(model, reads, count), _largest(model, writes, count)))
+            rows.append((float(values[n]), _top_tokens(model, reads, count), _top_tokens(model, writes, count)))
         return rows
 
 
@@ -192,7 +192,7 @@ def _scaled(w: Array, params: Tree, norm: str) -> Array:
     return w if gamma is None else w * np.asarray(unpacked(gamma))[:, None]
 
 
-def _largest(model: LoadedModel, scores: Array, count: int) -> list[str]:
+def _top_tokens(model: LoadedModel, scores: Array, count: int) -> list[str]:
     """Return the tokens with the largest scores."""
     ids = np.argsort(-scores, kind="stable")[:count].tolist()
     return [str(token) if model.tokenizer is None else model.tokenizer.decode([token]) for token in ids]

@@ -6,6 +6,7 @@ forward returned, and returns those of what its forward read: so each gradient h
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +25,7 @@ from .changes import Change, add_gradient, exchanged, listed
 from .memory import check_fits
 from .names import RETURNED, Address, check_name, value_at
 from .run import Run, mean_loss, thawed
-from .tracing import Call, Pairs, TracingEngine, argument_name, gradient_of, gradient_place, pairs, run_traced
+from .tracing import Call, TracingEngine, argument_name, forward_name, gradient_of, gradient_place, run_traced
 
 NORMS = ("layer_norm", "rms_norm")
 
@@ -197,33 +198,31 @@ def gradients(run: Run, of: Target = LOSS, changes: Change | Sequence[Change] = 
         check_name(change.name, run)
         if not change.backward:
             raise ConfigError(f"{change.word} is about a value, not its gradient", hint="pass it to changed()")
-    # Once as it is, to see which call undoes which; then again with what changes do.
-    grads, undoing = _run_back(run, dlogits, None)
     values = [change for change in run.changes if change.name in run.addresses]
-    rules = _Undoing(run, undoing, [*values, *seeds, *changes])
-    if rules.changes:
-        grads, undoing = _run_back(run, dlogits, rules)
-    no_effect = tuple(change for change in changes if not any(change is one for one in rules.altered))
-    return Gradients(run, grads, undoing, rules.arrived, no_effect, (of, changes))
-
-
-def _run_back(run: Run, dlogits: Array, rules: _Undoing | None) -> tuple[Tree, Pairs]:
-    """Run the layers backward; return the gradients of parameters, and which call undoes which."""
-    engine = TracingEngine() if rules is None else TracingEngine(rules.before, rules.after)
+    undo = _Undoing(run, [*values, *seeds, *changes])
+    engine = TracingEngine(undo.before, undo.after)
     grads = run_traced(run.model.backward, named(run.params), run.record, dlogits, engine=engine)
-    return grads, pairs(run.calls, engine.calls)
+    undo.check_done()
+    no_effect = tuple(change for change in changes if not any(change is one for one in undo.altered))
+    return Gradients(run, grads, undo.undoing, undo.arrived, no_effect, (of, changes))
 
 
 class _Undoing:
-    """The changes of values, undone for gradients, and the changes of gradients.
+    """Pairs the calls of a backward pass with those that they undo; undoes changes of values, and changes gradients.
 
+    undoing   the call of the backward pass by the number of the call that it undoes
     arrived   the gradients of values that were changed, as they became
     altered   the changes of gradients that altered something
     """
 
-    def __init__(self, run: Run, undoing: Pairs, changes: list[Change]) -> None:
-        self.run, self.undoing = run, undoing
-        self.forward = {call.number: number for number, call in undoing.items()}
+    def __init__(self, run: Run, changes: list[Change]) -> None:
+        self.run = run
+        self.undoing: dict[int, Call] = {}
+        self.forward: dict[int, int] = {}  # the same, the other way around
+        # Of the calls of an op at one path, the last is undone first: the backward pass is the list reversed.
+        self.made: dict[tuple[str, str], list[Call]] = defaultdict(list)
+        for call in run.calls:
+            self.made[call.key[:2]].append(call)
         self.arrived: dict[Address, Array] = {}
         self.altered: list[Change] = []
         self.changes: dict[Address, list[Change]] = {}
@@ -231,26 +230,34 @@ class _Undoing:
         for change in changes:
             address = run.addresses[change.name]
             own = run.calls[address.number]
-            if address.number not in undoing:
-                if _statistic(own) is None or own.parent is None or own.parent.number not in undoing:
-                    raise ConfigError(f"no backward pass goes through {change.name}")
+            if _statistic(own) is not None and own.parent is not None:
                 self.norms.add(own.parent.number)
             self.changes.setdefault(address, []).append(change)
 
+    def check_done(self) -> None:
+        """Refuse changes that the backward pass did not meet."""
+        for address, (change, *_) in self.changes.items():
+            own = self.run.calls[address.number]
+            undone = own.parent if _statistic(own) is not None and own.parent is not None else own
+            if undone.number not in self.undoing:
+                raise ConfigError(f"no backward pass goes through {change.name}")
+
     def before(self, call: Call) -> None:
         """Change dy, the gradient of what the forward returned, and put back what an op itself had read and made."""
-        number = self.forward.get(call.number)
-        if number is None:
+        made = self.made.get((call.key.path, forward_name(call.name)))
+        if not made:
             return
+        number = made.pop().number
+        self.undoing[number], self.forward[call.number] = call, number
         arguments, address = list(call.arguments), Address(number, RETURNED)
         if address in self.changes:
             place = gradient_place(call)
             arguments[place] = self._undone(address, arguments[place])
         for own in () if call.is_method else (address, *(Address(number, n) for n in range(len(arguments)))):
             if own in self.changes and own in self.run.originals:
-                now, made = value_at(self.run.calls[number], own.place), self.run.originals[own]
+                now, first = value_at(self.run.calls[number], own.place), self.run.originals[own]
                 # What was changed after an op had made it; before it read it, while its layer kept what there was.
-                arguments[1] = exchanged(arguments[1], *((now, made) if own == address else (made, now)))
+                arguments[1] = exchanged(arguments[1], *((now, first) if own == address else (first, now)))
         call.arguments = tuple(arguments)
 
     def after(self, call: Call) -> None:

@@ -12,7 +12,7 @@ this path. The backward pass has the same paths, and so has a pass that reads on
 from __future__ import annotations
 
 import inspect
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ class Key(NamedTuple):
 NOWHERE = Key("", "", 0)
 
 
-class Paths:
+class PathCounter:
     """Where a pass is: the path of the layer that computes, and how often each op was called at each path.
 
     An observing engine opens one layer after the other, as they are called.
@@ -129,7 +129,7 @@ class TracingEngine(Engine):
     forgets: bool = False
     names: Any = None
     calls: list[Call] = field(default_factory=list)
-    paths: Paths = field(default_factory=Paths)
+    paths: PathCounter = field(default_factory=PathCounter)
     _inside: Call | None = None
 
     name = "tracing"
@@ -211,22 +211,7 @@ def run_traced(function: Callable[..., Any], *arguments: Any, engine: TracingEng
         return function(*arguments)
 
 
-# --- which call undoes which -----------------------------------------------------------------------------------------
-#
-# Both passes go through the same layers, and the backward pass is the list reversed: of the calls of an op at one path,
-# the last is undone first.
-
-Pairs = dict[int, Call]
-"""The call of the backward pass by the number of the call of the forward pass that it undoes."""
-
-
-def pairs(forward: list[Call], backward: list[Call]) -> Pairs:
-    """Return for each call of the forward pass the one that undoes it, where there is one."""
-    made: dict[tuple[str, str], list[Call]] = defaultdict(list)
-    for call in forward:
-        made[call.key[:2]].append(call)
-    return {made[path, name].pop().number: call for call in backward
-            if made.get((path := call.key.path, name := forward_name(call.name)))}  # fmt: skip
+# --- calls of a backward pass ----------------------------------------------------------------------------------------
 
 
 def forward_name(name: str) -> str:
