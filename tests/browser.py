@@ -53,9 +53,6 @@ AXE_RUN = """async (options) => (await axe.run(document, options)).violations
   .map((one) => ({id: one.id, help: one.help, count: one.nodes.length, first: one.nodes[0].html}))"""
 
 
-# --- models ----------------------------------------------------------------------------------------------------------
-
-
 def tiny_model(architecture: str, **changes: Any) -> TrainedModel:
     """Return a model of random numbers in double precision, with a task that says what its ids mean."""
     name = TASKS[architecture]
@@ -88,9 +85,6 @@ def ended(explorer: Explorer, job: dict[str, Any]) -> Any:
     return job["result"]
 
 
-# --- servers ---------------------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def served(explorer: Explorer) -> Iterator[Server]:
     """Serve an explorer from a thread."""
@@ -106,9 +100,6 @@ def served(explorer: Explorer) -> Iterator[Server]:
         server.end()
         thread.join(10)
         assert not thread.is_alive(), "the server does not end"
-
-
-# --- the browser -----------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -245,9 +236,6 @@ def check_access(page: Any) -> None:
     page.set_viewport_size(WIDE)
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert wide <= WIDE["width"], f"the page is {wide} pixels wide on a screen of {WIDE['width']}"
-
-
-# --- the command -----------------------------------------------------------------------------------------------------
 
 
 class Served(NamedTuple):

@@ -33,9 +33,6 @@ def refused(make, fact, hint):
     assert str(caught.value) == f"{caught.value.fact}\n\nhint: {caught.value.hint}"
 
 
-# --- unknown and missing ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("cls", CONFIGS.values(), ids=lambda cls: cls.__name__)
 def test_an_unknown_setting_is_answered_with_what_was_meant(cls):
     own = {"classes": 3} if cls is EncoderConfig else {}
@@ -49,9 +46,6 @@ def test_an_unknown_setting_is_answered_with_what_was_meant(cls):
 def test_settings_of_another_architecture_are_unknown():
     refused(lambda: DecoderConfig(**SIZES, pooling="mean"), "DecoderConfig has no setting 'pooling'", "")
     refused(lambda: EncoderConfig(**SIZES, classes=2, shared_embedding=True), "no setting 'shared_embedding'", "")
-
-
-# --- values ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -96,9 +90,6 @@ def test_values_of_the_wrong_type_are_refused(settings, fact, hint):
 )
 def test_values_out_of_range_are_refused(settings, fact, hint):
     refused(lambda: DecoderConfig(**{**SIZES, **settings}), fact, hint)
-
-
-# --- contradictions --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -162,9 +153,6 @@ def test_replace_checks_again():
     refused(lambda: DecoderConfig(**SIZES).replace(width=9), "width 9 is not divisible", "use width 12")
 
 
-# --- what follows from what ------------------------------------------------------------------------------------------
-
-
 def test_settings_that_are_none_follow_from_others():
     config = DecoderConfig(**SIZES, dropout=0.1)
     assert (config.hidden, config.key_heads, config.channels) == (32, 4, 2)
@@ -210,8 +198,6 @@ def test_settings_that_would_do_nothing_are_refused():
     refused(lambda: DecoderConfig(**SIZES, rotary_pairing="interleaved"), "rotary_pairing is set", "rotary")
     refused(lambda: EncoderConfig(**SIZES, classes=2, head_bias=True), "belong to a head for tokens", "leave them out")
 
-
-# --- round trip ------------------------------------------------------------------------------------------------------
 
 SHARED = st.fixed_dictionaries(
     {"vocab": st.integers(1, 1000), "layers": st.integers(1, 9), "context": st.integers(1, 99)},

@@ -29,9 +29,6 @@ def blocks(guide, language):
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-# --- Python and JAX --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("code", blocks("python", "python"), ids=lambda code: code.split("\n")[0][:40])
 def test_every_block_about_python_runs_as_printed(code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -59,9 +56,6 @@ def test_the_blocks_about_jax_print_what_the_guide_says(jax, capsys):
     ):
         for name, x in flatten(expected).items():
             np.testing.assert_allclose(flatten(found)[name], x, rtol=0, atol=1e-12, err_msg=name)
-
-
-# --- parts of one's own ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -97,9 +91,6 @@ def test_the_gradients_of_parts_of_ones_own_are_proved(folder):
     assert done.returncode == 0, done.stderr
 
 
-# --- data of one's own -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("numpy_engine", "unseen_figures")
 def test_every_command_about_data_of_ones_own_says_what_it_prints(tmp_path, monkeypatch, capsys):
     make, big, use = blocks("own_data", "python")
@@ -124,9 +115,6 @@ def test_every_command_about_data_of_ones_own_says_what_it_prints(tmp_path, monk
     assert command("tokens", "big.txt", "--out", "big.tokens").code == 0
     exec(use.replace("steps=20", "steps=1").replace("steps=5", "steps=1"), {})
     assert "('even', 'odd')" in capsys.readouterr().out
-
-
-# --- fine-tuning -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

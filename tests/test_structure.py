@@ -59,9 +59,6 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
 
 
-# --- reading the source ----------------------------------------------------------------------------------------------
-
-
 def modules() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
@@ -167,9 +164,6 @@ def function_length(function: ast.FunctionDef | ast.AsyncFunctionDef, lines: set
         docstring = function.body[0]
         own -= set(range(docstring.lineno, docstring.end_lineno + 1))
     return len(own)
-
-
-# --- direction of imports --------------------------------------------------------------------------------------------
 
 
 def forbidden(unit: str, name: str) -> str | None:
@@ -309,9 +303,6 @@ def test_only_edge_units_import_third_party_packages_when_loaded():
     assert not wrong, "\n".join(wrong)
 
 
-# --- sizes -----------------------------------------------------------------------------------------------------------
-
-
 def test_files_are_short():
     sources = [
         path
@@ -338,8 +329,6 @@ def test_functions_are_short():
     assert not long, f"more than {MAX_FUNCTION_LINES} lines of code:\n" + "\n".join(long)
 
 
-# --- what importing loads --------------------------------------------------------------------------------------------
-
 LOADED = """
 import json, sys
 before = set(sys.modules)
@@ -353,11 +342,6 @@ def test_importing_glassformer_loads_numpy_and_nothing_else():
     loaded = set(json.loads(result.stdout))
     assert loaded - sys.stdlib_module_names - {"numpy", "glassformer"} == set()
 
-
-# --- the public names ------------------------------------------------------------------------------------------------
-
-
-# --- what stays out of the repository --------------------------------------------------------------------------------
 
 # Where packages come from is the business of whoever installs them, and no machine's folders are anyone else's.
 STAYS_OUT = {

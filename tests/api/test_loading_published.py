@@ -177,9 +177,6 @@ def test_a_name_that_is_none_is_refused(name):
         hub_folder(name)
 
 
-# --- how weights are kept --------------------------------------------------------------------------------------------
-
-
 def kinds_of(model):
     return {leaf.form for leaf in flatten(model.params).values() if isinstance(leaf, Quantized)}
 

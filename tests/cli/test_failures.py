@@ -149,9 +149,6 @@ def test_what_no_system_takes_is_refused(args, tmp_path, monkeypatch):
     assert "Traceback" not in result.err
 
 
-# --- consoles --------------------------------------------------------------------------------------------------------
-
-
 def written(monkeypatch, encoding, action):
     """The bytes that reach a stdout of some encoding, which refuses what it lacks."""
     raw = io.BytesIO()

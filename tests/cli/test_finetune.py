@@ -75,9 +75,6 @@ def error_of(result, code=2):
     return result.err
 
 
-# --- it works --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["run", "gpt2", "llama"])
 def test_any_model_can_be_taught(kind, mode, bases, prose, tmp_path):
@@ -189,9 +186,6 @@ def test_the_defaults_of_fine_tuning_are_listed(bases):
     assert "needs a task" in error_of(command("settings", "--from", bases("gpt2")))
 
 
-# --- resuming --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["run", "gpt2"])
 def test_resumed_is_uninterrupted(kind, mode, bases, prose, tmp_path):
@@ -223,9 +217,6 @@ def test_another_base_is_refused(mode, bases, prose, tmp_path):
     # What was trained as a whole stands alone; adapters are nothing without what they stand beside.
     assert result.code == (0 if mode == "whole" else 1)
     assert mode == "whole" or f"there is no {base}" in result.err
-
-
-# --- what is refused -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -293,9 +284,6 @@ def test_a_tokenizer_larger_than_the_model_is_refused(bases, prose, tmp_path):
     (base / "tokenizer.json").write_text(json.dumps(content))
     message = error_of(command("train", "text", "--from", base, "--data", prose, "--out", tmp_path / "run"))
     assert f"has {VOCAB + 1} ids, but its model knows {VOCAB}" in message
-
-
-# --- a real one ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

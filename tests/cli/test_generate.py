@@ -75,8 +75,6 @@ def test_beams_stops_prompts_and_presets_mean_what_they_say(folders):
     assert "--preset gpt2" in result.err
 
 
-# --- the context ------------------------------------------------------------------------------------------------------
-
 CUT = "note: stopped after 40 tokens (--max-new-tokens)\n"
 FULL = "note: stopped because the context of 16 tokens is full\n"
 
@@ -105,9 +103,6 @@ def test_it_can_stop_at_the_context_or_cut_a_prompt_that_is_too_long(folders):
     assert cut == command("generate", folders["text"], whole[-16:], *settings)
 
 
-# --- stdin -----------------------------------------------------------------------------------------------------------
-
-
 class Stdin:
     def __init__(self, content):
         self.buffer = io.BytesIO(content)
@@ -125,9 +120,6 @@ def test_stdin_that_is_not_utf8_is_refused(folders, monkeypatch):
     result = command("generate", folders["text"], "-")
     assert result.code == 1
     assert "error: stdin is not UTF-8 text: byte 4 is 0xff" in result.err
-
-
-# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -164,9 +156,6 @@ def test_ctrl_c_stops_cleanly(tmp_path, numpy_engine):
     assert running.returncode == 130
     assert "Traceback" not in err
     assert out.endswith("\n")
-
-
-# --- engines ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["numpy", "jax"])

@@ -158,9 +158,6 @@ def test_files_of_other_kinds_are_refused(option, file, folders, tmp_path):
     assert not (tmp_path / file).exists()
 
 
-# --- weights that are none -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e38])
 @pytest.mark.parametrize("line", ["look", "look attribution", "look gradients", "predict", "inspect", "embed"])
 def test_weights_that_are_no_numbers_are_refused_in_one_sentence(line, number, tmp_path, coarse_figures):

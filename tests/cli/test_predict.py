@@ -51,9 +51,6 @@ def asked(*args):
     return json.loads(result.out)["predictions"]
 
 
-# --- runs of our own -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("task", INPUTS)
 def test_a_run_answers_as_its_task_asks(folders, task):
     run = open_run(folders[task])
@@ -106,9 +103,6 @@ def test_one_bad_input_loses_no_other_answer(folders, monkeypatch):
     assert "error: character '3'" in wrong
     assert "%" in first
     assert "%" in last
-
-
-# --- rows of a file -------------------------------------------------------------------------------------------------
 
 
 def table(path, rows):
@@ -239,9 +233,6 @@ def test_only_classifiers_have_probabilities_of_classes(folders, tmp_path):
         assert result.code == 2
         assert fact in result.err
     assert "--out belongs to --file" in command("predict", folders["sort"], "012012", "--out", "a.csv").err
-
-
-# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

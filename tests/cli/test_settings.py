@@ -49,9 +49,6 @@ def test_a_setting_given_twice_is_refused():
         parse_settings(["lr=1", "lr=1"])
 
 
-# --- the list --------------------------------------------------------------------------------------------------------
-
-
 def lines_of(*args):
     result = command("settings", *args)
     assert result.code == 0, result.err

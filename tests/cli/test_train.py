@@ -25,9 +25,6 @@ def error_of(result):
     return result.err
 
 
-# --- results ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("task", ["majority", "counting", "sort", "dates"])
 def test_json_ends_with_one_object(task, tmp_path):
     result = command(*small(task, tmp_path / "run", "--json"))
@@ -106,9 +103,6 @@ def test_early_stopping_is_told(tmp_path):
     assert "stopped early: the validation loss no longer improves" in result.err
 
 
-# --- in a pipe -------------------------------------------------------------------------------------------------------
-
-
 def test_a_pipe_gets_plain_lines(tmp_path):
     environment = {"GLASSFORMER_ENGINE": "numpy", "TERM": "xterm-256color"}
     result = finished(process(*small("majority", tmp_path / "run"), env=environment))
@@ -116,9 +110,6 @@ def test_a_pipe_gets_plain_lines(tmp_path):
     assert "\x1b" not in result.out + result.err
     assert "\r" not in result.out + result.err
     assert sum(line.startswith("step ") for line in result.err.splitlines()) == 2
-
-
-# --- resuming --------------------------------------------------------------------------------------------------------
 
 
 def test_a_finished_run_can_be_resumed_and_says_the_same(tmp_path):
@@ -139,9 +130,6 @@ def test_resuming_takes_no_other_settings(extra, tmp_path):
     message = error_of(command("train", *extra, "--resume", tmp_path / "run"))
     assert "--resume continues a run with its own settings" in message
     assert "hint: " in message
-
-
-# --- misuse ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

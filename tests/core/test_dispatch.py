@@ -49,9 +49,6 @@ def in_a_fresh_process(code, **environment):
     return done.stdout.strip()
 
 
-# --- the choice ------------------------------------------------------------------------------------------------------
-
-
 def test_compiled_kernels_are_the_default(unchosen):
     assert engine() == "cpu"
     assert kernel("softmax") is not None
@@ -118,9 +115,6 @@ def test_choices_that_overlap_in_two_threads_leave_nothing_behind(unchosen):
     assert (engine(), found) == ("cpu", ["cpu"])
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("name", "hint"), [("nunpy", "did you mean 'numpy'"), ("metal", "known: cpu, jax, numpy")])
 def test_an_unknown_engine_is_refused_with_the_nearest_name(unchosen, name, hint):
     message = rf"there is no engine '{name}'(.|\n)*hint: {hint}"
@@ -155,9 +149,6 @@ def test_without_jax_its_engine_is_refused(unchosen):
         engine()
     result = command("train", "majority", "--engine", "jax")
     assert (result.code, "the engine jax needs JAX" in result.err) == (2, True)
-
-
-# --- that it is obeyed -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -270,9 +261,6 @@ def test_the_argument_that_is_named_decides_who_computes(jax):
     assert seen == [np.ndarray]
 
 
-# --- engines of one's own --------------------------------------------------------------------------------------------
-
-
 def _twice(x):
     return 2 * x
 
@@ -293,9 +281,6 @@ def test_an_engine_is_a_value_that_holds_its_kernels():
     with dispatch.use_engine(_Doubling()):
         np.testing.assert_array_equal(ops.softmax(np.ones(2))[0], [2, 2])
         assert engine() == "doubling"
-
-
-# --- what it costs those who do not use it ---------------------------------------------------------------------------
 
 
 def test_importing_glassformer_imports_neither_numba_nor_jax():

@@ -21,9 +21,6 @@ def normal(rows, columns, seed=0):
     return np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
 
 
-# --- values ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_bytes_and_values_are_those_of_the_library(form):
     x = normal(40, 96)
@@ -85,9 +82,6 @@ def test_a_transpose_lies_on_the_same_blocks_and_large_matrices_are_converted_in
     np.testing.assert_array_equal(kept.dequantize()[4090:4100], quantize(x[4090:4100], "Q8_0").dequantize())
 
 
-# --- a leaf, but no array --------------------------------------------------------------------------------------------
-
-
 def test_it_is_a_leaf_among_parameters():
     params = {"linear": {"w": quantize(normal(8, 32), "Q4_1").T, "b": np.zeros(8, dtype=np.float32)}}
     assert tree_map(lambda leaf: leaf, params)["linear"]["w"] is params["linear"]["w"]
@@ -111,9 +105,6 @@ def test_nothing_makes_an_array_of_it_by_accident(use):
 def test_products_with_it_are_products_with_its_values():
     w, x = quantize(normal(6, 40), "Q4_0").T, normal(3, 40, seed=1)
     np.testing.assert_array_equal(x @ w, x @ w.dequantize())
-
-
-# --- what is refused -------------------------------------------------------------------------------------------------
 
 
 def test_unknown_kinds_and_wrong_shapes_are_named():

@@ -154,8 +154,6 @@ def test_a_subclass_is_reported_once_to_run_as_written(caplog, rng):
     np.testing.assert_allclose(found["cpu"], found["numpy"], rtol=1e-4, atol=1e-5)
 
 
-# --- replaced before anything has run: in processes of their own -----------------------------------------------------
-
 FIRST = """
 import sys
 import numpy as np, glassformer as gf
@@ -243,9 +241,6 @@ def test_after_an_interrupted_step_everything_is_checked_again(monkeypatch, mome
     assert not sources.checked.get()
 
 
-# --- from elsewhere, in place, and added ------------------------------------------------------------------------------
-
-
 def test_code_edited_in_place_runs(monkeypatch):
     x = np.array([[1.0, 2.0, 4.0]], np.float32)
     helper = ops.softmax.__wrapped__.__globals__["_exponentials"]
@@ -275,9 +270,6 @@ def test_what_python_adds_to_a_class_changes_nothing():
     assert Block.__annotations__
     assert stands("Stack.read_blocks")
     assert sources.version() == before
-
-
-# --- which sources ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["cpu", "jax"])

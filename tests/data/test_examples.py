@@ -34,9 +34,6 @@ def same(a: Batch, b: Batch) -> bool:
     return all((x is None and y is None) or np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-# --- examples --------------------------------------------------------------------------------------------------------
-
-
 @given(count=st.integers(1, 20), size=st.integers(1, 30), seed=st.integers(0, 3))
 def test_an_epoch_visits_every_example_once(count, size, seed):
     examples = numbered(count)
@@ -114,9 +111,6 @@ def test_steps_sizes_and_seeds_out_of_range_are_refused(data):
         data.batch(0, 1, -1)
 
 
-# --- windows ---------------------------------------------------------------------------------------------------------
-
-
 @given(length=st.integers(2, 70), context=st.integers(1, 20), size=st.integers(1, 6))
 def test_a_full_pass_counts_every_target_once(length, context, size):
     # Token i is i, so a target names its own place.
@@ -165,9 +159,6 @@ def test_windows_refuse_what_is_no_text():
         Windows(np.arange(5), 0)
     with pytest.raises(DTypeError, match="list"):
         Windows([1, 2, 3], 2)
-
-
-# --- stacking --------------------------------------------------------------------------------------------------------
 
 
 def test_sequences_are_padded_at_the_end_and_targets_begin_behind_the_prompt():

@@ -57,9 +57,6 @@ def whole(data: Examples) -> set[tuple]:
     return {tuple(row[real].tolist()) for row, real in zip(data.rows.targets, data.rows.mask, strict=True)}
 
 
-# --- every task ------------------------------------------------------------------------------------------------------
-
-
 def test_every_task_has_a_summary():
     assert SUMMARIES.keys() == TASKS.keys()
 
@@ -137,9 +134,6 @@ def test_unknown_tasks_options_and_recipes_are_refused():
     assert until([4, 5], 0) == [4, 5]
 
 
-# --- what each task asks ---------------------------------------------------------------------------------------------
-
-
 def test_majority_counts_and_gives_ties_to_the_smallest(tasks):
     task = tasks["majority"]
     assert (len(task.train), len(task.held_out)) == (1600, 400)
@@ -190,9 +184,6 @@ def test_sort_asks_for_the_digits_in_order(tasks):
     assert task.encode_input("210210").tokens.tolist() == [[2, 1, 0, 2, 1, 0]]
     with pytest.raises(DataError, match="5 digits"):
         task.encode_input("01201")
-
-
-# --- text and lines --------------------------------------------------------------------------------------------------
 
 
 def test_text_holds_out_its_last_tenth(tmp_path):

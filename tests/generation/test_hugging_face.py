@@ -106,8 +106,6 @@ def test_beam_search(models, beams, length_penalty, early_stopping, ends):
         assert_close(np.array([answer.score for answer in ours]), scores, 1e-5)
 
 
-# --- processors ------------------------------------------------------------------------------------------------------
-
 PROCESSORS = {
     "temperature": ({"temperature": 0.7}, [("TemperatureLogitsWarper", 0.7)]),
     "top_k": ({"top_k": 5}, [("TopKLogitsWarper", 5)]),

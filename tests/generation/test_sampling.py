@@ -18,9 +18,6 @@ def after(sampling, history=None, logits=LOGITS):
     return distribution(logits, history, Sampling(**sampling))
 
 
-# --- the distribution ------------------------------------------------------------------------------------------------
-
-
 def test_by_default_it_is_the_models_own():
     assert_close(after({}), np.exp(LOGITS))
     assert_close(np.exp(log_softmax(LOGITS + 7)), np.exp(LOGITS))
@@ -112,8 +109,6 @@ def test_the_logits_of_a_broken_model_are_refused(bad):
         after({}, logits=np.array([0.0, bad]))
 
 
-# --- drawing ---------------------------------------------------------------------------------------------------------
-
 DRAWS = 20_000
 SETTINGS = {
     "plain": {},
@@ -155,9 +150,6 @@ class Fixed:
 def test_a_token_without_probability_is_never_drawn(u, token):
     assert draw(np.array([0.0, 0.5, 0.0, 0.5, 0.0]), Fixed(u)) == token
     assert draw(np.full(3, 0.1), Fixed(1.0)) == 2
-
-
-# --- what is refused -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,6 @@ def test_jax_writes_what_numpy_writes(jax, burst):
     assert found == written(model, params, prompts, **settings)
 
 
-# --- texts -----------------------------------------------------------------------------------------------------------
-
-
 def of_bytes(**settings):
     """A decoder over bytes without special tokens, context 64."""
     model, params = model_of(vocab=256, context=64, **settings)

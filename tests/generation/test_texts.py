@@ -36,9 +36,6 @@ def of_bytes(**settings):
     return TrainedModel(model, params, ByteTokenizer())
 
 
-# --- shapes of the answer --------------------------------------------------------------------------------------------
-
-
 def test_one_prompt_gives_one_answer_and_a_list_gives_a_list():
     model = letters()
     one = model.generate("abc", max_new_tokens=6)
@@ -73,9 +70,6 @@ def test_text_and_ids_belong_together_behind_the_start_token():
     assert model.generate("", max_new_tokens=5, temperature=0).text
     with pytest.raises(LengthError, match="the source is empty"):
         translator().generate("")
-
-
-# --- streams ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("build_model", [letters, translator, of_bytes])
@@ -158,9 +152,6 @@ def test_beams_find_a_stop_string_where_one_token_after_the_other_does(stop):
         assert (found.text, found.ids, found.finish) == (greedy.text, greedy.ids, greedy.finish)
         for one in writer.generate("ab", beams=3, n=3, **settings):
             assert stop not in one.text
-
-
-# --- settings --------------------------------------------------------------------------------------------------------
 
 
 def test_the_default_temperature_is_documented_and_zero_is_greedy():

@@ -66,9 +66,6 @@ def test_cached_logits_equal_uncached_ones_at_every_step(dtype):
         reader.read(np.array([row[step] for row in ids]))
 
 
-# --- samples and seeds -----------------------------------------------------------------------------------------------
-
-
 def test_samples_differ_and_the_seed_brings_them_back():
     model, params = model_of()
     prompts = prompts_of(3, 5)
@@ -79,9 +76,6 @@ def test_samples_differ_and_the_seed_brings_them_back():
     # Sample 0 is the one that a run without `n` gives, and prompt 1 stands from sequence 4 on.
     assert written(model, params, prompts, max_new_tokens=10, seed=1)[0] == [ids[0], ids[4]]
     assert written(model, params, prompts[1:], max_new_tokens=10, n=2, seed=1)[0] == ids[4:6]
-
-
-# --- how sequences end -----------------------------------------------------------------------------------------------
 
 
 def test_a_full_context_ends_a_sequence_and_only_that_one():
@@ -139,9 +133,6 @@ def test_tokens_come_as_they_are_made():
     assert next(steps).ids.shape == (1,)
 
 
-# --- log-probabilities -----------------------------------------------------------------------------------------------
-
-
 def test_log_probabilities_are_those_of_the_model_whatever_the_sampling():
     model, params = model_of()
     prompts = prompts_of(3, 23)
@@ -160,9 +151,6 @@ def test_log_probabilities_are_those_of_the_model_whatever_the_sampling():
     chosen = next(generate_steps(model, params, prompts, max_new_tokens=1, log_probabilities=0))
     assert chosen.top_ids is None
     assert chosen.log_probabilities.shape == (2,)
-
-
-# --- what is refused -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

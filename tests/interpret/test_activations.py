@@ -81,9 +81,6 @@ def test_what_has_no_vector_per_token_is_refused():
         activations(model, [], ["blocks.0"])
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 def data_for(model, batch, rng):
     """Two batches of other lengths, the second one padded."""
     vocab = min(model.config.vocab, 5)

@@ -119,9 +119,6 @@ def test_labels_come_from_a_tokenizer():
     assert token_labels(ByteTokenizer())(0xC3) == f"#{0xC3}"
 
 
-# --- rollout ----------------------------------------------------------------------------------------------------------
-
-
 def test_rows_sum_to_one(run):
     found = attention_rollout(run)
     total = found.own.sum(-1) + (0 if found.source is None else found.source.sum(-1))
@@ -169,9 +166,6 @@ def test_what_is_not_there_is_refused(decoder):
         attention_rollout(run, "encoder")
     with pytest.raises(ConfigError, match="from 0 to 1"):
         attention_rollout(run, share=2)
-
-
-# --- products ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", [{}, {"kv_heads": 1}, {"positions": "rotary"}, {"scale_scores": False}])

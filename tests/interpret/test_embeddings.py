@@ -79,9 +79,6 @@ def test_a_model_that_is_told_of_no_positions(decoder, positions):
         without_positions(run)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("n", [1, 2, 7, 8])
 def test_the_basis_is_orthonormal(n):
     np.testing.assert_allclose(fourier_basis(n) @ fourier_basis(n).T, np.eye(n), atol=1e-14)

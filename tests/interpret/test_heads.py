@@ -142,9 +142,6 @@ def test_heads_are_named_by_multiples_of_chance():
     assert [one[:3] for one in found.named()] == [("previous token", 0, 1), ("induction", 0, 0)]
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
 FULL = np.ones((6, 6), dtype=bool)
 CAUSAL = np.tri(6, dtype=bool)
 

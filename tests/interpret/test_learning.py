@@ -46,9 +46,6 @@ def _read(name):
     return f"{name}.query.x" if name.endswith("attention") else f"{name}.up.x"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("optimizer", [SGD(), AdamW(), Lion(), Muon()], ids=lambda one: type(one).__name__)
 def test_a_small_step_does_what_it_promises(decoder, optimizer):
     run = watch(*decoder)

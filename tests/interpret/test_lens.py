@@ -112,9 +112,6 @@ def test_positions_that_are_not_there_are_refused_and_a_tuned_lens_begins_as_a_p
     assert np.array_equal(tuned_lens(run).read(run).logits, lens(run).logits)
 
 
-# --- the tuned lens ---------------------------------------------------------------------------------------------------
-
-
 def test_gradients_equal_differences(run):
     rng = np.random.default_rng(1)
     tuned = tuned_lens(run)

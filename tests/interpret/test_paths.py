@@ -83,9 +83,6 @@ def test_what_is_no_path_is_refused(padded, decoder):
         patch_path(run, short, SENDER, at("logits"), TARGET)
 
 
-# --- sweeps and edges -------------------------------------------------------------------------------------------------
-
-
 SIZES = {"vocab": 7, "width": 8, "heads": 2, "layers": 2, "context": 12}
 MORE = {
     "gated": {"gated": True, "kv_heads": 1, "norm": "rms", "positions": "rotary"},
@@ -314,9 +311,6 @@ def test_figures_have_a_cell_for_each_path(runs):
     np.testing.assert_array_equal(np.ma.filled(image, np.nan), found.effect[::-1])
     one = path_map(patch_paths(*runs, TARGET))
     assert [text.get_text() for text in one.axes[0].get_yticklabels()] == ["blocks.1", "blocks.0", "embedding"]
-
-
-# --- inputs and results -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("matrix", ["query", "key", "value"])

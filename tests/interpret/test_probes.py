@@ -73,9 +73,6 @@ def test_what_does_not_fit_is_refused(rng, decoder):
         probe_points(run, np.zeros((2, 3), int), run, np.zeros((2, 3), int), classes=2)
 
 
-# --- similarity -------------------------------------------------------------------------------------------------------
-
-
 def test_rotation_and_scale_change_nothing_and_both_ways_to_compute_it_agree(rng):
     x = rng.standard_normal((40, 6))
     turn, _ = np.linalg.qr(rng.standard_normal((6, 6)))

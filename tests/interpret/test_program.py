@@ -121,9 +121,6 @@ def results_of(model, params, batch, key):
     return {"logits": logits, "loss": loss, **flatten(grads)}
 
 
-# --- recording -------------------------------------------------------------------------------------------------------
-
-
 class FromNowhereError(Exception):
     """An array that was computed between two ops."""
 
@@ -239,9 +236,6 @@ def _value(origin, inputs, made):
     return value
 
 
-# --- the programs ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_calls_of_a_run_compute_another_run(case):
     masked, execution, dropout = ({"masked": False, "execution": Execution(), "dropout": 0.0, **CASES[case]}).values()
@@ -263,8 +257,6 @@ def test_the_calls_of_a_run_compute_another_run(case):
     for name, value in expected.items():
         assert_close(found[name], value, EXACT)
 
-
-# --- reading with a cache --------------------------------------------------------------------------------------------
 
 READERS = {
     name: config for name, config in CONFIGS.items() if not name.startswith(("encoder,", "decoder, feed-forward"))

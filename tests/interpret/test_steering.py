@@ -153,9 +153,6 @@ def test_prompts_of_different_lengths_are_changed_each_at_its_own_positions(name
         assert np.abs(row - uncached(model, params, [], own, prompt)).max() > 1e-3
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("word", [zero, lambda v: put(v, 2.0), lambda v: add(v, 1.0), lambda v: scale(v, 0.5),
                                   lambda v: transform(v, np.tanh)])  # fmt: skip
 @pytest.mark.parametrize("name", ["learned", "encoder_decoder"])

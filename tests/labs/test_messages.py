@@ -77,9 +77,6 @@ def test_a_long_change_is_cut_where_it_differs_and_other_words_are_no_change():
     ]
 
 
-# --- what is not finite
-
-
 def test_a_result_that_is_not_finite_names_the_line_and_the_input(judged):
     verdict = judged("layer_norm", """
         def layer_norm(x, gamma, beta):
@@ -148,9 +145,6 @@ def test_the_maximum_of_other_rows_or_of_sizes_is_found_wrong(lab, new, desk):
     assert "nan" in verdict.example.lower() or "inf" in verdict.example.lower()
 
 
-# --- which line
-
-
 def test_a_line_is_blamed_only_if_its_right_value_mends_the_result(judged):
     right = judged("layer_norm", """
         def layer_norm(x, gamma, beta):
@@ -169,9 +163,6 @@ def test_a_line_is_blamed_only_if_its_right_value_mends_the_result(judged):
     assert two.kind == "unknown"
     assert "line" not in repr(two).partition("The derivation")[0], repr(two)
     assert "no typical mistake gives its numbers" in repr(two)
-
-
-# --- tries
 
 
 def test_a_check_from_python_counts_as_a_try(desk):

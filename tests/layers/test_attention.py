@@ -23,9 +23,6 @@ def softmax(scores):
     return e / e.sum(axis=-1, keepdims=True)
 
 
-# --- what it computes ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scale", [None, 1.0], ids=["scaled by 1/√C", "own scale"])
 def test_it_is_what_the_blackboard_says(x, scale):
     layer = Attention(D, H, scale=scale)
@@ -70,9 +67,6 @@ def test_a_pattern_is_a_mask(x, pattern):
     assert_close(bound.forward(params, x)[0], free.forward(params, x, mask=pattern.dense(T, T))[0])
 
 
-# --- parameters ------------------------------------------------------------------------------------------------------
-
-
 def test_a_bias_may_be_of_the_output_alone_or_not_learned(x):
     assert {n for n in flatten(Attention(D, H, bias=False).specs()) if n.endswith(".b")} == set()
     both = Attention(D, H, bias=False, output_bias=True).specs()
@@ -83,9 +77,6 @@ def test_a_bias_may_be_of_the_output_alone_or_not_learned(x):
     assert layer.backward(params, saved, np.ones_like(y))[0].bias is None
 
 
-# --- gradients -------------------------------------------------------------------------------------------------------
-
-
 def test_the_memory_gets_gradients_through_keys_and_values(x, rng):
     layer, memory = Attention(D, H), rng.standard_normal((S, D))
     assert_exact(layer, x=x, memory=memory)
@@ -94,9 +85,6 @@ def test_the_memory_gets_gradients_through_keys_and_values(x, rng):
     read, _ = layer.backward(params, saved, np.ones_like(y))
     assert read.memory.shape == memory.shape
     assert layer.backward(params, layer.forward(params, x)[1], np.ones_like(y))[0].memory is None
-
-
-# --- heads, and what is refused --------------------------------------------------------------------------------------
 
 
 def test_heads_that_do_not_come_out_even_are_refused():

@@ -130,9 +130,6 @@ def test_only_the_last_logits_are_computed_on_request():
     assert_close(last, expected[:, -1:])
 
 
-# --- memory ----------------------------------------------------------------------------------------------------------
-
-
 def read_one_by_one(model, params, length):
     """The memory of the cache after each token."""
     cache, sizes = model.new_cache(), []
@@ -170,9 +167,6 @@ def test_memory_under_a_window_is_bounded_by_it_and_that_of_a_source_computed_on
     assert cache.nbytes == 2 * 2 * 16 * 7 * 8
     model.read(params, np.zeros((1, 1), dtype=int), cache)
     assert all(block.memory is memory for block, memory in zip(cache.blocks, kept, strict=True))
-
-
-# --- what is refused -------------------------------------------------------------------------------------------------
 
 
 def test_reading_past_the_context_or_another_batch_is_refused():

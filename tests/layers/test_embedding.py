@@ -13,9 +13,6 @@ IDS = np.array([[1, 4, 1, 0], [1, 1, 4, 2]])
 TOKENS = Embedding(V, D)
 
 
-# --- the table -------------------------------------------------------------------------------------------------------
-
-
 def test_a_token_is_a_row_of_the_table_and_a_repeated_one_collects_gradients():
     layer = Embedding(V, D, scale=2.0)
     params = layer.init(0, np.float64)
@@ -32,9 +29,6 @@ def test_a_token_is_a_row_of_the_table_and_a_repeated_one_collects_gradients():
 
     assert abs(Embedding(500, 64).init(0, np.float64)["table"].std() - 1 / 8) < 0.01
     assert abs(Embedding(500, 64, std=0.02).init(0, np.float64)["table"].std() - 0.02) < 0.001
-
-
-# --- the input of a model --------------------------------------------------------------------------------------------
 
 
 def test_tokens_positions_segments_and_sinusoids_are_added():

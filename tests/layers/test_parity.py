@@ -12,9 +12,6 @@ PADDING = np.arange(T) < np.array([5, 3, 4])[:, None]
 MEMORY_PADDING = np.arange(S) < np.array([2, 4, 1])[:, None]
 
 
-# --- copying weights -------------------------------------------------------------------------------------------------
-
-
 def scatter(torch, module):
     """Move every parameter away from its first value, where biases are zero and gammas one."""
     generator = torch.Generator().manual_seed(0)
@@ -68,9 +65,6 @@ def gradient(parameter):
 
 def tensor(torch, x):
     return torch.tensor(x, requires_grad=True)
-
-
-# --- nn.MultiheadAttention -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["all keys", "padding"])
@@ -132,9 +126,6 @@ def test_an_additive_mask_is_a_bias_on_the_scores(torch, rng):
     assert_close(y, value(expected), 1e-12)
     assert_close(saved.weights, value(weights), 1e-12)
     assert_close(read.bias, gradient(bias), 1e-11)
-
-
-# --- nn.Transformer --------------------------------------------------------------------------------------------------
 
 
 def our_block(activation, norm_first, *, causal=False, cross=False):

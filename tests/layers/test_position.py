@@ -22,9 +22,6 @@ def decoder(**settings):
     return model, scattered(model, np.random.default_rng(0))
 
 
-# --- rotations -------------------------------------------------------------------------------------------------------
-
-
 def test_rotations_have_an_axis_for_the_heads_where_sequences_have_positions_of_their_own():
     cos, sin = RotaryPositions(4).rotation(np.arange(3))
     assert cos.shape == sin.shape == (3, 2)
@@ -64,9 +61,6 @@ def test_rotary_settings_matter_and_some_channels_turn_as_if_there_were_no_other
     with pytest.raises(ConfigError, match="a head has 3") as caught:
         RotaryPositions(3).rotation(np.arange(2))
     assert caught.value.hint
-
-
-# --- biases ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_learned_bias_is_the_same_for_the_same_distance_of_what_is_seen():

@@ -170,8 +170,6 @@ def test_a_backward_pass_of_ones_own_leaves_the_record_alone():
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
-# --- one record, whoever computed it ---------------------------------------------------------------------------------
-
 KINDS = {
     "encoder": EncoderConfig(**SIZES, classes=3, dropout=0.1),
     "encoder of tokens": EncoderConfig(**SIZES, head="tokens", positions="sinusoidal"),

@@ -26,9 +26,6 @@ from glassformer.ops import (
 PAIRINGS = pytest.mark.parametrize("pairing", ["halves", "interleaved"])
 
 
-# --- where tokens stand ----------------------------------------------------------------------------------------------
-
-
 def test_positions_count_the_entries_along_an_axis_and_padding_stands_at_zero():
     x = np.zeros((2, 3, 4))
     assert positions(x, axis=-2).tolist() == [0, 1, 2]
@@ -36,9 +33,6 @@ def test_positions_count_the_entries_along_an_axis_and_padding_stands_at_zero():
     ids = np.array([[7, 5, 0, 0], [0, 0, 3, 4], [0, 2, 0, 2]])
     assert unpadded_positions(ids, padding=0).tolist() == [[1, 2, 0, 0], [0, 0, 1, 2], [0, 1, 0, 2]]
     assert unpadded_positions(ids[1], padding=4).tolist() == [1, 2, 3, 0]
-
-
-# --- sinusoids -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 8])
@@ -56,9 +50,6 @@ def test_sinusoids_of_any_positions():
     assert sinusoidal(np.array([[3, 1], [0, 9]]), 4).shape == (2, 2, 4)
     assert_close(sinusoidal(np.array(3), 4), sinusoidal(np.arange(5), 4)[3])
     np.testing.assert_array_equal(sinusoidal(np.array([0]), 5), [[0, 1, 0, 1, 0]])
-
-
-# --- rotations -------------------------------------------------------------------------------------------------------
 
 
 @PAIRINGS
@@ -138,9 +129,6 @@ def test_llama_3_stretches_the_slow_rotations(channels, factor):
     assert {1.0, factor} < changes  # both ends, and something between
 
 
-# --- ALiBi -----------------------------------------------------------------------------------------------------------
-
-
 def test_alibi_slopes_are_the_published_ones():
     np.testing.assert_allclose(alibi_slopes(8), [1 / 2**i for i in range(1, 9)], rtol=1e-15)
     twelve = [1 / 2**i for i in range(1, 9)] + [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]
@@ -158,9 +146,6 @@ def test_alibi_lowers_scores_with_the_distance():
     bias = alibi_bias(2, np.array([2, 3]), np.arange(4))
     assert bias.shape == (2, 2, 4)
     np.testing.assert_array_equal(bias[0], -(2.0**-4) * np.array([[2, 1, 0, 1], [3, 2, 1, 0]]))
-
-
-# --- T5's relative buckets -------------------------------------------------------------------------------------------
 
 
 def t5_bucket(query, key, *, bidirectional, buckets, max_distance):

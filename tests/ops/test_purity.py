@@ -54,8 +54,6 @@ def test_the_same_inputs_give_the_same_bits_and_a_record_of_arrays_alone(case):
     assert only_arrays(case.forward()[1])
 
 
-# --- a batch is a stack of examples ----------------------------------------------------------------------------------
-
 TABLE = np.random.default_rng(1).standard_normal((6, 4))
 ANGLES = ops.rotary_angles(np.arange(5), 4)
 CAUSAL_MASK = ops.causal_mask(5)

@@ -33,9 +33,6 @@ def statistics(rng, L=2, H=2, T=5):
     return score_maps(weights[:, None], np.ones((1, T, T), dtype=bool))
 
 
-# --- predictions -----------------------------------------------------------------------------------------------------
-
-
 def test_the_likeliest_comes_first_and_the_right_answer_is_named_wherever_it_ranks():
     figure = prediction_bars(np.array([0.1, 0.6, 0.25, 0.05]), lambda i: "abcd"[i], top=3)
     (ax,) = figure.axes
@@ -64,9 +61,6 @@ def test_predictions_of_the_wrong_shape_are_refused():
         prediction_table(np.ones((2, 3)), ["a"])
 
 
-# --- positions -------------------------------------------------------------------------------------------------------
-
-
 def test_the_table_of_positions_is_drawn_on_a_scale_around_zero(tmp_path):
     figure = position_heat_map(sinusoidal(np.arange(10), 6))
     image = figure.axes[0].images[0]
@@ -74,9 +68,6 @@ def test_the_table_of_positions_is_drawn_on_a_scale_around_zero(tmp_path):
     assert image.norm.vmin == -image.norm.vmax
     save(position_heat_map(np.zeros((1, 1))), tmp_path / "zero.png")
     save(similarity_curve(similarity_by_distance(np.ones((1, 4)))), tmp_path / "one.png")
-
-
-# --- training --------------------------------------------------------------------------------------------------------
 
 
 def test_the_loss_curve_has_all_series():
@@ -115,9 +106,6 @@ def test_smoothing_keeps_constants_and_straight_lines_on_a_log_scale():
     losses = 0.9 ** np.arange(100)
     np.testing.assert_allclose(smooth_losses(losses, logarithmic=True)[1:-1], losses[1:-1])
     assert (smooth_losses(losses, logarithmic=False)[1:-1] > losses[1:-1]).all()
-
-
-# --- layers and heads ------------------------------------------------------------------------------------------------
 
 
 def test_layers_are_drawn_as_values_size_and_change(rng):

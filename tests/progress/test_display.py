@@ -33,9 +33,6 @@ def session(tmp_path):
     return tiny_session("majority", tmp_path / "run", steps=6, eval_every=3)
 
 
-# --- on a terminal ---------------------------------------------------------------------------------------------------
-
-
 def test_a_terminal_shows_a_live_panel_in_color_unless_it_is_not_wanted(session):
     out = io.StringIO()
     watch(session, terminal(out, color_system="truecolor"))
@@ -59,9 +56,6 @@ def test_the_last_panel_says_how_it_ended(error, word, session):
     with pytest.raises(error):
         watch(session, terminal(out), fail)
     assert f"majority: {word}" in out.getvalue()
-
-
-# --- in a pipe -------------------------------------------------------------------------------------------------------
 
 
 def test_a_pipe_is_told_what_comes_and_gets_one_line_per_evaluation(session, capsys):
@@ -120,9 +114,6 @@ def test_a_terminal_shows_what_takes_a_moment_and_how_long_the_rest_takes(capsys
     shown = capsys.readouterr().err
     assert "preparing text" in shown
     assert "5 of 8 rows, 0:00 left" in shown
-
-
-# --- event files -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -86,9 +86,6 @@ def test_patience_begins_anew(tmp_path):
     assert finish(resume_session(tmp_path / "run", steps=20)).state.step == 9
 
 
-# --- the command -----------------------------------------------------------------------------------------------------
-
-
 def test_a_run_goes_on_with_the_engine_that_began_it(tmp_path, monkeypatch, unseen_figures):
     result = command("train", "counting", "--steps", 2, "--engine", "numpy", "--out", tmp_path / "run", "--json")
     assert result.code == 0, result.err

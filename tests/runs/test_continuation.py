@@ -101,9 +101,6 @@ def test_more_steps_are_no_other_recipe(folder):
     assert resume_session(folder).notes == []
 
 
-# --- the command -----------------------------------------------------------------------------------------------------
-
-
 def test_the_command_goes_on_anyway_and_the_run_shows_it(folder, unseen_figures):
     edit_config(folder, CHANGES["numpy was 1.0 and is "])
     result = command("train", "--resume", folder, "--engine", "numpy", "--json")

@@ -113,8 +113,6 @@ def test_a_config_that_is_nested_too_deep_is_refused(tmp_path):
         open_run(tmp_path)
 
 
-# --- metrics ---------------------------------------------------------------------------------------------------------
-
 LINES = [{"step": 1, "loss": 2.0, "lr": 0.1}, {"step": 2, "loss": None, "val_loss": 1.5, "best": True, "accuracy": 0.5}]
 
 
@@ -149,8 +147,6 @@ def test_what_is_no_line_of_a_step_is_left_out_and_counted(tmp_path, damage):
     path.write_bytes(b"\n".join([first, DAMAGED[damage], second, b""]))
     assert read_metrics(path) == (LINES, 1)
 
-
-# --- the lock --------------------------------------------------------------------------------------------------------
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="the system has no forks and pipes")
 HOLD = """import sys, time
@@ -318,9 +314,6 @@ def test_a_fork_holds_nothing_and_lets_nothing_go(tmp_path):
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     lock.check_held()
-
-
-# --- names -----------------------------------------------------------------------------------------------------------
 
 
 def test_nobody_gets_the_same_new_folder(tmp_path):

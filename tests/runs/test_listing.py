@@ -94,9 +94,6 @@ def test_an_empty_folder_has_no_runs_and_a_missing_one_is_misuse(tmp_path):
         list_runs(tmp_path / "nowhere")
 
 
-# --- what differs from the defaults ----------------------------------------------------------------------------------
-
-
 def test_nothing_differs_in_a_run_as_it_comes(tmp_path):
     for task in ("majority", "counting", "sort", "text"):
         assert changed_settings(new_session(task, tmp_path / task).run) == {}

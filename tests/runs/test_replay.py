@@ -200,8 +200,6 @@ def test_a_change_is_where_the_replay_begins(trained, tmp_path, two_states):
         found.at(7)
 
 
-# --- measures --------------------------------------------------------------------------------------------------------
-
 BATCH = gf.Batch(np.array([[1, 2, 0, 1]]), np.array([[2, 0, 1, 2]]))
 
 

@@ -28,9 +28,6 @@ def session(tmp_path):
     return tiny_session("majority", tmp_path / "run", steps=12, eval_every=4, save_every=3)
 
 
-# --- what a folder holds ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("task", ["majority", "counting", "sort", "dates", "lines", "text"])
 def test_a_folder_says_what_was_trained_and_how(task, tmp_path):
     session = tiny_session(task, tmp_path / "run", steps=3, seed=5)
@@ -137,9 +134,6 @@ def test_parts_without_parameters_come_back(tmp_path):
     session.model.loss(session.run.load_params(LATEST), session.task.train.batch(0, 2, 0))
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
-
-
 def test_a_folder_with_a_run_is_refused(session):
     with pytest.raises(ConfigError, match=r"run exists already") as caught:
         tiny_session("majority", session.run.folder)
@@ -199,9 +193,6 @@ def test_a_run_finds_its_data_from_any_folder(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert open_run(run.folder).task().held_out.count > 0
-
-
-# --- one session at a time -------------------------------------------------------------------------------------------
 
 
 def test_of_two_sessions_the_one_that_came_last_goes_on(session):
@@ -273,9 +264,6 @@ def test_a_folder_that_vanishes_between_the_look_and_the_writing_does_not_come_b
     with pytest.raises(CheckpointError, match=r"could not write .* No such file or directory"):
         session.save()
     assert not session.run.folder.exists()
-
-
-# --- a disk that fills up --------------------------------------------------------------------------------------------
 
 
 def full(*args, **settings):

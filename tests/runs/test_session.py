@@ -141,9 +141,6 @@ def test_validation_data_is_used_where_there_is_some(tmp_path):
     assert session.evaluate(params := session.state.params) == session.test(params)
 
 
-# --- settings --------------------------------------------------------------------------------------------------------
-
-
 def test_settings_find_their_owner(tmp_path):
     settings = {**TINY_MODEL, "tokenizer": "bytes", "context": 12, "dropout": 0.25, "lr": 0.5, "steps": 3}
     session = new_session("text", tmp_path / "run", settings=settings, seed=4)
@@ -199,9 +196,6 @@ def test_data_that_cannot_serve_is_refused(task, content, message, tmp_path):
 def test_data_for_a_task_without_any_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="'majority' has no option 'data'"):
         new_session("majority", tmp_path / "run", data="names.txt")
-
-
-# --- presets ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("task", "preset"), [("text", "gpt2"), ("majority", "bert-base")])

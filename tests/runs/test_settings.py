@@ -59,9 +59,6 @@ def test_mistaken_words_are_answered_with_what_was_meant_or_where_to_look():
     assert hint.startswith("locales is a setting of 'dates', not of 'majority'; `glassformer settings majority`")
 
 
-# --- mistaken names --------------------------------------------------------------------------------------------------
-
-
 def hint_for(name, task="majority"):
     with pytest.raises(ConfigError, match=f"there is no setting '{re.escape(name)}'") as caught:
         split_settings(task, {name: 3})

@@ -124,9 +124,6 @@ def test_a_loop_can_be_left_and_skipped():
     assert datetime.datetime.now().strftime("%b %Y") in text
 
 
-# --- ids -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def tokenizer():
     return PublishedTokenizer(chat_bpe().to_str(), roles={"eos": "<|im_end|>"}, chat_template=CHATML)
@@ -167,9 +164,6 @@ def test_special_tokens_are_read_as_the_tokenizer_reads_them(kind, template):
         text = render_chat(ROLE_IN_A_NAME[template], messages)
         expected = published.encode(text, parse_special=True).tolist()
         assert encode_chat(published, messages, template=ROLE_IN_A_NAME[template]).tolist() == expected
-
-
-# --- nobody's words become special tokens ----------------------------------------------------------------------------
 
 
 def normalizing(normalizer):
@@ -244,9 +238,6 @@ def test_a_private_character_for_a_special_token_is_refused_and_a_missing_templa
 
     with pytest.raises(ChatError, match="no chat template"):
         encode_chat(PublishedTokenizer(chat_bpe().to_str()), [USER])
-
-
-# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

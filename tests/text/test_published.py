@@ -48,9 +48,6 @@ def theirs(folders):
     return {name: fast.from_pretrained(folder) for name, folder in folders.items()}
 
 
-# --- the same as transformers ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_ids_texts_special_tokens_and_roles_are_those_of_transformers(name, ours, theirs):
     for text in SENTENCES:
@@ -73,9 +70,6 @@ def test_ids_texts_special_tokens_and_roles_are_those_of_transformers(name, ours
         assert ours[name].role_id(role) == getattr(theirs[name], f"{role}_token_id")
     with pytest.raises(ConfigError, match="no role 'start'"):
         ours[name].role_id("start")
-
-
-# --- what text may not do --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -136,9 +130,6 @@ def test_a_role_makes_a_plain_piece_special_and_pieces_show_spaces(ours):
     assert [p for p, _ in ours["byte-level BPE"].pieces("😀")] == ["\\xf0", "\\x9f", "\\x98", "\\x80"]
     assert ours["chat BPE"].pieces("<|im_end|><think>", parse_special=True)[0][0] == "<|im_end|>"
     assert ours["chat BPE"].pieces("<think>") == [("<think>", 372)]
-
-
-# --- looking at pieces, files, threads -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -119,9 +119,6 @@ def test_each_id_costs_the_decoding_of_a_few_others():
     assert tokenizer.decoded < 20 * 6000
 
 
-# --- stop strings ----------------------------------------------------------------------------------------------------
-
-
 def through(pieces, stops):
     """What comes out piece by piece, and all of it with what is left at the end."""
     watch = StopStrings(stops)

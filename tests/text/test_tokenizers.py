@@ -35,9 +35,6 @@ EXAMPLES = {
 }
 
 
-# --- every tokenizer -------------------------------------------------------------------------------------------------
-
-
 def test_every_kind_has_a_case_here():
     assert EXAMPLES.keys() == TOKENIZERS.keys()
 
@@ -102,9 +99,6 @@ def test_a_damaged_description_is_refused(data, message):
         tokenizer_from_dict(data)
 
 
-# --- characters ------------------------------------------------------------------------------------------------------
-
-
 @given(ANY_TEXT)
 def test_characters_survive_the_round_trip(text):
     tokenizer = CharTokenizer(text + "x", specials=("<bos>",))
@@ -141,9 +135,6 @@ def test_special_tokens_are_never_read_from_text_and_single_characters_alone_are
         CharTokenizer("")
 
 
-# --- bytes -----------------------------------------------------------------------------------------------------------
-
-
 @given(ANY_TEXT)
 def test_bytes_encode_every_text(text):
     tokenizer = ByteTokenizer()
@@ -165,9 +156,6 @@ def test_lone_bytes_survive_by_name_and_what_has_no_bytes_is_refused():
         ByteTokenizer().encode("a\ud800")
     assert printable("aé日\udcc3b") == "aé日\ufffdb"
     assert printable(ByteTokenizer().decode(range(256))).encode("utf-8")
-
-
-# --- words -----------------------------------------------------------------------------------------------------------
 
 
 def test_words_are_split_at_white_space():

@@ -47,9 +47,6 @@ def partials(folder):
     return list(folder.glob("*.partial"))
 
 
-# --- what goes in comes out ------------------------------------------------------------------------------------------
-
-
 def test_arrays_and_meta_come_back_bit_for_bit_from_an_ordinary_safetensors_file(tmp_path, arrays):
     meta = {"step": 7, "rng": np.random.default_rng(0).bit_generator.state, "loss": 0.1, "names": ["é", None, True]}
     path = save_checkpoint(tmp_path / "run", LATEST, arrays, meta)
@@ -103,9 +100,6 @@ def test_what_another_writes_at_the_same_time_is_left_alone(tmp_path):
     other.write_bytes(b"half a checkpoint")
     save_checkpoint(tmp_path, LATEST, {}, {})
     assert other.read_bytes() == b"half a checkpoint"
-
-
-# --- damage ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_truncation_and_every_flipped_bit_of_the_content_is_noticed(tmp_path):
@@ -185,9 +179,6 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-# --- a disk that fills up --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("function", ["fsync", "replace"])
 def test_a_full_disk_leaves_the_previous_checkpoint_and_says_so(tmp_path, monkeypatch, function):
     save_checkpoint(tmp_path, LATEST, {"x": np.ones(2)}, {"step": 1})
@@ -241,8 +232,6 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     with pytest.raises(CheckpointError, match="could not write the checkpoint"):
         save_checkpoint(tmp_path / "run", LATEST, {}, {})
 
-
-# --- processes that die ----------------------------------------------------------------------------------------------
 
 LIMITED = """
 import resource, sys, numpy as np

@@ -149,9 +149,6 @@ def test_dropout_is_off_while_evaluating(tmp_path):
     assert isinstance(first, Evaluation)
 
 
-# --- memory ----------------------------------------------------------------------------------------------------------
-
-
 def test_large_models_read_fewer_examples_at_once():
     seen = []
 

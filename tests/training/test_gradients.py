@@ -53,9 +53,6 @@ def test_a_limit_that_is_not_positive_is_refused(grads, max_norm):
         clip(grads, max_norm)
 
 
-# --- accumulation ----------------------------------------------------------------------------------------------------
-
-
 def loss_and_grads(w, x, targets):
     logits, linear_saved = linear(x, w)
     loss, saved = cross_entropy(logits, targets)
@@ -102,9 +99,6 @@ def test_parts_are_worth_their_share_of_the_targets(jax):
     assert target_shares(counts).tolist() == [0.25, 0.0, 0.75]
     assert jax.jit(target_shares)(jax.numpy.asarray(counts)).tolist() == [0.25, 0.0, 0.75]
     assert target_shares(np.array([0, 0])).tolist() == [0.0, 0.0]
-
-
-# --- finite numbers --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

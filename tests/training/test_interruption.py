@@ -106,9 +106,6 @@ def test_other_threads_are_never_interrupted_and_change_no_handler():
     assert seen == [before]
 
 
-# --- SIGTERM ---------------------------------------------------------------------------------------------------------
-
-
 def test_sigterm_ends_a_block_once_and_is_as_before_afterwards():
     before, done = signal.getsignal(signal.SIGTERM), []
     assert before == signal.SIG_DFL

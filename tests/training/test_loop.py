@@ -32,9 +32,6 @@ def lines(tmp_path):
     return tiny_session("lines", tmp_path / "run")
 
 
-# --- records ---------------------------------------------------------------------------------------------------------
-
-
 def test_every_step_yields_one_record(majority):
     steps = train(majority, Recipe(steps=7, batch=8, warmup=0, schedule="constant", lr=0.01))
     assert [record.step for _, record in steps] == [state.step for state, _ in steps] == list(range(1, 8))
@@ -59,9 +56,6 @@ def test_tokens_of_source_and_target_both_count(tmp_path):
     batch = session.task.train.batch(0, 4, 0)
     ((_, record),) = train(session, Recipe(steps=1, batch=4))
     assert record.tokens == batch.tokens.size + batch.source.size
-
-
-# --- repeatable ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "lion", "muon"])
@@ -98,9 +92,6 @@ def test_a_loop_continued_from_a_state_computes_the_same_bits_and_never_changes_
     before = tree_map(np.copy, state.params)
     train(majority, recipe, state)
     assert_same_bits(state.params, before)
-
-
-# --- accumulation and clipping ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("task", ["majority", "lines", "dates"])
@@ -152,9 +143,6 @@ def test_label_smoothing_is_part_of_the_training_loss_alone(majority):
     expected = majority.model.loss(params, majority.task.train.batch(0, 8, 0), smoothing=0.3)
     ((_, record),) = train(majority, recipe)
     assert record.loss == float(expected)
-
-
-# --- evaluation, averages, patience ----------------------------------------------------------------------------------
 
 
 def scripted(losses):

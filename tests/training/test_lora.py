@@ -42,9 +42,6 @@ def logits(model, params):
     return model.forward(params, TOKENS)[0]
 
 
-# --- gradients -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("case", lora_cases(), ids=lambda case: case.name)
 def test_gradients_are_exact_through_the_whole_model(case):
     check = prove_case(case)
@@ -71,9 +68,6 @@ def test_gradients_are_those_of_automatic_differentiation(jax):
     expected = jax.grad(function)(adapters)
     for name, grad in flatten(lora.backward(adapters, {"w": x.T @ dy})).items():
         np.testing.assert_allclose(grad, leaf(expected, name), rtol=1e-12)
-
-
-# --- merging ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -136,9 +130,6 @@ def test_adapters_act_by_alpha_over_rank_in_full_precision():
     assert lora.merge(params, adapters)["w"].dtype == np.float16
 
 
-# --- first values ----------------------------------------------------------------------------------------------------
-
-
 def test_first_values_follow_the_seed_and_b_is_zero():
     model, params = model_and_params("GPT-2")
     lora = LoRA(rank=4)
@@ -149,9 +140,6 @@ def test_first_values_follow_the_seed_and_b_is_zero():
         assert array.any() == name.endswith(".a")
     assert count(first) == 2 * 2 * (16 * 4 + 4 * 16)
     assert not np.array_equal(flatten(first)["blocks.0.attention.query.w.a"], flatten(lora.init(params, 8)))
-
-
-# --- training --------------------------------------------------------------------------------------------------------
 
 
 class Repeated:
@@ -186,9 +174,6 @@ def test_microbatches_of_adapters_are_one_large_batch():
         *_, (state, record) = training_steps(Trainer(model, recipe, adapted), Repeated(), state)
         losses.append((record.loss, record.grad_norm))
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-10)
-
-
-# --- what is refused -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -231,9 +216,6 @@ def test_targets_must_be_matrices_that_exist(settings, message):
 def test_settings_come_back_from_json():
     lora = LoRA(rank=3, alpha=2.5, targets=("*.w", "*.table"))
     assert LoRA.from_dict(lora.to_dict()) == lora
-
-
-# --- what is not trained ---------------------------------------------------------------------------------------------
 
 
 TARGETS = [

@@ -91,9 +91,6 @@ def assert_same(have, want, tolerance=1e-12):
         np.testing.assert_allclose(have[name], want[name], rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-# --- against PyTorch and the published formulas ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_sgd_equals_pytorch(torch, rng, momentum, nesterov, decay):
@@ -168,9 +165,6 @@ def _turned_grads(params, original):
     return turned
 
 
-# --- Muon's parts ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("shape", [(6, 6), (4, 9), (9, 4)])
 def test_orthogonalizing_keeps_the_directions_and_evens_the_singular_values(rng, shape):
     x = rng.normal(size=shape)
@@ -204,9 +198,6 @@ def test_hidden_matrices_are_the_weights_of_numbered_blocks(name, shape, hidden)
 def test_muon_refuses_parameters_without_a_hidden_matrix():
     with pytest.raises(ConfigError, match="finds no hidden matrix"):
         Muon().init({"w": np.zeros((2, 2))})
-
-
-# --- the contract ----------------------------------------------------------------------------------------------------
 
 
 @every_optimizer
@@ -279,9 +270,6 @@ def test_every_optimizer_decays_matrices_and_leaves_norms_and_biases(rng, name):
     for key, p in flatten(params).items():
         moved = np.any(flatten(new)[key] != p)
         assert moved == is_matrix(key, p), key
-
-
-# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 def test_a_misspelled_optimizer_or_setting_is_refused_with_the_nearest_name():

@@ -74,9 +74,6 @@ def test_another_optimizer_leaves_behind_what_was_meant_for_the_first():
     assert changed_recipe(own, {"optimizer": "lion", "beta2": 0.95})["beta2"] == 0.95
 
 
-# --- beyond the planned end ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("steps", [60, 200])
 def test_another_number_of_steps_changes_none_that_were_planned(schedule, steps):

@@ -24,8 +24,6 @@ from raw_http import Line
 HALF = "POST {place} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\n{{"
 """A request of which a part is missing."""
 
-# --- what it survives ------------------------------------------------------------------------------------------------
-
 
 def test_questions_that_are_nearly_right_are_answered_in_words(server, caplog):
     """Some hundreds; `benchmarks/explorer.py --only malformed` asks as many."""
@@ -159,8 +157,6 @@ def test_what_json_has_no_word_for_is_sent_as_null(server, monkeypatch):
         assert json.loads(line.ask("odd", {}).body) == {"a": None, "b": [1.0, None], "c": 3}
 
 
-# --- whom it answers with what ---------------------------------------------------------------------------------------
-
 USERS = [
     (architecture, text, changes)
     for architecture, texts in {"encoder": ["11110222", "00012212"], "decoder": ["for x in", "class"]}.items()
@@ -192,9 +188,6 @@ def test_ten_users_at_once_see_their_own_state(server):
 
     with ThreadPoolExecutor(10) as users:
         assert list(users.map(use, range(10))) == list(range(10))
-
-
-# --- where it listens, and how it ends -------------------------------------------------------------------------------
 
 
 def test_it_listens_on_this_machine_alone_and_refuses_a_port_in_use(server, explorer):

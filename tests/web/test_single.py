@@ -38,9 +38,6 @@ def silent(done, total, note):
     """Show nothing."""
 
 
-# --- joining ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_import_and_export_in_the_one_way_that_can_be_joined(name):
     text = source(name)
@@ -72,9 +69,6 @@ def test_what_is_imported_is_exported_and_all_modules_and_styles_are_part_of_the
     assert styles().startswith(source("style.css"))
     assert "url(" not in styles()
     assert "@import" not in styles()
-
-
-# --- what is inside --------------------------------------------------------------------------------------------------
 
 
 def test_the_policy_allows_the_script_and_the_style_that_are_there_and_nothing_else():

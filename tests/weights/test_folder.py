@@ -50,9 +50,6 @@ def renamed(function):
     return lambda tensors: {function(name): tensor for name, tensor in tensors.items()}
 
 
-# --- weights -------------------------------------------------------------------------------------------------------
-
-
 def test_nothing_is_copied_that_need_not_be(folders):
     for name in (GPT2, LLAMA):
         for ours, array in flatten(open_folder(folders[name]).params).items():
@@ -141,9 +138,6 @@ def test_a_model_without_a_head_says_so(copy_of):
     assert "LlamaForCausalLM" in caught.value.hint
     change_config(folder, tie_word_embeddings=True)
     assert open_folder(folder).config.tied_head
-
-
-# --- config --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -242,9 +236,6 @@ def test_without_a_class_the_tensors_tell_the_head(name, head, tmp_path):
     folder = saved(name, tmp_path)
     change_config(folder, architectures=None)
     assert open_folder(folder).config.head == head
-
-
-# --- tokenizer and ids -----------------------------------------------------------------------------------------------
 
 
 def test_the_tokens_that_begin_and_end_answers_are_found(copy_of):

@@ -179,9 +179,6 @@ def test_the_examples_of_the_documentation_run_as_printed(theirs, tmp_path, monk
     np.testing.assert_allclose(have, logits_of(theirs, np.array([3, 1, 4])), rtol=1e-4, atol=1e-4)
 
 
-# --- state dicts of PyTorch ------------------------------------------------------------------------------------------
-
-
 def test_tensors_are_what_pytorch_reads(torch, tmp_path):
     shared = torch.arange(12, dtype=torch.float64)
     content = {

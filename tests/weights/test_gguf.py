@@ -28,9 +28,6 @@ def tiny(tmp_path, rng, settings=None, tensors=None, tokenizer=None, architectur
     return files.write(tmp_path / "tiny.gguf", architecture, every, kept, types)
 
 
-# --- values ----------------------------------------------------------------------------------------------------------
-
-
 def test_every_type_that_can_be_read_has_a_case_here():
     assert set(TYPES.values()) == {*QUANTIZED_HERE, *K_QUANTS}
     for number, name in TYPES.items():
@@ -83,9 +80,6 @@ def is_mapped(array):
     while isinstance(array.base, np.ndarray):
         array = array.base
     return isinstance(array, np.memmap) and not array.flags.writeable
-
-
-# --- models ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -176,9 +170,6 @@ def assert_same_logits(loaded, theirs):
     assert np.abs(logits - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -234,9 +225,6 @@ def test_unknown_architectures_are_named_and_equal_numbers_and_damaged_scales_ar
         blocks = np.full((24, 34), 255, dtype=np.uint8)
         path = files.write(tmp_path / "x.gguf", "llama", {}, {"x": blocks}, {"x": "Q8_0"})
         assert np.isnan(Tensors(read_header(path).tensors).read("x")).all()
-
-
-# --- in blocks -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -103,9 +103,6 @@ def test_transformers_reads_it_and_computes_the_same(name, tmp_path):
     assert np.abs(logits_of(loaded) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-# --- tokenizers ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "tokenizer",
     [
@@ -152,9 +149,6 @@ def test_a_model_without_one_or_with_another_kind_is_refused(tmp_path):
     with pytest.raises(WeightsError, match="of the kind WordPiece"):
         export_gguf(own("llama", PublishedTokenizer(make().to_str())), tmp_path / "d.gguf")
     assert not list(tmp_path.iterdir())
-
-
-# --- what is written, and what is refused ----------------------------------------------------------------------------
 
 
 def test_a_default_run_on_text_goes_to_llama_cpp(tmp_path):

@@ -33,9 +33,6 @@ def content(settings=(), tensors=(), data=0, *, version=3, magic=b"GGUF", counts
     return header + bytes(-len(header) % 32) + bytes(data)
 
 
-# --- what is read ----------------------------------------------------------------------------------------------------
-
-
 def test_the_header_says_what_the_library_says(tmp_path, rng):
     settings = files.llama_settings() | files.byte_tokenizer()
     path = files.write(tmp_path / "x.gguf", "llama", settings, files.llama_tensors(rng), {"token_embd.weight": "F16"})
@@ -98,8 +95,6 @@ def test_the_library_of_the_format_accepts_what_is_refused_here(tmp_path):
     with pytest.raises(WeightsError, match="ends too soon"):
         read_header(path)
 
-
-# --- what is refused -------------------------------------------------------------------------------------------------
 
 HUGE = (1 << 64) - 1
 DAMAGED = {

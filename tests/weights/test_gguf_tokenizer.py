@@ -32,9 +32,6 @@ def read(settings, vocab=1000):
     return read_tokenizer({**settings, **arrays}, vocab=vocab)
 
 
-# --- byte-level BPE --------------------------------------------------------------------------------------------------
-
-
 def original(pre):
     """The same vocabulary, with the steps of the published tokenizers."""
     settings = files.byte_tokenizer()
@@ -92,9 +89,6 @@ def test_a_start_token_is_put_before_text_where_the_file_says_so():
     default = files.byte_tokenizer(pre="llama-bpe")
     del default["tokenizer.ggml.add_bos_token"]
     assert read(default)[1] == 0
-
-
-# --- SentencePiece ---------------------------------------------------------------------------------------------------
 
 
 def sentencepiece(**changes):
@@ -161,9 +155,6 @@ def test_a_sentencepiece_model_starts_with_its_start_token():
     assert start is None
     assert without.decode(without.encode(" a b")) == " a b"
     assert without.encode("fox").tolist() != OURS.encode("fox").tolist()
-
-
-# --- what is refused -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

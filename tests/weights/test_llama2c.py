@@ -19,8 +19,6 @@ STEPS, BY_HAND = 200, 60
 PRINTED = "beeb5cb46785efee81a8545300b31e396b595e5ce6f3b77db201545501981d14"
 """SHA-256 of what `./run stories260K.bin -z tok512.bin -t 0.0 -n 200` prints, less the last line end."""
 
-# --- run.c, line by line ---------------------------------------------------------------------------------------------
-
 
 def pieces_of(path):
     data, place, pieces, scores = path.read_bytes(), 4, [], []
@@ -120,9 +118,6 @@ def encoded(text, pieces, scores):
         tokens[place : place + 2] = [found]
 
 
-# --- the published model ---------------------------------------------------------------------------------------------
-
-
 def story_model():
     return open_llama2c(data_file("stories260K.bin"))
 
@@ -167,9 +162,6 @@ def test_the_tokenizer_beside_the_model_is_found(tmp_path):
     assert open_llama2c(beside).tokenizer is None
     (tmp_path / "tok512.bin").write_bytes(data_file("tok512.bin").read_bytes())
     assert open_llama2c(beside).tokenizer.size == 512
-
-
-# --- small files -----------------------------------------------------------------------------------------------------
 
 
 def model_file(tmp_path, sizes=(16, 24, 2, 4, 2, -7, 20), *, extra=0):

@@ -24,9 +24,6 @@ OPEN_MPI = {
 }
 
 
-# --- who tells -------------------------------------------------------------------------------------------------------
-
-
 def test_a_process_alone_has_no_cluster_even_inside_of_a_slurm_allocation():
     assert find_cluster({}) is None
     assert find_cluster({}, coordinator="here:1234", processes=1, process=0) is None

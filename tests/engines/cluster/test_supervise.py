@@ -124,9 +124,6 @@ def test_a_child_does_not_outlive_its_parent(tmp_path):
         assert not is_alive(pid)
 
 
-# --- the files of all workers ----------------------------------------------------------------------------------------
-
-
 def rolls(folder: Path, *numbers: int, total: int = TOTAL) -> list[Roll]:
     return [Roll(folder, Cluster(number, total, "node0", 1), 100 + number) for number in numbers]
 

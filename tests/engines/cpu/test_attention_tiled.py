@@ -130,9 +130,6 @@ def test_gradients_lie_by_position_so_that_merging_heads_moves_nothing(rng):
         assert np.shares_memory(merge_heads(x, heads=x.shape[-3])[0], x)
 
 
-# --- how the work is cut ---------------------------------------------------------------------------------------------
-
-
 def saved_of(queries, keys, *, heads=1):
     q, k = np.zeros((1, heads, queries, 1)), np.zeros((1, heads, keys, 1))
     return TiledSaved(q, k, k, None, None, None, q, q)

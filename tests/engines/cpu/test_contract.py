@@ -64,9 +64,6 @@ def assert_kernel_equals_op(case, *, covered=True):
         np.testing.assert_array_equal(flatten((case.arrays, saved, dy))[name], copy, err_msg=name)
 
 
-# --- the contract ----------------------------------------------------------------------------------------------------
-
-
 # Compared in test_quantized.py and test_decode.py.
 ELSEWHERE = {"quantized_product", "Stack.read_blocks"}
 
@@ -152,9 +149,6 @@ def test_long_sequences_go_by_blocks_with_the_same_result(rng, kind, pattern, qu
     for op, backward in ((ops.attention, ops.attention_backward), (ops.attention_tiled, ops.attention_tiled_backward)):
         case = OpCase(op.__name__, op, backward, (q, k, v, None), (), {"pattern": pattern})
         assert_kernel_equals_op(case, covered=False)
-
-
-# --- layers and models -----------------------------------------------------------------------------------------------
 
 
 def in_kind(tree, kind):

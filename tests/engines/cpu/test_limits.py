@@ -40,9 +40,6 @@ def run(case, dy=None):
         return {"y": y, "grads": case.gradients(dy, saved)}
 
 
-# --- numbers that are none -------------------------------------------------------------------------------------------
-
-
 def assert_spreads_alike(name, have, want):
     """Expect NaN in the places where the op has it; where a kernel skips what is masked, some of them."""
     for part, x in flatten(want).items():
@@ -156,9 +153,6 @@ def assert_equal_records(have, want):
         np.testing.assert_array_equal(flatten(have)[name], x, err_msg=name)
 
 
-# --- what is left to the op ------------------------------------------------------------------------------------------
-
-
 @every_pair
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_views_of_every_layout_give_the_same(name, kind):
@@ -194,9 +188,6 @@ def test_arrays_of_jax_never_reach_a_kernel(jax, name):
     for part, x in flatten(want["grads"]).items():
         np.testing.assert_allclose(flatten(grads)[part], x, rtol=1e-9, atol=1e-9)
     assert like(y, np).shape == want["y"].shape
-
-
-# --- arguments that do not fit ---------------------------------------------------------------------------------------
 
 
 def test_records_with_ids_or_targets_out_of_range_never_write_outside_of_an_array():

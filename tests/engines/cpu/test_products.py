@@ -143,9 +143,6 @@ def test_places_that_do_not_count_in_the_loss_need_no_products(kind, order, shar
     assert found[1].flags[f"{order}_CONTIGUOUS"]
 
 
-# --- products of tiles -----------------------------------------------------------------------------------------------
-
-
 def rounded(rng, rows, columns, kind):
     """Return random numbers whose rows hold whole registers, as a matrix and as such rows."""
     lanes = BYTES // np.dtype(kind).itemsize

@@ -125,9 +125,6 @@ def test_the_largest_bytes_and_digits_do_not_overflow(form, sign, low):
     assert_equals_op(-x, w.T)
 
 
-# --- floats, read once -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("order", ["C", "F"])
 @given(outputs=SIZES, inputs=SIZES, rows=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
 def test_floats_in_either_order_equal_a_matrix_product(order, outputs, inputs, rows, seed):
@@ -174,9 +171,6 @@ def test_linear_takes_this_way_for_large_matrices(rng, dtype, order, rows):
     assert (y.shape, y.dtype) == (expected.shape, dtype)
     assert saved.w is w
     np.testing.assert_allclose(y, expected, rtol=0, atol={4: 1e-5, 8: 1e-12}[y.itemsize] * np.abs(expected).max())
-
-
-# --- cores -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

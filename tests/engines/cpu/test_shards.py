@@ -59,9 +59,6 @@ def make(name, rng, *, examples=5, dropout=0.0):
     return model, params, Batch(tokens, targets, mask, source if name == "encoder-decoder" else None)
 
 
-# --- sharded is whole ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("shards", [2, 3, 5])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -121,9 +118,6 @@ def test_an_error_of_a_shard_is_the_error_of_the_step(rng):
         loss_and_grads(model, params, batch._replace(targets=None), shards=2)
 
 
-# --- the same bits ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_the_same_number_of_shards_gives_the_same_bits(rng, name, dropout):
@@ -165,12 +159,8 @@ def test_a_large_step_has_one_shard_per_core_and_others_one(rng):
             assert current().executor.shards(LARGE, 8) == shards
 
 
-# --- how many, and who takes what ------------------------------------------------------------------------------------
-
 LARGE = DecoderConfig(vocab=256, width=384, heads=6, layers=6, context=256)
 
-
-# --- runs ------------------------------------------------------------------------------------------------------------
 
 PLAN = {"steps": 8, "eval_every": 4, "save_every": 3, "dropout": 0.1, "ema": 0.9}
 

@@ -55,9 +55,6 @@ def make_grads(params, step):
     return tree_map(lambda p: np.asarray(rng.normal(size=p.shape)).astype(p.dtype), params)
 
 
-# --- optimizers ------------------------------------------------------------------------------------------------------
-
-
 @every_optimizer
 @both_engines
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
@@ -159,9 +156,6 @@ def test_bounded_steps_stay_finite_whatever_the_gradients(kind):
         assert all(np.isfinite(p).all() for p in flatten(params).values())
 
 
-# --- the loop --------------------------------------------------------------------------------------------------------
-
-
 def nothing(*_):
     """Keep no state: whoever passes this lets steps overwrite each other."""
 
@@ -241,9 +235,6 @@ def arrays(tree):
     return [x for x in flatten(tree).values() if isinstance(x, np.ndarray)]
 
 
-# --- sessions --------------------------------------------------------------------------------------------------------
-
-
 def test_a_session_writes_neither_to_what_it_was_given_nor_to_models_taken_from_it(session):
     given = tree_map(np.copy, session.state.params)
     before = tree_map(np.copy, given)
@@ -276,9 +267,6 @@ def test_a_record_whose_writing_failed_is_written_with_the_state(session, monkey
     session.save()  # not once too often
     assert [line["step"] for line in session.run.metrics()] == [1, 2]
     assert resume_session(session.run.folder).state.step == 2
-
-
-# --- optimizers that were changed ------------------------------------------------------------------------------------
 
 
 def taken_in_place(optimizer):

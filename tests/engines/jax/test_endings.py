@@ -87,9 +87,6 @@ def test_processes_save_together_or_not_at_all(tmp_path, monkeypatch, error, by_
     assert getattr(caught.value, "exit_code", None) == code
 
 
-# --- what all workers must agree on ----------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def second(_):
     """Be the second process, after the first one has done its part."""

@@ -23,9 +23,6 @@ few = draws(times=0.1, phases=(Phase.explicit, Phase.generate))  # compiling is 
 seeds = st.integers(0, 99)
 
 
-# --- loss ------------------------------------------------------------------------------------------------------------
-
-
 def loss_and_gradients(logits, targets, dy=2.0):
     value, saved = kernels.cross_entropy(logits, targets)
     return value, saved, kernels.cross_entropy_backward(dy, saved)
@@ -90,9 +87,6 @@ def test_the_loss_goes_to_the_kernel_where_it_can(interpreted):
         assert isinstance(jax.eval_shape(other, x, targets)[1].log_p, jax.ShapeDtypeStruct)
 
 
-# --- norms -----------------------------------------------------------------------------------------------------------
-
-
 @few
 @example(seed=0, width=13, front=(2, 16))
 @given(seed=seeds, width=st.sampled_from([1, 7, 8]), front=st.sampled_from([(16,), (4, 2, 4)]))
@@ -128,11 +122,6 @@ def check_gradients(found, expected, dtype, width):
     for have, want in zip(found[1 if width == 1 else 0 :], expected[1 if width == 1 else 0 :], strict=True):
         assert_near(have, want)
 
-
-# --- activation ------------------------------------------------------------------------------------------------------
-
-
-# --- limits ----------------------------------------------------------------------------------------------------------
 
 LARGE = (16, 1 << 16)
 

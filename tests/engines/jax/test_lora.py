@@ -33,9 +33,6 @@ PLAN = {"steps": 10, "eval_every": 4, "save_every": 3, "warmup": 2, "lr": 0.02, 
 ADAPTERS = {"lora_rank": 2, "lora_targets": "*attention.*.w,*.table"}
 
 
-# --- steps -----------------------------------------------------------------------------------------------------------
-
-
 class Way(NamedTuple):
     """One way to train adapters."""
 
@@ -107,9 +104,6 @@ def test_targets_of_some_blocks_cannot_be_a_loop():
     EVERYWHERE.check_alike(specs)
     with pytest.raises(ConfigError, match=r"blocks\.\*\.attention\.query\.w in 1 of 2 blocks(.|\n)*leave out --scan"):
         LoRA(rank=1, targets=("blocks.0.attention.query.w",)).check_alike(specs)
-
-
-# --- runs ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -186,9 +180,6 @@ def test_the_command_trains_as_numpy_does_and_resumes(base, prose, tmp_path):
     again = command("train", "--resume", tmp_path / "jax", "--json")
     assert again.code == 0, again.err
     assert json.loads(again.out)["val_loss"] == json.loads(result.out)["val_loss"]
-
-
-# --- several devices -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -103,9 +103,6 @@ def messages(found, name, operation):
     return [sent for sent in found["compiled"][name]["messages"] if sent["operation"] == operation]
 
 
-# --- messages --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", SPREAD)
 def test_weights_are_rounded_before_they_are_gathered(found, name):
     gathers = messages(found, name, "all-gather")
@@ -161,9 +158,6 @@ def test_half_precision_on_a_mesh_stays_close_to_one_device(found, name):
     losses, alone = (np.array(found["compiled"][which]["losses"]) for which in (name, "one"))
     assert losses[-1] < losses[0] - 0.3
     np.testing.assert_allclose(losses, alone, rtol=2e-3)
-
-
-# --- the first state -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", BEGUN)

@@ -50,9 +50,6 @@ def compiled_since(before):
     return {name: count for name, count in counts.items() if count}
 
 
-# --- the same tokens as NumPy ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("positions", "shape"), CASES, ids=str)
 def test_a_batch_of_different_lengths_writes_what_numpy_writes_one_by_one(positions, shape):
     model, params = model_of(positions=positions, layers=1, **shape)
@@ -187,9 +184,6 @@ def test_looking_at_logits_does_not_change_what_is_written_next():
         assert ids.T.tolist() == expected[:, step : step + 3].tolist()
 
 
-# --- sizes and compilations ------------------------------------------------------------------------------------------
-
-
 def test_prompts_of_one_bucket_and_all_numbers_share_one_compilation():
     model, params = model_of(layers=1, context=64, vocab=23)
     before = compiled.traces()
@@ -217,9 +211,6 @@ def test_keys_are_written_where_they_stand():
     assert [x.unsafe_buffer_pointer() for x in (*reader.state.keys, *reader.state.values)] == places
 
 
-# --- what is refused, and when ---------------------------------------------------------------------------------------
-
-
 def test_logits_that_are_no_numbers_are_refused():
     model, params = model_of(layers=1)
     broken = tree_map(lambda x: x * np.nan, params)
@@ -245,9 +236,6 @@ model = gf.build("tiny-decoder")
 list(generate_steps(model, model.init(0), [[1, 2]], max_new_tokens=2))
 assert "jax" not in sys.modules
 """
-
-
-# --- text ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -304,9 +292,6 @@ def test_weights_that_are_in_blocks_already_become_numbers(letters):
         expected = blocks.generate("abc", max_new_tokens=5, temperature=0)
     with use_engine("jax"):
         assert blocks.generate("abc", max_new_tokens=5, temperature=0) == expected
-
-
-# --- source that was changed ------------------------------------------------------------------------------------------
 
 
 def assert_jax_follows_numpy(change, **settings):

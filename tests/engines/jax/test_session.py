@@ -40,9 +40,6 @@ def whole(jax, tmp_path_factory):
     return finish(start_session(folder, Execution(precision="float16", scan=True), ema=0.9))
 
 
-# --- folders ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_run_leaves_what_every_run_leaves(whole):
     assert isinstance(whole.trainer, JaxTrainer)
     names = {path.name for path in whole.run.folder.iterdir()}
@@ -91,9 +88,6 @@ def test_losses_are_those_of_numpy_and_a_finished_run_says_the_same(tmp_path):
     assert again.state.step == 10
     assert list(again.steps()) == []
     assert untimed(there.run.folder) == found
-
-
-# --- the command -----------------------------------------------------------------------------------------------------
 
 
 def test_the_command_trains_and_resumes(whole, tmp_path):
@@ -155,9 +149,6 @@ def test_a_run_goes_on_with_its_own_engine_and_settings(whole, tmp_path):
         resume_session(other, mesh=MeshShape())
 
 
-# --- settings --------------------------------------------------------------------------------------------------------
-
-
 def test_settings_reach_the_model(whole, tmp_path):
     assert whole.trainer.model.execution == whole.run.execution
     assert whole.run.model.execution == Execution()  # which every engine can run
@@ -178,9 +169,6 @@ def test_a_run_from_when_execution_was_a_part_of_the_model_is_understood(whole, 
     # The engine's own setting counts.
     edit_config(tmp_path / "old", lambda content: content["jax"].update(precision="float16"))
     assert open_run(tmp_path / "old").execution.precision == "float16"
-
-
-# --- what it costs those who do not use it ---------------------------------------------------------------------------
 
 
 def test_other_engines_train_without_importing_jax(tmp_path):

@@ -59,9 +59,6 @@ def folder(written, tmp_path):
     return Path(shutil.copytree(written, tmp_path / "run"))
 
 
-# --- there and back --------------------------------------------------------------------------------------------------
-
-
 def test_a_state_comes_back_bit_for_bit_as_arrays_of_its_targets(written, jax):
     target = tree_map(jax.numpy.asarray, state(0))
     loaded = load_sharded(written, target)
@@ -111,9 +108,6 @@ def test_an_older_step_is_kept_when_it_is_written(folder):
     assert list_sharded(folder) == [1, 2, 3]
     save_sharded(folder, state(4), meta(4))
     assert list_sharded(folder) == [3, 4]
-
-
-# --- incomplete, damaged, missing ------------------------------------------------------------------------------------
 
 
 def test_an_incomplete_checkpoint_is_ignored_and_told_and_removed_by_the_next(folder):
@@ -269,9 +263,6 @@ def test_a_checkpoint_of_another_model_is_refused(written, target, message):
         load_sharded(written, target)
 
 
-# --- a disk that is full ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("moment", ["_checkpointer", "write_text", "_commit"])
 def test_a_full_disk_leaves_the_ones_before_and_says_so(folder, monkeypatch, moment):
     def full(*_):
@@ -329,9 +320,6 @@ def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path):
     assert caught.value.hint == 'install them: pip install "glassformer[jax]"'
 
 
-# --- one file --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("task", ["lines", "dates"], ids=["decoder", "encoder-decoder"])
 @pytest.mark.parametrize("scan", [False, True], ids=["list", "stacked"])
 def test_a_run_goes_to_shards_and_back_to_one_file_bit_for_bit(tmp_path, task, scan):
@@ -356,8 +344,6 @@ def test_weights_that_changed_in_the_file_go_to_the_shards(tmp_path):
         from_safetensors(run)
     assert load_sharded_arrays(run).state["params.w"].tolist() == [2.0, 2.0, 2.0]
 
-
-# --- many devices ----------------------------------------------------------------------------------------------------
 
 ON_FOUR_DEVICES = """
 import json, sys

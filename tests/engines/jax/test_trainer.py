@@ -62,9 +62,6 @@ def data_of(name):
     return Examples(Batch(tokens, np.where(mask, tokens, IGNORE), source=source, mask=mask, source_mask=source_mask))
 
 
-# --- ten steps -------------------------------------------------------------------------------------------------------
-
-
 class Way(NamedTuple):
     """One way to train."""
 
@@ -123,9 +120,6 @@ def assert_close(have, want):
     for name, x in want.items():
         if not name.endswith("key.b"):
             np.testing.assert_allclose(have[name], x, rtol=1e-8, atol=1e-9, err_msg=name)
-
-
-# --- one compiled step for several tests -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -236,9 +230,6 @@ def test_a_step_beyond_the_range_of_the_weights_is_refused(jax, narrow):
     assert_same_bits(training.take(after).params, params)
 
 
-# --- half precision --------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def half(jax):
     """Training in float16 whose scale grows after four good steps, its data, first state, and losses in float32."""
@@ -330,9 +321,6 @@ def test_the_scale_is_undone():
     grads = {"w": np.array([2.0, -4.0], np.float32), "b": [np.array(8.0)]}
     true = LossScaling().undo(grads, {"scale": np.float32(4.0)})
     assert_same_bits(true, {"w": np.array([0.5, -1.0], np.float32), "b": [np.array(2.0)]})
-
-
-# --- settings --------------------------------------------------------------------------------------------------------
 
 
 def test_numpy_has_no_bfloat16_and_computes_in_float16():

@@ -29,9 +29,6 @@ def measured():
     return answer(start(HERE / "plan_on_devices.py", devices=8))
 
 
-# --- exact -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("mesh", ["data=8", "fsdp=8", "data=2,fsdp=2,tensor=2"])
 def test_stored_bytes_are_those_of_real_arrays(measured, model, mesh):
@@ -70,9 +67,6 @@ def test_gpt3_is_planned_on_four_thousand_devices():
     assert found.memory["parameters"] == 4 * (matrices + split + whole)
     assert found.fits
     assert all(isinstance(size, int) for size in found.memory.values())
-
-
-# --- estimated -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -162,9 +156,6 @@ def test_microbatches_and_classifiers_take_what_their_sequences_need():
     assert "logits" not in plan(preset("blocks"), MeshShape(), batch=1).memory
 
 
-# --- messages --------------------------------------------------------------------------------------------------------
-
-
 def messages(config, mesh, **settings):
     found = plan(config, MeshShape.parse(mesh), precision="bfloat16", **settings)
     return {(message.axis, message.operation, message.what.split()[0]): message for message in found.messages}
@@ -213,9 +204,6 @@ def test_a_memory_and_every_microbatch_are_sent_too():
         assert (two[key].times, two[key].sent) == (2 * one[key].times, 2 * one[key].sent)
     for key in (("fsdp", "all-gather", "other"), ("tensor", "all-reduce", "activations")):
         assert two[key].sent == one[key].sent
-
-
-# --- refusals and advice ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -256,9 +256,6 @@ def test_the_documentation_shows_the_table_as_it_is():
     assert [row for row in shown if len(row) == 3] == table
 
 
-# --- meshes ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "shape"),
     [

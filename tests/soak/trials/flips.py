@@ -91,9 +91,6 @@ def _with_tokenizer(tokenizer: Any) -> Any:
     return gf.TrainedModel(config, gf.build(config).init(0), tokenizer=ours)
 
 
-# --- what can be read ------------------------------------------------------------------------------------------------
-
-
 def _bits(arrays: Any) -> Any:
     from glassformer.core.tree import flatten
 

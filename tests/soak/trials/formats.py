@@ -80,9 +80,6 @@ class Format(NamedTuple):
     read: Callable[[Path], Any]
 
 
-# --- how they are written --------------------------------------------------------------------------------------------
-
-
 def write_all(shared: Path) -> None:
     """Write whole files of all formats."""
     from glassformer.data.corpus import write_tokens
@@ -190,9 +187,6 @@ def _mo(messages: list[tuple[str, str]]) -> bytes:
     return struct.pack("<7I", 0x950412DE, 0, count, 28, 28 + 8 * count, 0, 0) + table + b"".join(texts)
 
 
-# --- how they are spoiled --------------------------------------------------------------------------------------------
-
-
 def _json(content: bytes, rng: random.Random) -> bytes:
     return spoiled_json(json.loads(content), rng)
 
@@ -223,9 +217,6 @@ def _words(*words: str) -> Callable[[bytes, random.Random], bytes]:
         return spoiled_bytes(text, rng) if rng.random() < 0.1 else text
 
     return spoil
-
-
-# --- how they are read -----------------------------------------------------------------------------------------------
 
 
 def _use_tokenizer(tokenizer: Any) -> None:

@@ -59,9 +59,6 @@ def attempt(shared: Path, own: Path, seed: int) -> None:
     _recover(shared, own / "run", own)
 
 
-# --- what is common --------------------------------------------------------------------------------------------------
-
-
 def _started(shared: Path, run: Path, own: Path, before: Callable[[], None] | None = None) -> Child:
     return forks.command(own / "suffered.txt", *plans.arguments(RUN, shared, run), before=before)
 
@@ -93,9 +90,6 @@ def _check_nothing_lost(run: Path, own: Path, step: int) -> None:
 def _recover(shared: Path, run: Path, own: Path) -> None:
     forks.succeed(plans.go_on(RUN, shared, run, own / "recovered.txt"))
     plans.check_whole(RUN, shared, run, own)
-
-
-# --- disks -----------------------------------------------------------------------------------------------------------
 
 
 def _on_disk(suffer: Callable[[Path, Path, Path, int], None], shared: Path, own: Path, seed: int) -> None:
@@ -138,9 +132,6 @@ def _vanished_folder(shared: Path, own: Path, rng: random.Random) -> None:
     demand(not run.exists() or not (run / "latest.safetensors").exists(), "it went on in a folder of the same name")
     shutil.rmtree(run, ignore_errors=True)
     away.rename(run)
-
-
-# --- signals ---------------------------------------------------------------------------------------------------------
 
 
 def _interrupted(name: signal.Signals, code: int) -> Callable[[Path, Path, random.Random], None]:
@@ -186,9 +177,6 @@ def _clock_jumps(shared: Path, own: Path, rng: random.Random) -> None:
     for path in run.rglob("*") if run.exists() else ():
         moment = rng.choice((0.0, 1e9, 4e9))
         os.utime(path, (moment, moment))
-
-
-# --- limits ----------------------------------------------------------------------------------------------------------
 
 
 def _limited(name: int, draw: Callable[[random.Random], int]) -> Callable[[Path, Path, random.Random], None]:

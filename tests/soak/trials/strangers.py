@@ -90,9 +90,6 @@ def _write(shared: Path) -> None:
         model.export(shared / "tuned" / "adapter", format="peft")
 
 
-# --- what is changed -------------------------------------------------------------------------------------------------
-
-
 def _fields(path: Path, rng: random.Random, outside: Path) -> None:
     """Change fields of a JSON file, and make its checksum right."""
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -185,9 +182,6 @@ SUBJECTS = {
     "weights of a model": Subject((*TEXTS, "tuned"), "saved/model.safetensors", _weights),
     "links in a run": Subject((*TEXTS, "tuned"), "run/config.json", _links),
 }
-
-
-# --- what is asked ---------------------------------------------------------------------------------------------------
 
 
 class Screen(io.StringIO):

@@ -41,9 +41,6 @@ def trained(explorer, task="counting", **settings):
     return ended(explorer, ask(explorer, "train", {"task": task, "settings": {**SMALL, **settings}}))
 
 
-# --- a training here -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("task", ["majority", "counting"])
 def test_a_training_shows_how_it_went_and_offers_its_model(task, explorer, tmp_path):
     history = trained(explorer, task)
@@ -149,9 +146,6 @@ def test_models_that_were_trained_here_stay_when_others_are_opened(explorer):
     assert list(explorer.live_trainings) == [history["key"] for history in histories[1:]]
     with pytest.raises(ConfigError, match="were dropped"):
         ask(explorer, "open", {"model": f"{histories[0]['key']}@1"})
-
-
-# --- recorded runs ---------------------------------------------------------------------------------------------------
 
 
 def test_a_recorded_run_is_gone_through_frame_by_frame(recorded):

@@ -58,9 +58,6 @@ def written(explorer, count, **question):
     return ended(explorer, ask(explorer, "write", {"state": state("decoder"), **question, "count": count}))
 
 
-# --- tokens ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder"])
 def test_it_writes_what_generation_writes_with_the_same_seed(architecture, explorer):
     found = written(explorer, 6, state=state(architecture), seed=4, **DRAWN)
@@ -283,9 +280,6 @@ def test_what_makes_no_sense_is_refused(explorer, wrong, said):
         ask(explorer, "next", {"state": state("decoder"), "written": [], **wrong})
     with pytest.raises(ConfigError, match="ask for 1 to 400"):
         ask(explorer, "write", {"state": state("decoder"), "count": 0})
-
-
-# --- texts -----------------------------------------------------------------------------------------------------------
 
 
 def test_what_was_written_becomes_the_text_or_the_answer_of_all_views(explorer):
