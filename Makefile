@@ -20,6 +20,12 @@ BASE := $(VENV)/.installed-base
 LINT := $(VENV)/.installed-lint
 DEV  := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
+# What checks the page's JavaScript, in the versions of package.json; nothing of it is part of the package.
+PAGE_TOOLS   := node_modules/.installed
+PAGE_SOURCES := "src/glassformer/web/page/*.js" "src/glassformer/web/page/*.d.ts"
+NODE_FITS    := process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)
+NODE_WANTED  := there is no node of version 20 or later, or no npm
+
 # What tests need besides, and a stamp that is as new as it; the folder is there until it is installed.
 FETCHED := $(VENV)/.fetched
 TOOLS   := $(VENV)/tools
@@ -55,7 +61,7 @@ BENCHMARKS := $(filter-out benchmarks/_% benchmarks/edits.py,$(wildcard benchmar
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-newest browser fuzz check lint structure docs campaign edits campaign-beside changes-beside edits-beside digests bench clean
+.PHONY: help demo test test-newest browser fuzz check lint lint-page lint-page-now structure docs campaign edits campaign-beside changes-beside edits-beside digests bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,10 +95,21 @@ fuzz: $(DEV) ## Run the tests that draw examples on many new ones
 
 check: lint structure ## Lint, check the format, the types and the direction of imports
 
-lint: $(LINT) ## Lint, check the format and the types
+lint: $(LINT) lint-page ## Lint, check the format and the types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+lint-page: ## The same for the JavaScript of the explorer's page, which needs node and npm
+	@if command -v npm >/dev/null && node -e '$(NODE_FITS)' 2>/dev/null; then $(MAKE) --no-print-directory lint-page-now; \
+	elif [ "$$GLASSFORMER_REQUIRE_ALL" = 1 ]; then \
+		echo "error: the page's JavaScript cannot be checked: $(NODE_WANTED)" >&2; exit 1; \
+	else echo "The page's JavaScript is not checked: $(NODE_WANTED)."; fi
+
+lint-page-now: $(PAGE_TOOLS)
+	node_modules/.bin/prettier --check --log-level warn $(PAGE_SOURCES)
+	node_modules/.bin/eslint --max-warnings 0 src/glassformer/web/page
+	node_modules/.bin/tsc
 
 structure: $(DEV) ## Check the direction of imports and the lengths of files
 	$(BIN)/python -m pytest -q tests/test_structure.py
@@ -143,6 +160,11 @@ $(LINT): pyproject.toml | $(BIN)/pip$(EXE)
 	@echo "Installing glassformer and what checks its source into $(VENV) ..."
 	@$(PIP) --editable '.[dev]'
 	@touch $(BASE) $@
+
+$(PAGE_TOOLS): package.json
+	@echo "Installing what checks the page's JavaScript into node_modules ..."
+	@npm install --no-package-lock --no-audit --no-fund --ignore-scripts --loglevel error
+	@touch $@
 
 $(DOCS): pyproject.toml | $(BIN)/pip$(EXE)
 	@echo "Installing glassformer and what builds its documentation into $(VENV) ..."

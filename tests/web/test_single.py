@@ -55,7 +55,7 @@ def test_modules_import_and_export_in_the_one_way_that_can_be_joined(name):
 def test_what_is_imported_is_exported_and_all_modules_and_styles_are_part_of_the_page():
     for name in MODULES:
         for names, home in IMPORT.findall(source(name)):
-            for one in names.split(", "):
+            for one in re.split(r",\s+", names.strip()):
                 assert re.search(rf"^export (async )?(function|const|class) {re.escape(one)}\b", source(home), re.M)
     order = ordered()
     for name in order:

@@ -37,7 +37,7 @@ PAGE = Path(__file__).parent / "page"
 LARGEST = 4_800_000
 """Bytes of a file, at most: with what a notebook writes around it, it stays below five million."""
 
-IMPORT = re.compile(r'^import \{ ([\w$]+(?:, [\w$]+)*) \} from "\./([\w]+\.js)";\n', re.MULTILINE)
+IMPORT = re.compile(r'^import \{\s+([\w$]+(?:,\s+[\w$]+)*),?\s\} from "\./([\w]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async function|function|const|class) ([\w$]+))", re.MULTILINE)
 SHARED = "style.css"
 OWN_STATE = "@"

@@ -1,14 +1,18 @@
-// Colors of numbers. Values: blue below zero, orange above. Gradients: green below zero, magenta above. Attention and
-// other numbers that are never below zero: one dark hue. Nothing at zero. The hues of a pair are told apart with every
-// common kind of color blindness.
+// Colors of numbers. Values: blue below zero, orange above. Gradients: green below zero, magenta above.
+// Attention and other numbers that are never below zero: one dark hue. Nothing at zero. The hues of a pair
+// are told apart with every common kind of color blindness.
 
 const LIGHT = {
-  zero: [253, 253, 252], full: [45, 42, 110],
-  value: { low: [23, 78, 166], high: [190, 84, 0] }, gradient: { low: [0, 105, 84], high: [158, 22, 128] },
+  zero: [253, 253, 252],
+  full: [45, 42, 110],
+  value: { low: [23, 78, 166], high: [190, 84, 0] },
+  gradient: { low: [0, 105, 84], high: [158, 22, 128] },
 };
 const DARK = {
-  zero: [21, 23, 26], full: [190, 196, 255],
-  value: { low: [110, 176, 255], high: [255, 166, 77] }, gradient: { low: [72, 214, 176], high: [245, 130, 222] },
+  zero: [21, 23, 26],
+  full: [190, 196, 255],
+  value: { low: [110, 176, 255], high: [255, 166, 77] },
+  gradient: { low: [72, 214, 176], high: [245, 130, 222] },
 };
 
 const system = window.matchMedia("(prefers-color-scheme: dark)");
@@ -25,13 +29,16 @@ function retheme() {
   for (const act of listeners) act();
 }
 
+const darkOnly = new WeakSet(); // rules of style sheets that name the dark scheme
+
 // Style sheets name the system's scheme; what was asked for holds in its place.
 function ask(theme) {
   asked = theme;
   document.documentElement.style.colorScheme = theme;
   for (const rule of [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules])) {
-    if (rule.conditionText?.includes("prefers-color-scheme: dark")) rule.darkOnly = true;
-    if (rule.darkOnly) rule.media.mediaText = theme === "dark" ? "all" : "not all";
+    if (!(rule instanceof CSSMediaRule)) continue;
+    if (rule.conditionText.includes("prefers-color-scheme: dark")) darkOnly.add(rule);
+    if (darkOnly.has(rule)) rule.media.mediaText = theme === "dark" ? "all" : "not all";
   }
   retheme();
 }
@@ -82,12 +89,18 @@ function bytesOf(number, top, signed, family) {
 
 // The style of what stands on the color of a number.
 export function colored(number, top, signed = true) {
-  return { background: `rgb(${bytesOf(number, top, signed).slice(0, 3).join(", ")})`, color: inkOn(number, top, signed) };
+  return {
+    background: `rgb(${bytesOf(number, top, signed).slice(0, 3).join(", ")})`,
+    color: inkOn(number, top, signed),
+  };
 }
 
-// Ink that is read on that color: of black and white the one with more contrast, which is enough for any color.
+// Ink that is read on that color: of black and white the one with more contrast, which is enough for any
+// color.
 export function inkOn(number, top, signed = true, family = "value") {
   const linear = (byte) => (byte <= 10 ? byte / 3294 : ((byte / 255 + 0.055) / 1.055) ** 2.4);
   const [red, green, blue] = bytesOf(number, top, signed, family);
-  return 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue) > 0.179 ? "#000000" : "#ffffff";
+  return 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue) > 0.179
+    ? "#000000"
+    : "#ffffff";
 }

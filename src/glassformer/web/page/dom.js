@@ -9,7 +9,11 @@ export function make(tag, settings = {}, ...inside) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "style") Object.assign(element.style, value);
-    else if (`${tag} ${name}` === "textarea value" || (name in element && !SVG_TAGS.has(tag) && typeof value !== "string")) element[name] = value;
+    else if (
+      `${tag} ${name}` === "textarea value" ||
+      (name in element && !SVG_TAGS.has(tag) && typeof value !== "string")
+    )
+      element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...inside.flat().filter((part) => part !== null && part !== undefined && part !== false));
@@ -17,13 +21,18 @@ export function make(tag, settings = {}, ...inside) {
 }
 
 export function fill(element, ...inside) {
-  element.replaceChildren(...inside.flat().filter((part) => part !== null && part !== undefined && part !== false));
+  element.replaceChildren(
+    ...inside.flat().filter((part) => part !== null && part !== undefined && part !== false),
+  );
   return element;
 }
 
 // A formula that Python has typeset, as MathML; a long one scrolls in its own box.
 export function formula(math) {
-  const own = document.importNode(new DOMParser().parseFromString(math, "application/xml").documentElement, true);
+  const own = document.importNode(
+    new DOMParser().parseFromString(math, "application/xml").documentElement,
+    true,
+  );
   return make("div", { class: "formula", tabindex: "0", role: "group", "aria-label": "formula" }, own);
 }
 
@@ -33,14 +42,23 @@ export function button(text, act, settings = {}) {
 
 // A box with a heading, perhaps a sentence, and what it is about.
 export function section(title, words, ...inside) {
-  return make("section", { class: "box stack" }, make("h2", {}, title), words ? make("p", { class: "quiet" }, words) : null, inside.flat());
+  return make(
+    "section",
+    { class: "box stack" },
+    make("h2", {}, title),
+    words ? make("p", { class: "quiet" }, words) : null,
+    inside.flat(),
+  );
 }
 
 // Where the pointer is in a grid of rows and columns that fills an element.
 export function cellAt(element, event, [rows, columns]) {
   const box = element.getBoundingClientRect();
   const inside = (share, size) => Math.max(0, Math.min(size - 1, Math.floor(share * size)));
-  return [inside((event.clientY - box.top) / box.height, rows), inside((event.clientX - box.left) / box.width, columns)];
+  return [
+    inside((event.clientY - box.top) / box.height, rows),
+    inside((event.clientX - box.left) / box.width, columns),
+  ];
 }
 
 export const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -50,7 +68,10 @@ export function short(number, digits = 3) {
   if (number === null || number === undefined) return "–";
   if (number === 0) return "0";
   const size = Math.abs(number);
-  const text = size >= 1e5 || size < 1e-3 ? number.toExponential(digits - 1) : String(Number(number.toPrecision(digits)));
+  const text =
+    size >= 1e5 || size < 1e-3
+      ? number.toExponential(digits - 1)
+      : String(Number(number.toPrecision(digits)));
   return text.replace("-", "−").replace("e+", "e").replace("e-", "e−");
 }
 
@@ -64,7 +85,8 @@ export function exact(number) {
   return number === null || number === undefined ? "–" : String(number).replace("-", "−").replace("e-", "e−");
 }
 
-const THOUSANDS = new Intl.NumberFormat("en-US"); // made once: a new one takes longer than all else in a caption
+// Made once: a new one takes longer than all else in a caption.
+const THOUSANDS = new Intl.NumberFormat("en-US");
 export function whole(number) {
   return THOUSANDS.format(number);
 }
@@ -80,12 +102,27 @@ export function spoken(label, other) {
   return visible(word && word !== other?.trim() ? word : label);
 }
 
-// Names along an axis of cells: one at each cell, upright where it is wider than its cell; for small cells, that of the axis.
+// Names along an axis of cells: one at each cell, upright where it is wider than its cell; for small cells,
+// that of the axis.
 export function axisNames(place, names, cell, isAcross, axis = "") {
   const words = cell < 11 ? [] : (names ?? []).map(visible);
   const isUpright = isAcross ? words.some((word) => word.length * 8 > cell) : !words.length;
-  Object.assign(place, { className: `names${isAcross ? " across" : ""}${isUpright ? " upright" : ""}`, ariaHidden: "true" });
-  fill(place, words.length ? words.map((word) => make("span", { style: { [isAcross ? "width" : "height"]: `${cell}px` } }, word.length > 9 ? `${word.slice(0, 8)}…` : word)) : make("span", {}, axis));
+  Object.assign(place, {
+    className: `names${isAcross ? " across" : ""}${isUpright ? " upright" : ""}`,
+    ariaHidden: "true",
+  });
+  fill(
+    place,
+    words.length
+      ? words.map((word) =>
+          make(
+            "span",
+            { style: { [isAcross ? "width" : "height"]: `${cell}px` } },
+            word.length > 9 ? `${word.slice(0, 8)}…` : word,
+          ),
+        )
+      : make("span", {}, axis),
+  );
 }
 
 let fading = null;

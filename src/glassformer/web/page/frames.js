@@ -1,4 +1,5 @@
-// One frame of a training: who looks at whom, what the model says, how large weights and gradients are, what each head does.
+// One frame of a training: who looks at whom, what the model says, how large weights and gradients are, what
+// each head does.
 
 import { axisNames, cellAt, fill, make, short, visible, whole } from "./dom.js";
 import { ask } from "./server.js";
@@ -15,7 +16,8 @@ function frameScroll(label, ...inside) {
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, ...inside);
 }
 
-// The parts stay, their contents are drawn again with redraw(course, step); onpick(step) is told of a click on a curve.
+// The parts stay, their contents are drawn again with redraw(course, step); onpick(step) is told of a click
+// on a curve.
 export function framePanels(onpick) {
   const attention = make("section", { class: "box stack" });
   const samples = make("section", { class: "box stack" });
@@ -37,7 +39,7 @@ export function framePanels(onpick) {
   return root;
 }
 
-// --- attention ------------------------------------------------------------------------------------------------------
+// --- attention ---------------------------------------------------------------------------------------------
 
 function frameMap(place) {
   const canvas = make("canvas", { role: "img", width: 1, height: 1, class: "grid" });
@@ -47,10 +49,19 @@ function frameMap(place) {
   const choosers = make("div", { class: "row" });
   const under = make("p", { class: "quiet mono" });
   const said = make("p", { class: "quiet" });
-  fill(place, make("h3", {}, "Attention on one example"), choosers, frameScroll("Map of attention", grid), under, said);
+  fill(
+    place,
+    make("h3", {}, "Attention on one example"),
+    choosers,
+    frameScroll("Map of attention", grid),
+    under,
+    said,
+  );
   let asked = "";
   let found = null;
-  canvas.addEventListener("pointermove", (event) => { if (found) fill(under, frameCell(canvas, found, event)); });
+  canvas.addEventListener("pointermove", (event) => {
+    if (found) fill(under, frameCell(canvas, found, event));
+  });
   canvas.addEventListener("pointerleave", () => fill(under));
   const redraw = async (key, step) => {
     const { kind, layer = 0, head = 0 } = look("training");
@@ -62,8 +73,16 @@ function frameMap(place) {
       found = answer;
       frameGrid(canvas, found, rows, columns);
       frameChoosers(choosers, found, () => redraw(key, step));
-      canvas.setAttribute("aria-label", `attention of the ${found.kind}, layer ${layer}, head ${head}, after step ${step}: ${found.rows.length} queries by ${found.columns.length} keys`);
-      fill(said, found.cut ? `the first ${found.rows.length} tokens: ` : "", found.rows.map(visible).join(" "));
+      canvas.setAttribute(
+        "aria-label",
+        `attention of the ${found.kind}, layer ${layer}, head ${head}, after step ${step}: ` +
+          `${found.rows.length} queries by ${found.columns.length} keys`,
+      );
+      fill(
+        said,
+        found.cut ? `the first ${found.rows.length} tokens: ` : "",
+        found.rows.map(visible).join(" "),
+      );
     } catch (error) {
       if (look("training").layer || look("training").head || look("training").kind) {
         look("training", { kind: null, layer: 0, head: 0 }); // of another model
@@ -86,67 +105,175 @@ function frameGrid(canvas, found, rows, columns) {
 
 function frameCell(canvas, found, event) {
   const [row, column] = cellAt(canvas, event, [found.rows.length, found.columns.length]);
-  return `${visible(found.rows[row])} → ${visible(found.columns[column])} = ${short(found.weights[row][column], 4)}`;
+  return (
+    `${visible(found.rows[row])} → ${visible(found.columns[column])} = ` +
+    `${short(found.weights[row][column], 4)}`
+  );
 }
 
 function frameChoosers(place, found, redraw) {
   const key = JSON.stringify([found.kind, found.kinds]);
   if (place.dataset.key === key) return; // the reader may be at one of them
   place.dataset.key = key;
-  const set = (parts) => { look("training", parts); redraw(); };
+  const set = (parts) => {
+    look("training", parts);
+    redraw();
+  };
   const [layers, heads] = found.kinds[found.kind];
   const { layer = 0, head = 0 } = look("training");
   const numbers = (count) => Array.from({ length: count }, (_, n) => [String(n), String(n)]);
   const kinds = Object.keys(found.kinds);
-  fill(place,
-    kinds.length > 1 ? frameSelect("attention of", kinds.map((kind) => [kind, kind]), found.kind, (kind) => set({ kind, layer: 0, head: 0 })) : null,
+  fill(
+    place,
+    kinds.length > 1
+      ? frameSelect(
+          "attention of",
+          kinds.map((kind) => [kind, kind]),
+          found.kind,
+          (kind) => set({ kind, layer: 0, head: 0 }),
+        )
+      : null,
     frameSelect("layer", numbers(layers), String(layer), (value) => set({ layer: Number(value) })),
-    frameSelect("head", numbers(heads), String(head), (value) => set({ head: Number(value) })));
+    frameSelect("head", numbers(heads), String(head), (value) => set({ head: Number(value) })),
+  );
 }
 
 function frameSelect(title, choices, chosen, act) {
-  return make("label", {}, title, make("select", { onchange: (event) => act(event.target.value) },
-    choices.map(([value, text]) => make("option", { value, selected: value === chosen }, text))));
+  return make(
+    "label",
+    {},
+    title,
+    make(
+      "select",
+      { onchange: (event) => act(event.target.value) },
+      choices.map(([value, text]) => make("option", { value, selected: value === chosen }, text)),
+    ),
+  );
 }
 
-// --- what it says ---------------------------------------------------------------------------------------------------
+// --- what it says ------------------------------------------------------------------------------------------
 
 function frameSamples(place, frame) {
-  const rows = frame.samples.map(([asked, answer]) => make("tr", {}, make("td", { class: "mono" }, asked), make("td", { class: "mono" }, answer || "∅")));
-  fill(place, make("h3", {}, "What it answers"), frameScroll("Answers", make("table", {},
-    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "asked"), make("th", { scope: "col" }, "answer"))), make("tbody", {}, rows))));
+  const rows = frame.samples.map(([asked, answer]) =>
+    make("tr", {}, make("td", { class: "mono" }, asked), make("td", { class: "mono" }, answer || "∅")),
+  );
+  fill(
+    place,
+    make("h3", {}, "What it answers"),
+    frameScroll(
+      "Answers",
+      make(
+        "table",
+        {},
+        make(
+          "thead",
+          {},
+          make("tr", {}, make("th", { scope: "col" }, "asked"), make("th", { scope: "col" }, "answer")),
+        ),
+        make("tbody", {}, rows),
+      ),
+    ),
+  );
 }
 
-// --- norms ----------------------------------------------------------------------------------------------------------
+// --- norms -------------------------------------------------------------------------------------------------
 
 function frameNorms(place, course, frame, part, title, onpick) {
-  const names = Object.entries(course.frames.at(-1)[part]).sort((a, b) => b[1] - a[1]).map(([name]) => name);
+  const names = Object.entries(course.frames.at(-1)[part])
+    .sort((a, b) => b[1] - a[1])
+    .map(([name]) => name);
   const drawn = names.slice(0, LINES);
-  const series = drawn.map((name, n) => ({ name, mark: n, points: course.frames.map((one) => [one.step, one[part][name]]) }));
-  const values = names.map((name, n) => make("tr", {}, make("td", {}, n < LINES ? make("i", { class: `swatch mark${n}` }) : null),
-    make("td", { class: "mono" }, name), make("td", { class: "number mono" }, short(frame[part][name], 4))));
+  const series = drawn.map((name, n) => ({
+    name,
+    mark: n,
+    points: course.frames.map((one) => [one.step, one[part][name]]),
+  }));
+  const values = names.map((name, n) =>
+    make(
+      "tr",
+      {},
+      make("td", {}, n < LINES ? make("i", { class: `swatch mark${n}` }) : null),
+      make("td", { class: "mono" }, name),
+      make("td", { class: "number mono" }, short(frame[part][name], 4)),
+    ),
+  );
   const open = place.querySelector("details")?.open ?? false;
-  fill(place, make("h3", {}, title), curve({ label: title, series, cursor: frame.step, last: course.frames.at(-1).step, onpick }),
-    make("details", { open }, make("summary", {}, `All ${names.length} after step ${whole(frame.step)}`), frameScroll(title, make("table", {}, make("tbody", {}, values)))));
+  fill(
+    place,
+    make("h3", {}, title),
+    curve({ label: title, series, cursor: frame.step, last: course.frames.at(-1).step, onpick }),
+    make(
+      "details",
+      { open },
+      make("summary", {}, `All ${names.length} after step ${whole(frame.step)}`),
+      frameScroll(title, make("table", {}, make("tbody", {}, values))),
+    ),
+  );
 }
 
-// --- heads ----------------------------------------------------------------------------------------------------------
+// --- heads -------------------------------------------------------------------------------------------------
 
 function frameHeads(place, frame) {
   const stacks = Object.entries(frame.heads);
-  const said = "Share of the attention that goes where each kind of head looks, on random tokens that come twice.";
+  const said =
+    "Share of the attention that goes where each kind of head looks, on random tokens that come twice.";
   if (!stacks.length) {
-    fill(place, make("h3", {}, "What each head does"), make("p", { class: "quiet" }, "The context is too short to tell."));
+    fill(
+      place,
+      make("h3", {}, "What each head does"),
+      make("p", { class: "quiet" }, "The context is too short to tell."),
+    );
     return;
   }
-  fill(place, make("h3", {}, "What each head does"), make("p", { class: "quiet" }, said), make("div", { class: "pair" }, stacks.map(([stack, found]) => frameScores(stack, found))));
+  fill(
+    place,
+    make("h3", {}, "What each head does"),
+    make("p", { class: "quiet" }, said),
+    make(
+      "div",
+      { class: "pair" },
+      stacks.map(([stack, found]) => frameScores(stack, found)),
+    ),
+  );
 }
 
 function frameScores(stack, found) {
   const kinds = Object.keys(found.scores);
-  const cell = (score) => make("td", { class: "number mono", style: colored(score, 1, false) }, score.toFixed(2));
-  const rows = found.scores[kinds[0]].flatMap((heads, layer) => heads.map((_, head) => make("tr", {}, make("th", { scope: "row" }, `${layer}.${head}`), kinds.map((kind) => cell(found.scores[kind][layer][head])))));
-  const chance = make("tr", {}, make("th", { scope: "row" }, "chance"), kinds.map((kind) => make("td", { class: "number mono quiet" }, found.chance[kind].toFixed(2))));
-  return frameScroll(`Heads of the ${stack}`, make("table", { class: "scores" }, make("caption", {}, `${stack}: layer.head`),
-    make("thead", {}, make("tr", {}, make("td"), kinds.map((kind) => make("th", { scope: "col" }, kind)))), make("tbody", {}, rows, chance)));
+  const cell = (score) =>
+    make("td", { class: "number mono", style: colored(score, 1, false) }, score.toFixed(2));
+  const rows = found.scores[kinds[0]].flatMap((heads, layer) =>
+    heads.map((_, head) =>
+      make(
+        "tr",
+        {},
+        make("th", { scope: "row" }, `${layer}.${head}`),
+        kinds.map((kind) => cell(found.scores[kind][layer][head])),
+      ),
+    ),
+  );
+  const chance = make(
+    "tr",
+    {},
+    make("th", { scope: "row" }, "chance"),
+    kinds.map((kind) => make("td", { class: "number mono quiet" }, found.chance[kind].toFixed(2))),
+  );
+  return frameScroll(
+    `Heads of the ${stack}`,
+    make(
+      "table",
+      { class: "scores" },
+      make("caption", {}, `${stack}: layer.head`),
+      make(
+        "thead",
+        {},
+        make(
+          "tr",
+          {},
+          make("td"),
+          kinds.map((kind) => make("th", { scope: "col" }, kind)),
+        ),
+      ),
+      make("tbody", {}, rows, chance),
+    ),
+  );
 }

@@ -10,31 +10,80 @@ const NONNEGATIVE = /(weights|mask|rstd|keep|probabilities)$/;
 const LETTERS = { example: "B", head: "H", position: "T", query: "T", key: "S", feature: "D", row: "R" };
 const CELLS = 512; // cells along one side, at most, are asked for
 
-// settings: what, name, axes, at, rows, columns, rowLabels, columnLabels, size (pixels of a side), most (pixels of a cell), title, says (in the place
-// of shape and statistics), top (the number with the full color), least (the least such number), mask (the name of a mask: what is masked is hatched), large (numbers are written
-// into the cells), state (of another run), onpick(index), onpoint(cursor or null). A figure has own, mark(cursor) and redraw().
+// settings: what, name, axes, at, rows, columns, rowLabels, columnLabels, size (pixels of a side), most
+// (pixels of a cell), title, says (in the place of shape and statistics), top (the number with the full
+// color), least (the least such number), mask (the name of a mask: what is masked is hatched), large (numbers
+// are written into the cells), state (of another run), onpick(index), onpoint(cursor or null). A figure has
+// own, mark(cursor) and redraw().
 export function heat(settings) {
   const canvas = make("canvas", {
-    tabindex: "0", role: "img", "aria-label": settings.name, width: 1, height: 1, onpointerleave: () => leave(), onblur: () => leave(), onkeydown: (event) => keyed(own, event),
-    onpointermove: (event) => point(own, event), onclick: (event) => { point(own, event); pick(own); }, onfocus: () => { if (canvas.matches(":focus-visible")) say(own); },
+    tabindex: "0",
+    role: "img",
+    "aria-label": settings.name,
+    width: 1,
+    height: 1,
+    onpointerleave: () => leave(),
+    onblur: () => leave(),
+    onkeydown: (event) => keyed(own, event),
+    onpointermove: (event) => point(own, event),
+    onclick: (event) => {
+      point(own, event);
+      pick(own);
+    },
+    onfocus: () => {
+      if (canvas.matches(":focus-visible")) say(own);
+    },
   });
   const mark = make("div", { class: "cursor", hidden: true });
   const caption = make("figcaption");
   const under = make("div", { class: "under", "aria-live": "polite" });
   const sides = [make("div"), make("div")]; // what stands beside the rows and above the columns
-  const figure = make("figure", { class: "heat" }, caption, make("div", { class: "named" }, make("span"), sides[1], sides[0], make("div", { class: "cells" }, canvas, mark)), settings.onpoint ? null : under);
+  const figure = make(
+    "figure",
+    { class: "heat" },
+    caption,
+    make(
+      "div",
+      { class: "named" },
+      make("span"),
+      sides[1],
+      sides[0],
+      make("div", { class: "cells" }, canvas, mark),
+    ),
+    settings.onpoint ? null : under,
+  );
   const own = { ...settings, canvas, mark, caption, under, sides, cursor: [0, 0], found: null };
-  const leave = () => { if (own.onpoint) own.onpoint(null); else { mark.hidden = true; fill(under); } };
+  const leave = () => {
+    if (own.onpoint) own.onpoint(null);
+    else {
+      mark.hidden = true;
+      fill(under);
+    }
+  };
   canvas.redraw = () => own.found && draw(own);
-  Object.assign(figure, { own, ready: load(own, figure), mark: (cursor) => showMark(own, cursor), redraw: () => draw(own) });
+  Object.assign(figure, {
+    own,
+    ready: load(own, figure),
+    mark: (cursor) => showMark(own, cursor),
+    redraw: () => draw(own),
+  });
   return figure;
 }
 
 async function load(own, figure) {
-  const question = { state: own.state ?? runState(), what: own.what ?? "value", name: own.name, height: CELLS, width: CELLS };
+  const question = {
+    state: own.state ?? runState(),
+    what: own.what ?? "value",
+    name: own.name,
+    height: CELLS,
+    width: CELLS,
+  };
   for (const part of ["at", "rows", "columns"]) if (own[part]) question[part] = own[part];
   try {
-    [own.found, own.masked] = await Promise.all([tile(question), own.mask ? tile({ ...question, what: "value", name: own.mask }) : null]);
+    [own.found, own.masked] = await Promise.all([
+      tile(question),
+      own.mask ? tile({ ...question, what: "value", name: own.mask }) : null,
+    ]);
     draw(own);
   } catch (error) {
     figure.append(fill(own.under, make("span", { class: "bad" }, error.message)));
@@ -53,18 +102,35 @@ function draw(own) {
   if (own.large && size[1] / width >= 6) enlarge(own, size, (n) => inkOn(cells[n], top, signed, family));
   Object.assign(own.canvas.style, { width: `${size[1]}px`, height: `${size[0]}px` });
   [facts.rows, facts.columns].forEach((part, axis) => {
-    const names = facts.step[axis] === 1 ? [own.rowLabels, own.columnLabels][axis]?.slice(...part) : undefined;
-    axisNames(own.sides[axis], names, size[axis] / facts.size[axis], axis === 1, facts.shape.length + axis > 1 ? own.axes?.at(axis - 2) : undefined);
+    const names =
+      facts.step[axis] === 1 ? [own.rowLabels, own.columnLabels][axis]?.slice(...part) : undefined;
+    axisNames(
+      own.sides[axis],
+      names,
+      size[axis] / facts.size[axis],
+      axis === 1,
+      facts.shape.length + axis > 1 ? own.axes?.at(axis - 2) : undefined,
+    );
   });
   own.canvas.dataset.painted = "yes";
   own.canvas.dataset.dark = isDark();
   own.canvas.setAttribute("aria-label", describe(own, facts));
-  const cutOff = top < fullColor({ least: facts.here.least, most: facts.here.most }) && !own.masked ? make("span", {}, `full color from ${short(top)}`) : null;
-  fill(own.caption, make("b", {}, own.title ?? own.name), own.says ? make("span", {}, own.says) : [make("span", {}, shapeText(own, facts)), make("span", {}, statistics(facts)), cutOff]);
+  const cutOff =
+    top < fullColor({ least: facts.here.least, most: facts.here.most }) && !own.masked
+      ? make("span", {}, `full color from ${short(top)}`)
+      : null;
+  fill(
+    own.caption,
+    make("b", {}, own.title ?? own.name),
+    own.says
+      ? make("span", {}, own.says)
+      : [make("span", {}, shapeText(own, facts)), make("span", {}, statistics(facts)), cutOff],
+  );
 }
 
 // Cells in full size: what is masked is hatched, and numbers are written where they fit.
-function enlarge(own, [tall, wide], ink) {
+function enlarge(own, size, ink) {
+  const [tall, wide] = size;
   const { facts, cells } = own.found;
   const [height, width] = facts.size;
   const [down, across] = [tall / height, wide / width];
@@ -146,7 +212,9 @@ function keyed(own, event) {
   if (!own.found) return;
   if (event.key in ARROWS) {
     const size = own.found.facts.size;
-    own.cursor = own.cursor.map((at, axis) => Math.max(0, Math.min(size[axis] - 1, at + ARROWS[event.key][axis])));
+    own.cursor = own.cursor.map((at, axis) =>
+      Math.max(0, Math.min(size[axis] - 1, at + ARROWS[event.key][axis])),
+    );
     say(own);
     event.preventDefault();
   } else if (event.key === "Enter") pick(own);
@@ -169,11 +237,19 @@ function indexOf(own) {
 function say(own) {
   if (!own.found) return;
   showMark(own, own.cursor);
-  if (own.onpoint) { own.onpoint(own.cursor); return; }
+  if (own.onpoint) {
+    own.onpoint(own.cursor);
+    return;
+  }
   const { facts, cells } = own.found;
   const index = indexOf(own);
-  const coarse = facts.step[0] * facts.step[1] > 1 ? `, the farthest from 0 of ${facts.step[0]} × ${facts.step[1]} entries` : "";
-  const words = [own.rowLabels?.[index.at(-2)], own.columnLabels?.[index.at(-1)]].filter((word) => word !== undefined).map((word) => `“${visible(word)}”`);
+  const coarse =
+    facts.step[0] * facts.step[1] > 1
+      ? `, the farthest from 0 of ${facts.step[0]} × ${facts.step[1]} entries`
+      : "";
+  const words = [own.rowLabels?.[index.at(-2)], own.columnLabels?.[index.at(-1)]]
+    .filter((word) => word !== undefined)
+    .map((word) => `“${visible(word)}”`);
   fill(own.under, `[${index.join(", ")}] ${words.join(" → ")} = ${exact(cells[cellOf(own)])}${coarse}`);
 }
 
@@ -181,8 +257,15 @@ function showMark(own, cursor) {
   own.mark.hidden = !cursor || !own.found;
   if (own.mark.hidden) return;
   own.cursor = cursor;
-  const [height, width] = own.found.facts.size.map((size, axis) => [own.canvas.clientHeight, own.canvas.clientWidth][axis] / size);
-  Object.assign(own.mark.style, { top: `${cursor[0] * height}px`, left: `${cursor[1] * width}px`, height: `${Math.max(3, height)}px`, width: `${Math.max(3, width)}px` });
+  const [height, width] = own.found.facts.size.map(
+    (size, axis) => [own.canvas.clientHeight, own.canvas.clientWidth][axis] / size,
+  );
+  Object.assign(own.mark.style, {
+    top: `${cursor[0] * height}px`,
+    left: `${cursor[1] * width}px`,
+    height: `${Math.max(3, height)}px`,
+    width: `${Math.max(3, width)}px`,
+  });
 }
 
 function pick(own) {

@@ -1,4 +1,5 @@
-// What runs through the scene: the residual stream as a ribbon in every lane, and attention as lines between lanes.
+// What runs through the scene: the residual stream as a ribbon in every lane, and attention as lines between
+// lanes.
 
 const pen = (canvas, { width, height }) => {
   const sharp = window.devicePixelRatio || 1;
@@ -19,7 +20,8 @@ export function drawRibbons(canvas, plan, lengths, what) {
   const own = pen(canvas, plan);
   const knots = [{ x: plan.label, of: null }];
   for (const place of [...plan.stations, ...plan.closed].sort((a, b) => a.x - b.x)) {
-    if (lengths[place.name] && place.kind !== "adds") knots.push({ x: place.x + place.width / 2, of: lengths[place.name] });
+    if (lengths[place.name] && place.kind !== "adds")
+      knots.push({ x: place.x + place.width / 2, of: lengths[place.name] });
   }
   if (knots.length < 2) return;
   knots[0].of = knots[1].of;
@@ -29,7 +31,8 @@ export function drawRibbons(canvas, plan, lengths, what) {
   own.fillStyle = ink(what === "gradient" ? "--gradient-ribbon" : "--ribbon");
   for (let row = plan.lanes[0]; row < plan.lanes[1]; row += 1) {
     const middle = plan.top + (row - plan.lanes[0] + 0.5) * plan.lane;
-    const half = (knot) => Math.max(0.4, ((knot.of[row - plan.count + knot.of.length] ?? 0) / most) * plan.lane * 0.36);
+    const half = (knot) =>
+      Math.max(0.4, ((knot.of[row - plan.count + knot.of.length] ?? 0) / most) * plan.lane * 0.36);
     own.beginPath();
     knots.forEach((knot, n) => own[n ? "lineTo" : "moveTo"](knot.x, middle - half(knot)));
     for (const knot of [...knots].reverse()) own.lineTo(knot.x, middle + half(knot));
@@ -47,10 +50,12 @@ function drawEnd(own, plan, last) {
   own.lineWidth = Math.max(1, Math.min(3, plan.lane * 0.2));
   own.strokeStyle = ink("--ribbon");
   const count = plan.lanes[1] - plan.lanes[0];
-  if (pool) for (let row = 0; row < count; row += 1) curve(own, from, middle(row), pool.x, pool.y + pool.height / 2);
+  if (pool)
+    for (let row = 0; row < count; row += 1) curve(own, from, middle(row), pool.x, pool.y + pool.height / 2);
   own.lineWidth = 5;
   if (!plan.answers) return;
-  if (pool) curve(own, pool.x + pool.width, pool.y + pool.height / 2, plan.answers.x - 8, plan.answers.y + 12);
+  if (pool)
+    curve(own, pool.x + pool.width, pool.y + pool.height / 2, plan.answers.x - 8, plan.answers.y + 12);
   else curve(own, from, middle(plan.isFirst ? 0 : count - 1), plan.answers.x - 8, plan.answers.y + 12);
 }
 
@@ -79,14 +84,17 @@ function drawArcs(own, plan, what) {
   own.lineWidth = 1.4;
   for (const { to } of plan.arcs) {
     own.beginPath();
-    own.moveTo(to - 3, bottom + 4); own.lineTo(to + 3, bottom + 4);
-    own.moveTo(to, bottom + 1); own.lineTo(to, bottom + 7);
+    own.moveTo(to - 3, bottom + 4);
+    own.lineTo(to + 3, bottom + 4);
+    own.moveTo(to, bottom + 1);
+    own.lineTo(to, bottom + 7);
     own.stroke();
   }
 }
 
-// The attention of the chosen head as lines from the values to the tokens that look at them; with a lane, its own alone:
-// all else fades. weights: {station, found: a tile, keys: how many there are, from: the station of the values}.
+// The attention of the chosen head as lines from the values to the tokens that look at them; with a lane, its
+// own alone: all else fades. weights: {station, found: a tile, keys: how many there are, from: the station of
+// the values}.
 export function drawLines(canvas, plan, weights, lane) {
   const own = pen(canvas, plan);
   if (lane !== null) fade(own, plan, weights, lane);
@@ -102,7 +110,8 @@ export function drawLines(canvas, plan, weights, lane) {
     if (!isOwn && keys !== columns) continue;
     for (let column = 0; column < columns; column += 1) {
       const weight = found.cells[row * columns + column];
-      const reads = isOwn ? weight : column === lane ? weight * 0.4 : 0; // who looks at this lane is drawn faintly
+      // Who looks at this lane is drawn faintly.
+      const reads = isOwn ? weight : column === lane ? weight * 0.4 : 0;
       if (reads < (lane === null ? 0.06 : 0.01)) continue;
       own.globalAlpha = lane === null ? 0.1 + 0.45 * weight : 0.15 + 0.8 * reads;
       own.lineWidth = Math.max(0.6, reads * Math.min(9, Math.max(3, plan.lane * 0.6)));
@@ -120,16 +129,28 @@ function fade(own, plan, weights, lane) {
   for (const place of [...plan.stations, ...plan.closed]) {
     if (place.rows === "") continue; // one vector for the whole text
     own.fillRect(place.x - 1, plan.top, place.width + 2, row * plan.lane);
-    own.fillRect(place.x - 1, plan.top + (row + 1) * plan.lane, place.width + 2, plan.tall - (row + 1) * plan.lane);
+    own.fillRect(
+      place.x - 1,
+      plan.top + (row + 1) * plan.lane,
+      place.width + 2,
+      plan.tall - (row + 1) * plan.lane,
+    );
   }
   if (!weights) return;
   const { station, found } = weights;
   const columns = found.facts.size[1];
   own.globalCompositeOperation = "destination-out";
-  for (const place of plan.stations.filter((one) => one.part === station.part && ["key", "value"].includes(one.kind))) {
+  for (const place of plan.stations.filter(
+    (one) => one.part === station.part && ["key", "value"].includes(one.kind),
+  )) {
     for (let column = 0; column < columns; column += 1) {
       own.globalAlpha = Math.min(1, found.cells[row * columns + column] * 1.5);
-      own.fillRect(place.x, plan.top + (column * place.height) / columns, place.width, place.height / columns);
+      own.fillRect(
+        place.x,
+        plan.top + (column * place.height) / columns,
+        place.width,
+        place.height / columns,
+      );
     }
   }
   own.globalAlpha = 1;

@@ -10,11 +10,19 @@ const stepsPlace = () => document.getElementById("steps");
 let drawnFor = null; // the model without its step
 let playing = null;
 
-// Draw the slider for the model that is open; it stays as it is while the step changes, so that it can be dragged.
+// Draw the slider for the model that is open; it stays as it is while the step changes, so that it can be
+// dragged.
 export async function drawSteps(isScene) {
   const [base, step] = state().model.split(/@(?=\d+$)/);
-  if (!isScene || kept || !base) { hideSteps(); return; }
-  if (drawnFor === base) { stepsPlace().hidden = !stepsPlace().firstChild; stepsPlace().show?.(step); return; }
+  if (!isScene || kept || !base) {
+    hideSteps();
+    return;
+  }
+  if (drawnFor === base) {
+    stepsPlace().hidden = !stepsPlace().firstChild;
+    stepsPlace().show?.(step);
+    return;
+  }
   hideSteps();
   drawnFor = base;
   const { steps } = await ask("steps", { model: base });
@@ -35,16 +43,28 @@ function pause() {
 
 function build(base, steps, step) {
   const last = steps.length - 1;
-  const slider = make("input", { type: "range", min: "0", max: String(last), "aria-label": "Step of the training" });
+  const slider = make("input", {
+    type: "range",
+    min: "0",
+    max: String(last),
+    "aria-label": "Step of the training",
+  });
   const said = make("output", { class: "scene-at" });
-  const speed = make("select", { "aria-label": "Speed" }, Object.keys(SPEEDS).map((name) => make("option", { value: name, selected: name === "1 ×" }, name)));
+  const speed = make(
+    "select",
+    { "aria-label": "Speed" },
+    Object.keys(SPEEDS).map((name) => make("option", { value: name, selected: name === "1 ×" }, name)),
+  );
   const play = button("Play", () => (playing ? stop() : start()));
   const go = (place) => {
     slider.value = String(place);
     fill(said, `after step ${whole(steps[place])} of ${whole(steps[last])}`);
     change({ model: place === last ? base : `${base}@${steps[place]}` }, { undoable: false, push: false });
   };
-  const stop = () => { pause(); fill(play, "Play"); };
+  const stop = () => {
+    pause();
+    fill(play, "Play");
+  };
   const start = () => {
     if (Number(slider.value) === last) go(0);
     fill(play, "Pause");
@@ -55,10 +75,21 @@ function build(base, steps, step) {
       else go(Number(slider.value) + 1);
     }, SPEEDS[speed.value]);
   };
-  speed.addEventListener("change", () => { if (playing) { pause(); start(); } });
+  speed.addEventListener("change", () => {
+    if (playing) {
+      pause();
+      start();
+    }
+  });
   slider.addEventListener("input", () => go(Number(slider.value)));
   stepsPlace().show = (now) => {
-    const place = now === undefined ? last : Math.max(0, steps.findIndex((one) => one >= Number(now)));
+    const place =
+      now === undefined
+        ? last
+        : Math.max(
+            0,
+            steps.findIndex((one) => one >= Number(now)),
+          );
     slider.value = String(place);
     fill(said, `after step ${whole(now === undefined ? steps[last] : Number(now))} of ${whole(steps[last])}`);
   };

@@ -6,14 +6,23 @@ import { runState } from "./state.js";
 
 const FAMILY = (what) => (what.startsWith("gradient") ? "gradient" : "value");
 
-// Ask for the numbers of a place in the picture. whats: one or two kinds of numbers, such as value and gradient; fades: what the changes left alone is pale.
+// Ask for the numbers of a place in the picture. whats: one or two kinds of numbers, such as value and
+// gradient; fades: what the changes left alone is pale.
 export async function loadStrip(canvas, place, plan, whats, { head = null, fades = false } = {}) {
   const isMatrix = place.kind === "weights";
   const question = (what) => ({
-    state: runState(), what, name: place.name, ...(isMatrix ? { at: [0, head] } : {}), ...(place.isLane && plan.lanes[1] - plan.lanes[0] < plan.count ? { rows: plan.lanes } : {}),
-    height: 128, width: isMatrix ? 128 : Math.max(8, Math.min(96, Math.round(place.width))),
+    state: runState(),
+    what,
+    name: place.name,
+    ...(isMatrix ? { at: [0, head] } : {}),
+    ...(place.isLane && plan.lanes[1] - plan.lanes[0] < plan.count ? { rows: plan.lanes } : {}),
+    height: 128,
+    width: isMatrix ? 128 : Math.max(8, Math.min(96, Math.round(place.width))),
   });
-  const [moved, ...found] = await Promise.all([fades ? tile(question("change")).catch(() => null) : null, ...whats.map((what) => tile(question(what)))]);
+  const [moved, ...found] = await Promise.all([
+    fades ? tile(question("change")).catch(() => null) : null,
+    ...whats.map((what) => tile(question(what))),
+  ]);
   canvas.redraw = () => paintStrip(canvas, place, found, whats, isMatrix, moved);
   canvas.redraw();
   return found;
@@ -32,7 +41,8 @@ function paintStrip(canvas, place, found, whats, isMatrix, moved) {
     const what = whats[n];
     const plain = isMatrix && what === "value";
     const top = plain ? Math.max(0.25, ...cells) : usual(cells);
-    const strength = moved && ((cell) => PALE + (1 - PALE) * Math.min(1, Math.abs(moved.cells[cell]) / (MOVED * top)));
+    const strength =
+      moved && ((cell) => PALE + (1 - PALE) * Math.min(1, Math.abs(moved.cells[cell]) / (MOVED * top)));
     paintCells(off, cells, facts.size, top, !plain, FAMILY(what), strength);
     const [rows, columns] = facts.size;
     const each = canvas.height / rows;
@@ -40,17 +50,30 @@ function paintStrip(canvas, place, found, whats, isMatrix, moved) {
     for (let row = 0; row < rows; row += 1) {
       const high = (each - gap) / found.length;
       const top = row * each + gap / 2 + n * high;
-      if (!isMatrix || columns > 60) pen.drawImage(off, 0, row, columns, 1, 0, top, canvas.width, Math.max(1, high));
-      else for (let column = 0; column < columns; column += 1) {
-        const across = canvas.width / columns;
-        pen.drawImage(off, column, row, 1, 1, column * across + gap / 2, top, across - gap, Math.max(1, high));
-      }
+      if (!isMatrix || columns > 60)
+        pen.drawImage(off, 0, row, columns, 1, 0, top, canvas.width, Math.max(1, high));
+      else
+        for (let column = 0; column < columns; column += 1) {
+          const across = canvas.width / columns;
+          pen.drawImage(
+            off,
+            column,
+            row,
+            1,
+            1,
+            column * across + gap / 2,
+            top,
+            across - gap,
+            Math.max(1, high),
+          );
+        }
     }
   });
   canvas.dataset.painted = "yes";
 }
 
-// The number with the full color: a few outliers, which large models have, must not make everything else pale.
+// The number with the full color: a few outliers, which large models have, must not make everything else
+// pale.
 function usual(cells) {
   const sizes = Float64Array.from(cells, Math.abs).filter(Number.isFinite).sort();
   return sizes[Math.floor(0.97 * (sizes.length - 1))] || sizes.at(-1) || 1;
@@ -65,5 +88,10 @@ export function stripAt(canvas, event, { facts, cells, places }) {
   const column = within((event.clientX - box.left) / box.width, columns);
   const wide = facts.columns[1] - facts.columns[0];
   const flat = places ? places[row * columns + column] : row * wide + column;
-  return { row, column, number: cells[row * columns + column], at: [facts.rows[0] + Math.floor(flat / wide), facts.columns[0] + (flat % wide)] };
+  return {
+    row,
+    column,
+    number: cells[row * columns + column],
+    at: [facts.rows[0] + Math.floor(flat / wide), facts.columns[0] + (flat % wide)],
+  };
 }

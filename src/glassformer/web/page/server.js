@@ -5,7 +5,12 @@ import { kept, keptAnswer, keptTile, readTile } from "./kept.js";
 
 class Refusal extends Error {
   constructor(fact, hint) {
-    super([fact, hint].filter(Boolean).map((part) => part[0].toUpperCase() + part.slice(1)).join(". "));
+    super(
+      [fact, hint]
+        .filter(Boolean)
+        .map((part) => part[0].toUpperCase() + part.slice(1))
+        .join(". "),
+    );
     this.fact = fact;
     this.hint = hint;
   }
@@ -46,12 +51,16 @@ async function whileBusy(act) {
 async function post(path, question, read, signal = undefined) {
   try {
     const answer = await fetch(path, {
-      method: "POST", signal, headers: { "content-type": "application/json" }, body: JSON.stringify(question),
+      method: "POST",
+      signal,
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(question),
     });
     if (!answer.ok) throw await refusalOf(answer);
     return await read(answer);
   } catch (error) {
-    if (error instanceof TypeError) throw new Refusal("the server does not answer", "Is `glassformer explore` still running?");
+    if (error instanceof TypeError)
+      throw new Refusal("the server does not answer", "Is `glassformer explore` still running?");
     throw error;
   }
 }
@@ -61,7 +70,11 @@ async function refusalOf(answer) {
     const said = await answer.json();
     return new Refusal(said.error, said.hint);
   } catch {
-    if (answer.status === 404) return new Refusal("the server was started again and has another address", "Open the one that `glassformer explore` printed; with --port it stays the same.");
+    if (answer.status === 404)
+      return new Refusal(
+        "the server was started again and has another address",
+        "Open the one that `glassformer explore` printed; with --port it stays the same.",
+      );
     return new Refusal(`the server answered ${answer.status}`, null);
   }
 }
@@ -85,20 +98,26 @@ async function inquire(word, question, signal = undefined) {
   return found;
 }
 
-// A rectangle of a tensor: {facts, cells, places}, row by row. Coarse cells have places: which entry of the rectangle each one shows.
+// A rectangle of a tensor: {facts, cells, places}, row by row. Coarse cells have places: which entry of the
+// rectangle each one shows.
 export async function tile(question, signal = undefined) {
   note("tile", question, false);
   const key = `tile ${JSON.stringify(question)}`;
   return whileBusy(() => {
     if (kept) return fromFile(keptTile(question));
-    if (!answered.has(key)) remember(key, post("tile", question, (answer) => answer.arrayBuffer().then(readTile), signal));
+    if (!answered.has(key))
+      remember(
+        key,
+        post("tile", question, (answer) => answer.arrayBuffer().then(readTile), signal),
+      );
     return answered.get(key);
   });
 }
 
 async function fromFile(found) {
   const answer = await found;
-  if (answer === undefined) throw new Refusal("this is not in the file", "open the model with `glassformer explore` to ask for more");
+  if (answer === undefined)
+    throw new Refusal("this is not in the file", "open the model with `glassformer explore` to ask for more");
   if (answer.refused) throw new Refusal(...answer.refused);
   return answer;
 }
@@ -114,7 +133,11 @@ function note(word, question, isWork) {
 
 // Wait until the page has been at rest for some frames: what comes into sight is asked for one frame later.
 export async function settled(frames = 4) {
-  const next = () => new Promise((resolve) => { requestAnimationFrame(resolve); setTimeout(resolve, 100); }); // a hidden page has no frames
+  const next = () =>
+    new Promise((resolve) => {
+      requestAnimationFrame(resolve);
+      setTimeout(resolve, 100);
+    }); // a hidden page has no frames
   for (let calm = 0; calm < frames; calm = waiting > 0 ? 0 : calm + 1) await next();
 }
 
@@ -122,7 +145,9 @@ export async function settled(frames = 4) {
 export async function fetchFile(word, question) {
   if (kept) return fromFile(Promise.resolve(undefined));
   const named = (answer) => /filename="([^"]+)"/.exec(answer.headers.get("content-disposition"))?.[1] ?? word;
-  return whileBusy(() => post(`ask/${word}`, question, async (answer) => ({ name: named(answer), blob: await answer.blob() })));
+  return whileBusy(() =>
+    post(`ask/${word}`, question, async (answer) => ({ name: named(answer), blob: await answer.blob() })),
+  );
 }
 
 function remember(key, found) {
@@ -136,7 +161,9 @@ export async function work(word, question, show, signal = undefined) {
   note(word, question, true);
   const key = `work ${word} ${JSON.stringify(question)}`;
   if (answered.has(key)) return answered.get(key);
-  const found = await whileBusy(() => (kept ? fromFile(keptAnswer(`work ${word}`, question)) : follow(word, question, show, signal)));
+  const found = await whileBusy(() =>
+    kept ? fromFile(keptAnswer(`work ${word}`, question)) : follow(word, question, show, signal),
+  );
   if (LASTING.has(word)) remember(key, Promise.resolve(found));
   return found;
 }

@@ -9,23 +9,54 @@ import { change, look, runState, state } from "./state.js";
 const ABOUT_NOW = new Set(["models", "job", "stop", "train", "trainings", "share", "npz", "keep"]);
 
 export function drawShare(place, page) {
-  place.append(make("h2", {}, "Share"), ...(kept ? [inFile()] : [shareAddress(), shareFile(page)]), shareTensor(page));
+  place.append(
+    make("h2", {}, "Share"),
+    ...(kept ? [inFile()] : [shareAddress(), shareFile(page)]),
+    shareTensor(page),
+  );
 }
 
 function inFile() {
-  return make("p", { class: "box" }, "This page is one file and works without a server. It has what was saved: controls that need the model are off. ",
-    "To change the model or its text, open it with ", make("code", {}, "glassformer explore"), ".");
+  return make(
+    "p",
+    { class: "box" },
+    "This page is one file and works without a server. It has what was saved: controls that need the " +
+      "model are off. ",
+    "To change the model or its text, open it with ",
+    make("code", {}, "glassformer explore"),
+    ".",
+  );
 }
 
 function shareAddress() {
   const box = make("input", { id: "share-address", readonly: true, value: location.href });
-  const copy = () => navigator.clipboard.writeText(location.href).then(() => tell("The address is copied."), () => { box.select(); tell("Press Ctrl-C to copy it."); });
-  return make("section", { class: "box stack" }, make("h3", {}, "The address"),
-    make("p", { class: "quiet" }, "It holds the text, all changes and what is open. It works on this machine while the server runs."),
-    make("div", { class: "row" }, make("label", { class: "share-wide" }, "Address of what you see", box), button("Copy", copy)));
+  const copy = () =>
+    navigator.clipboard.writeText(location.href).then(
+      () => tell("The address is copied."),
+      () => {
+        box.select();
+        tell("Press Ctrl-C to copy it.");
+      },
+    );
+  return make(
+    "section",
+    { class: "box stack" },
+    make("h3", {}, "The address"),
+    make(
+      "p",
+      { class: "quiet" },
+      "It holds the text, all changes and what is open. It works on this machine while the server runs.",
+    ),
+    make(
+      "div",
+      { class: "row" },
+      make("label", { class: "share-wide" }, "Address of what you see", box),
+      button("Copy", copy),
+    ),
+  );
 }
 
-// --- one file ---------------------------------------------------------------------------------------------------------
+// --- one file ----------------------------------------------------------------------------------------------
 
 function shareFile(page) {
   const set = { views: null, gradients: true, ...look("share") };
@@ -35,17 +66,52 @@ function shareFile(page) {
   const tick = (title, on, act) => {
     const box = make("input", { type: "checkbox" });
     box.checked = on;
-    box.addEventListener("change", () => { act(box.checked); keep(); });
+    box.addEventListener("change", () => {
+      act(box.checked);
+      keep();
+    });
     return make("label", { class: "share-tick" }, box, title);
   };
   const progress = make("div", { class: "row" });
-  const save = button("Save as one file", () => saveFile(views.filter((view) => chosen.has(view.id)), set, progress, save), { class: "main", id: "share-save" });
-  return make("section", { class: "box stack" }, make("h3", {}, "One file"),
-    make("p", { class: "quiet" }, "One page with this text, its values and gradients. It opens anywhere without a server, and has at most 5 MB. Every cell opens its card with value, gradient, formula and numbers; of a large model, some numbers are left out, and the card says so."),
-    make("fieldset", { class: "row" }, make("legend", {}, "What is kept"),
-      views.map((view) => tick(view.title, chosen.has(view.id), (on) => { if (on) chosen.add(view.id); else chosen.delete(view.id); })),
-      tick("gradients of every tensor", set.gradients, (on) => { set.gradients = on; })),
-    make("div", { class: "row" }, save), progress);
+  const save = button(
+    "Save as one file",
+    () =>
+      saveFile(
+        views.filter((view) => chosen.has(view.id)),
+        set,
+        progress,
+        save,
+      ),
+    { class: "main", id: "share-save" },
+  );
+  return make(
+    "section",
+    { class: "box stack" },
+    make("h3", {}, "One file"),
+    make(
+      "p",
+      { class: "quiet" },
+      "One page with this text, its values and gradients. It opens anywhere without a server, and has at " +
+        "most 5 MB. Every cell opens its card with value, gradient, formula and numbers; of a large model, " +
+        "some numbers are left out, and the card says so.",
+    ),
+    make(
+      "fieldset",
+      { class: "row" },
+      make("legend", {}, "What is kept"),
+      views.map((view) =>
+        tick(view.title, chosen.has(view.id), (on) => {
+          if (on) chosen.add(view.id);
+          else chosen.delete(view.id);
+        }),
+      ),
+      tick("gradients of every tensor", set.gradients, (on) => {
+        set.gradients = on;
+      }),
+    ),
+    make("div", { class: "row" }, save),
+    progress,
+  );
 }
 
 // Visit the views, so that they ask what they need; then let the server write down the answers.
@@ -61,8 +127,18 @@ async function saveFile(views, set, progress, save) {
     const place = document.querySelector("#share-save")?.parentElement ?? progress;
     const bar = make("progress", { max: 1, value: 0, "aria-label": "writing the file" });
     place.append(bar);
-    const found = await work("share", { told, asked: questions(told), views: views.map((view) => view.id), whats: set.gradients ? ["value", "gradient"] : ["value"] },
-      (job) => { bar.value = job.total ? job.done / job.total : 0; });
+    const found = await work(
+      "share",
+      {
+        told,
+        asked: questions(told),
+        views: views.map((view) => view.id),
+        whats: set.gradients ? ["value", "gradient"] : ["value"],
+      },
+      (job) => {
+        bar.value = job.total ? job.done / job.total : 0;
+      },
+    );
     bar.remove();
     saveBlob(new Blob([found.html], { type: "text/html" }), `${fileWord(told)}.html`);
     tell(`Saved: ${short(found.bytes / 1e6, 3)} MB.`);
@@ -75,11 +151,19 @@ async function saveFile(views, set, progress, save) {
 // What was asked about this run, each with the key under which the file looks for it.
 function questions(told) {
   const own = runState();
-  const fits = ({ word, question }) => !ABOUT_NOW.has(word) && (question.state === undefined ? question.model === undefined || question.model === told.model
-    : isSameState(question.state, own) || isSameState(question.state, { ...own, changes: [] }));
+  const fits = ({ word, question }) =>
+    !ABOUT_NOW.has(word) &&
+    (question.state === undefined
+      ? question.model === undefined || question.model === told.model
+      : isSameState(question.state, own) || isSameState(question.state, { ...own, changes: [] }));
   return [...asked.values()].filter(fits).map((one) => ({
-    word: one.word, work: one.work, question: isSameState(one.question.state, own) ? { ...one.question, state: "@" } : one.question,
-    key: one.word === "tile" ? tileKey(one.question, own) : keptKey(one.work ? `work ${one.word}` : one.word, one.question, own),
+    word: one.word,
+    work: one.work,
+    question: isSameState(one.question.state, own) ? { ...one.question, state: "@" } : one.question,
+    key:
+      one.word === "tile"
+        ? tileKey(one.question, own)
+        : keptKey(one.work ? `work ${one.word}` : one.word, one.question, own),
   }));
 }
 
@@ -93,31 +177,61 @@ function saveBlob(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-// --- one tensor -------------------------------------------------------------------------------------------------------
+// --- one tensor --------------------------------------------------------------------------------------------
 
 function shareTensor(page) {
   const all = [...page.run.values, ...page.run.parameters];
-  const set = { what: "value", ...look("share") };
+  const set = { what: "value", name: undefined, ...look("share") };
   const card = look("card").open;
   const tensor = all.find((one) => one.name === (set.name ?? card?.name)) ?? all[0];
-  const names = make("select", { id: "share-name" }, all.map((one) => make("option", { value: one.name, selected: one === tensor }, one.name)));
-  const whats = make("select", { id: "share-what" }, ["value", "gradient"].map((what) => make("option", { value: what, selected: what === set.what }, what)));
+  const names = make(
+    "select",
+    { id: "share-name" },
+    all.map((one) => make("option", { value: one.name, selected: one === tensor }, one.name)),
+  );
+  const whats = make(
+    "select",
+    { id: "share-what" },
+    ["value", "gradient"].map((what) => make("option", { value: what, selected: what === set.what }, what)),
+  );
   const place = make("div", { class: "scroll" });
   const redraw = () => {
     const chosen = all.find((one) => one.name === names.value);
     look("share", { name: names.value, what: whats.value });
-    fill(place, heat({ ...chosen, what: whats.value, at: chosen.shape.slice(0, -2).map(() => 0), ...page.labelsFor(chosen) }));
+    fill(
+      place,
+      heat({
+        ...chosen,
+        what: whats.value,
+        at: chosen.shape.slice(0, -2).map(() => 0),
+        ...page.labelsFor(chosen),
+      }),
+    );
   };
   names.addEventListener("change", redraw);
   whats.addEventListener("change", redraw);
   redraw();
   const word = () => `${whats.value}.${names.value}`;
   const canvas = () => place.querySelector("canvas");
-  const numbers = () => fetchFile("npz", { state: runState(), what: whats.value, name: names.value }).then(({ name, blob }) => saveBlob(blob, name)).catch((error) => tell(error.message));
-  return make("section", { class: "box stack" }, make("h3", {}, "A tensor"),
-    make("div", { class: "row" }, make("label", {}, "Tensor", names), make("label", {}, "What", whats),
-      button("Picture as PNG", () => asPng(canvas(), word())), button("Picture as SVG", () => asSvg(canvas(), word())),
-      kept ? null : button("Numbers as .npz", numbers)), place);
+  const numbers = () =>
+    fetchFile("npz", { state: runState(), what: whats.value, name: names.value })
+      .then(({ name, blob }) => saveBlob(blob, name))
+      .catch((error) => tell(error.message));
+  return make(
+    "section",
+    { class: "box stack" },
+    make("h3", {}, "A tensor"),
+    make(
+      "div",
+      { class: "row" },
+      make("label", {}, "Tensor", names),
+      make("label", {}, "What", whats),
+      button("Picture as PNG", () => asPng(canvas(), word())),
+      button("Picture as SVG", () => asSvg(canvas(), word())),
+      kept ? null : button("Numbers as .npz", numbers),
+    ),
+    place,
+  );
 }
 
 // A picture in which every cell is a square of whole pixels.
@@ -135,13 +249,32 @@ function asPng(canvas, word) {
 function asSvg(canvas, word) {
   const { width, height } = canvas;
   const bytes = canvas.getContext("2d").getImageData(0, 0, width, height).data;
-  const picture = make("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${height}`, "shape-rendering": "crispEdges" }, make("title", {}, canvas.getAttribute("aria-label")));
+  const picture = make(
+    "svg",
+    {
+      xmlns: "http://www.w3.org/2000/svg",
+      viewBox: `0 0 ${width} ${height}`,
+      "shape-rendering": "crispEdges",
+    },
+    make("title", {}, canvas.getAttribute("aria-label")),
+  );
   for (let row = 0; row < height; row += 1) {
     for (let column = 0; column < width; column += 1) {
       const at = 4 * (row * width + column);
-      picture.append(make("rect", { x: column, y: row, width: 1, height: 1, fill: `rgb(${bytes[at]},${bytes[at + 1]},${bytes[at + 2]})` }));
+      picture.append(
+        make("rect", {
+          x: column,
+          y: row,
+          width: 1,
+          height: 1,
+          fill: `rgb(${bytes[at]},${bytes[at + 1]},${bytes[at + 2]})`,
+        }),
+      );
     }
   }
-  saveBlob(new Blob([new XMLSerializer().serializeToString(picture)], { type: "image/svg+xml" }), `${word}.svg`);
+  saveBlob(
+    new Blob([new XMLSerializer().serializeToString(picture)], { type: "image/svg+xml" }),
+    `${word}.svg`,
+  );
   if (width * height > 60000) tell(`The picture has ${whole(width * height)} cells: a PNG is smaller.`);
 }

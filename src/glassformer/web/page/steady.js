@@ -8,13 +8,19 @@ export function holdFocus(key) {
 }
 
 export function keepSteady(place, ready = []) {
+  /** @type {HTMLElement?} */
   const before = document.querySelector(`[data-view="${place.dataset.view}"]`);
   if (!before) return;
   const [height, top] = [before.offsetHeight, scrollY];
   place.style.minHeight = `${height}px`;
   requestAnimationFrame(() => {
     scrollTo(0, top);
-    if (steadyFocus) [...place.querySelectorAll("[data-key]")].find((one) => one.dataset.key === steadyFocus)?.focus({ preventScroll: true });
+    if (steadyFocus)
+      [...place.querySelectorAll("[data-key]")]
+        .find((one) => one.dataset.key === steadyFocus)
+        ?.focus({ preventScroll: true });
   });
-  Promise.allSettled(ready).then(() => { place.style.minHeight = ""; });
+  Promise.allSettled(ready).then(() => {
+    place.style.minHeight = "";
+  });
 }

@@ -1,79 +1,73 @@
-// Writing: one token after the other, with everything else that could have come; any of them can be gone on from.
+// Writing: one token after the other, with everything else that could have come; any of them can be gone on
+// from.
 
 import { button, fill, make, tell, visible, whole } from "./dom.js";
 import { live } from "./kept.js";
 import { ask, work } from "./server.js";
-import { change, look, runState, state, wantedRun } from "./state.js";
+import { change, look, state, wantedRun } from "./state.js";
 import { writingBars, writingCut } from "./bars.js";
 import { chatAnswer, chatBox, chatMessages, chatOn } from "./chat.js";
 import { changeInWords } from "./trials.js";
+import {
+  SETTINGS,
+  writing,
+  writingAdd,
+  writingKey,
+  writingPath,
+  writingQuestion,
+  writingRoot,
+} from "./writing_tree.js";
 import { classesBox, masksBox, piecesBox, similarityBox } from "./texts.js";
-
-const SETTINGS = {
-  temperature: { title: "temperature", usual: 0.8, min: "0", max: "10", step: "0.1" },
-  top_k: { title: "top-k (empty: all)", usual: null, min: "1", step: "1" },
-  top_p: { title: "top-p", usual: 1, min: "0.01", max: "1", step: "0.01" },
-  min_p: { title: "min-p", usual: 0, min: "0", max: "1", step: "0.01" },
-  seed: { title: "seed", usual: 0, min: "0", step: "1" },
-};
-const roots = new Map(); // what was written behind each text: a tree, {id, label, ends, parent, children}
-const writing = { key: null, node: null, found: null, parts: null, stop: null, turn: 0 };
 
 export function drawWriting(view, page) {
   writing.stop?.();
-  const place = make("fieldset", { class: "stack", ...live }); // a file shows what was written, and writes no more
+  // A file shows what was written, and writes no more.
+  const place = make("fieldset", { class: "stack", ...live });
   view.append(place);
-  if (page.info.reads === false) { place.append(make("p", { class: "quiet" }, "This model was given a batch of ids, and no tokenizer to read and write texts with.")); return; }
-  if (page.info.vectors) { place.append(similarityBox(), piecesBox(page)); return; }
-  if (page.info.classes) { place.append(classesBox(page), piecesBox(page)); return; }
-  if (!page.info.writes) { place.append(masksBox(), piecesBox(page)); return; }
+  if (page.info.reads === false) {
+    place.append(
+      make(
+        "p",
+        { class: "quiet" },
+        "This model was given a batch of ids, and no tokenizer to read and write texts with.",
+      ),
+    );
+    return;
+  }
+  if (page.info.vectors) {
+    place.append(similarityBox(), piecesBox(page));
+    return;
+  }
+  if (page.info.classes) {
+    place.append(classesBox(page), piecesBox(page));
+    return;
+  }
+  if (!page.info.writes) {
+    place.append(masksBox(), piecesBox(page));
+    return;
+  }
   writing.parts = writingParts(page);
   place.append(page.info.chats ? chatBox(page, writingChat) : "", writing.parts.root, piecesBox(page));
   const key = writingKey();
-  if (writing.key !== null && writing.key !== key) look("writing", { path: [] }); // it was written behind another text
+  // It was written behind another text.
+  if (writing.key !== null && writing.key !== key) look("writing", { path: [] });
   Object.assign(writing, { key, node: writingRoot(), found: null });
   writingRestore(look("writing").path ?? []).catch((error) => writingRefused(error));
 }
 
-// --- the tree -------------------------------------------------------------------------------------------------------
-
-function writingQuestion(ids = writingPath().map((node) => node.id)) {
-  const set = Object.fromEntries(Object.entries(SETTINGS).map(([name, one]) => [name, look("writing")[name] ?? one.usual]).filter(([, value]) => value !== null));
-  return { state: runState(), written: ids, ...set, ...(chatOn() ? { chat: chatMessages() } : {}) };
-}
-
-function writingKey() {
-  return JSON.stringify([runState(), chatOn() ? chatMessages() : null]);
-}
-
-function writingRoot() {
-  const key = writingKey();
-  if (!roots.has(key)) roots.set(key, { id: null, label: "", parent: null, children: [] });
-  return roots.get(key);
-}
-
-function writingPath(node = writing.node) {
-  const path = [];
-  for (let one = node; one?.parent; one = one.parent) path.unshift(one);
-  return path;
-}
-
-function writingAdd(parent, token) {
-  const known = parent.children.find((child) => child.id === token.id);
-  if (known) return known;
-  const made = { id: token.id, label: token.label, ends: token.ends, parent, children: [] };
-  parent.children.push(made);
-  return made;
-}
-
 // Go to the end of what the address remembers, where it fits this text.
 async function writingRestore(ids) {
-  if (!ids.length) { await writingShow(); return; }
+  if (!ids.length) {
+    await writingShow();
+    return;
+  }
   const mine = (writing.turn += 1);
   try {
     const found = await ask("next", writingQuestion(ids));
     if (mine !== writing.turn) return;
-    found.written.forEach((token) => { writing.node = writingAdd(writing.node, token); });
+    found.written.forEach((token) => {
+      writing.node = writingAdd(writing.node, token);
+    });
   } catch {
     look("writing", { path: [] }); // of another text
   }
@@ -86,39 +80,111 @@ function writingGo(node) {
   return writingShow();
 }
 
-// --- what is drawn --------------------------------------------------------------------------------------------------
+// --- what is drawn -----------------------------------------------------------------------------------------
 
 function writingParts(page) {
   const parts = {
-    path: make("div", { class: "tokens", "aria-label": "What was read and written" }), note: make("p", { class: "quiet" }), bars: make("div", { class: "bars" }), cut: make("p", { class: "quiet" }),
-    tree: make("section", { class: "box stack" }), actions: make("div", { class: "row" }), progress: make("span", { class: "quiet", role: "status" }), wrong: make("p", { class: "bad" }), limits: make("div"),
+    path: make("div", { class: "tokens", "aria-label": "What was read and written" }),
+    note: make("p", { class: "quiet" }),
+    bars: make("div", { class: "bars" }),
+    cut: make("p", { class: "quiet" }),
+    tree: make("section", { class: "box stack" }),
+    actions: make("div", { class: "row" }),
+    progress: make("span", { class: "quiet", role: "status" }),
+    wrong: make("p", { class: "bad" }),
+    limits: make("div"),
   };
-  const source = page.run.source ? [make("h2", {}, "Source"), make("div", { class: "tokens" }, page.run.source.map((token) => make("span", { class: "token" }, visible(token.label))))] : null;
-  parts.root = make("div", { class: "stack" },
-    make("section", { class: "box stack" }, source ?? [], make("h2", {}, page.run.source ? "Target" : chatOn() ? "The prompt and the answer" : "Text"), parts.path, parts.note, parts.wrong, parts.actions, parts.progress, parts.limits),
-    make("div", { class: "beside" }, make("section", { class: "box stack" }, make("h2", {}, "The next token"), writingSettings(), parts.bars, parts.cut), parts.tree));
+  const source = page.run.source
+    ? [
+        make("h2", {}, "Source"),
+        make(
+          "div",
+          { class: "tokens" },
+          page.run.source.map((token) => make("span", { class: "token" }, visible(token.label))),
+        ),
+      ]
+    : null;
+  parts.root = make(
+    "div",
+    { class: "stack" },
+    make(
+      "section",
+      { class: "box stack" },
+      source ?? [],
+      make("h2", {}, page.run.source ? "Target" : chatOn() ? "The prompt and the answer" : "Text"),
+      parts.path,
+      parts.note,
+      parts.wrong,
+      parts.actions,
+      parts.progress,
+      parts.limits,
+    ),
+    make(
+      "div",
+      { class: "beside" },
+      make(
+        "section",
+        { class: "box stack" },
+        make("h2", {}, "The next token"),
+        writingSettings(),
+        parts.bars,
+        parts.cut,
+      ),
+      parts.tree,
+    ),
+  );
   writingActions(parts);
   return parts;
 }
 
 function writingSettings() {
   const now = look("writing");
-  return make("div", { class: "row", role: "group", "aria-label": "How the next token is drawn" }, Object.entries(SETTINGS).map(([name, one]) => {
-    const { title, usual, ...limits } = one;
-    const value = now[name] ?? usual;
-    const field = make("input", { type: "number", ...limits, value: value === null ? "" : String(value), id: `writing-${name}`, onchange: () => { look("writing", { [name]: field.value === "" ? null : Number(field.value) }); writingShow(); } });
-    return make("label", {}, title, field);
-  }));
+  return make(
+    "div",
+    { class: "row", role: "group", "aria-label": "How the next token is drawn" },
+    Object.entries(SETTINGS).map(([name, one]) => {
+      const { title, usual, ...limits } = one;
+      const value = now[name] ?? usual;
+      const field = make("input", {
+        type: "number",
+        ...limits,
+        value: value === null ? "" : String(value),
+        id: `writing-${name}`,
+        onchange: () => {
+          look("writing", { [name]: field.value === "" ? null : Number(field.value) });
+          writingShow();
+        },
+      });
+      return make("label", {}, title, field);
+    }),
+  );
 }
 
 function writingActions(parts) {
-  const count = make("input", { type: "number", min: "1", max: "400", value: String(look("writing").count ?? 20), "aria-label": "Tokens at once", onchange: () => look("writing", { count: Number(count.value) || 20 }) });
+  const count = make("input", {
+    type: "number",
+    min: "1",
+    max: "400",
+    value: String(look("writing").count ?? 20),
+    "aria-label": "Tokens at once",
+    onchange: () => look("writing", { count: Number(count.value) || 20 }),
+  });
   parts.one = button("Next token", () => writingStep(), { class: "main" });
   parts.many = button("Write on", () => writingMany(Number(count.value)));
   parts.halt = button("Stop", () => writing.stop?.(), { hidden: true });
   parts.back = button("Back", () => writing.node.parent && writingGo(writing.node.parent));
   parts.again = button("Start again", () => writingGo(writingRoot()));
-  fill(parts.actions, parts.one, parts.many, count, make("span", { class: "quiet" }, "tokens at once"), parts.halt, parts.back, parts.again, button("Look at this text", writingLook));
+  fill(
+    parts.actions,
+    parts.one,
+    parts.many,
+    count,
+    make("span", { class: "quiet" }, "tokens at once"),
+    parts.halt,
+    parts.back,
+    parts.again,
+    button("Look at this text", writingLook),
+  );
 }
 
 async function writingShow() {
@@ -126,7 +192,10 @@ async function writingShow() {
   const { parts } = writing;
   writingTokens();
   writingTree();
-  if (chatOn() && !chatMessages().length) { writingIdle("Say something first."); return; }
+  if (chatOn() && !chatMessages().length) {
+    writingIdle("Say something first.");
+    return;
+  }
   try {
     const found = await ask("next", writingQuestion());
     if (mine !== writing.turn) return;
@@ -136,11 +205,21 @@ async function writingShow() {
     writingTokens();
     chatAnswer(found.text);
     const ended = !!writing.node.ends;
-    fill(parts.note, `${whole(found.read + found.written.length)} of ${whole(found.context)} tokens of the context`,
-      found.full ? ": it is full, and nothing more can be written here. Go back, or begin with a shorter text." : ended ? ": the last token ends the text." : "");
+    fill(
+      parts.note,
+      `${whole(found.read + found.written.length)} of ${whole(found.context)} tokens of the context`,
+      found.full
+        ? ": it is full, and nothing more can be written here. Go back, or begin with a shorter text."
+        : ended
+          ? ": the last token ends the text."
+          : "",
+    );
     for (const one of [parts.one, parts.many]) one.disabled = found.full || ended;
     const held = parts.bars.contains(document.activeElement);
-    fill(parts.bars, found.full || ended ? null : writingBars(found, (token) => writingGo(writingAdd(writing.node, token))));
+    fill(
+      parts.bars,
+      found.full || ended ? null : writingBars(found, (token) => writingGo(writingAdd(writing.node, token))),
+    );
     if (held) parts.bars.querySelector("button")?.focus();
     fill(parts.cut, found.full || ended ? null : writingCut(found));
   } catch (error) {
@@ -152,8 +231,25 @@ async function writingShow() {
 function writingLimits(limits) {
   const { changes, steps } = state();
   if (!changes.length && !steps.length) return;
-  fill(writing.parts.limits, make("p", { class: "quiet" }, limits.length ? "The model writes with the changes above, but for these:" : "The model writes with the changes above."),
-    limits.length ? make("ul", { class: "quiet" }, limits.map((one) => make("li", {}, make("b", {}, changeInWords(changes[one.change])), `: ${one.why}.`))) : null);
+  fill(
+    writing.parts.limits,
+    make(
+      "p",
+      { class: "quiet" },
+      limits.length
+        ? "The model writes with the changes above, but for these:"
+        : "The model writes with the changes above.",
+    ),
+    limits.length
+      ? make(
+          "ul",
+          { class: "quiet" },
+          limits.map((one) =>
+            make("li", {}, make("b", {}, changeInWords(changes[one.change])), `: ${one.why}.`),
+          ),
+        )
+      : null,
+  );
 }
 
 function writingIdle(said) {
@@ -172,8 +268,16 @@ function writingRefused(error) {
 function writingTokens() {
   const { parts, found } = writing;
   const path = writingPath();
-  const before = (found?.before ?? []).map((token) => make("span", { class: "token given" }, visible(token.label)));
-  const written = path.map((node) => button(visible(node.label), () => writingGo(node), { class: "token", "aria-current": node === writing.node ? "true" : null, title: `id ${node.id}: go back to here` }));
+  const before = (found?.before ?? []).map((token) =>
+    make("span", { class: "token given" }, visible(token.label)),
+  );
+  const written = path.map((node) =>
+    button(visible(node.label), () => writingGo(node), {
+      class: "token",
+      "aria-current": node === writing.node ? "true" : null,
+      title: `id ${node.id}: go back to here`,
+    }),
+  );
   fill(parts.path, before, written);
   parts.back.disabled = parts.again.disabled = !path.length;
 }
@@ -183,20 +287,43 @@ function writingTree() {
   const root = writingRoot();
   const { tree } = writing.parts;
   const here = new Set(writingPath());
-  fill(tree, make("h2", {}, "What was written so far"), root.children.length ? writingBranches(root, here)
-    : make("p", { class: "quiet" }, "Nothing yet. Take the next token, or click another one: every way that you went stays here."));
+  fill(
+    tree,
+    make("h2", {}, "What was written so far"),
+    root.children.length
+      ? writingBranches(root, here)
+      : make(
+          "p",
+          { class: "quiet" },
+          "Nothing yet. Take the next token, or click another one: every way that you went stays here.",
+        ),
+  );
 }
 
 function writingBranches(node, here) {
-  return make("ul", { class: "branches" }, node.children.map((child) => {
-    const chain = [child];
-    while (chain.at(-1).children.length === 1) chain.push(chain.at(-1).children[0]);
-    const line = chain.map((one) => button(visible(one.label), () => writingGo(one), { class: here.has(one) ? "token here" : "token", "aria-current": one === writing.node ? "true" : null }));
-    return make("li", {}, make("div", { class: "tokens" }, line), chain.at(-1).children.length ? writingBranches(chain.at(-1), here) : null);
-  }));
+  return make(
+    "ul",
+    { class: "branches" },
+    node.children.map((child) => {
+      const chain = [child];
+      while (chain.at(-1).children.length === 1) chain.push(chain.at(-1).children[0]);
+      const line = chain.map((one) =>
+        button(visible(one.label), () => writingGo(one), {
+          class: here.has(one) ? "token here" : "token",
+          "aria-current": one === writing.node ? "true" : null,
+        }),
+      );
+      return make(
+        "li",
+        {},
+        make("div", { class: "tokens" }, line),
+        chain.at(-1).children.length ? writingBranches(chain.at(-1), here) : null,
+      );
+    }),
+  );
 }
 
-// --- going on -------------------------------------------------------------------------------------------------------
+// --- going on ----------------------------------------------------------------------------------------------
 
 function writingStep() {
   if (writing.found?.drawn) writingGo(writingAdd(writing.node, writing.found.drawn));
@@ -206,12 +333,26 @@ async function writingMany(count) {
   const control = new AbortController();
   const { parts } = writing;
   const begun = writing.node;
-  const take = (tokens) => { writing.node = tokens.reduce((node, token) => writingAdd(node, token), begun); writingTokens(); };
+  const take = (tokens) => {
+    writing.node = tokens.reduce((node, token) => writingAdd(node, token), begun);
+    writingTokens();
+  };
   writing.stop = () => control.abort();
   for (const one of [parts.one, parts.many]) one.disabled = true;
   parts.halt.hidden = false;
   try {
-    const found = await work("write", { ...writingQuestion(), count }, (job) => { fill(parts.progress, job.note); if (job.partial) { take(job.partial.tokens); chatAnswer(job.partial.text); } }, control.signal);
+    const found = await work(
+      "write",
+      { ...writingQuestion(), count },
+      (job) => {
+        fill(parts.progress, job.note);
+        if (job.partial) {
+          take(job.partial.tokens);
+          chatAnswer(job.partial.text);
+        }
+      },
+      control.signal,
+    );
     take(found.tokens);
   } catch (error) {
     if (error.fact !== "stopped") tell(error.message);
@@ -225,18 +366,32 @@ async function writingMany(count) {
 async function writingLook() {
   try {
     const question = writingQuestion();
-    const found = await ask("written_text", { state: question.state, written: question.written, ...(question.chat ? { chat: question.chat } : {}) });
+    const found = await ask("written_text", {
+      state: question.state,
+      written: question.written,
+      ...(question.chat ? { chat: question.chat } : {}),
+    });
     await ask("run", { state: wantedRun({ text: found.text, answer: found.answer }) });
     look("writing", { path: [], chatting: false });
     change({ text: found.text, answer: found.answer, view: "scene" });
-    if (!found.same) tell(`Read as text, it is ${whole(found.now)} tokens instead of ${whole(found.then)}: pieces that were written apart are read together, and names of special tokens as letters.`);
+    if (!found.same)
+      tell(
+        `Read as text, it is ${whole(found.now)} tokens instead of ${whole(found.then)}: pieces that were ` +
+          "written apart are read together, and names of special tokens as letters.",
+      );
   } catch (error) {
     tell(error.message);
   }
 }
 
-// What the conversation asks for: a new turn, and the answer to it; the answer so far is a turn of the assistant.
+// What the conversation asks for: a new turn, and the answer to it; the answer so far is a turn of the
+// assistant.
 const writingChat = {
   answer: () => writing.found?.text ?? "",
-  begin: async (page) => { look("writing", { path: [] }); page.redraw(); await writingShow(); if (chatMessages().length) await writingMany(look("writing").count ?? 60); },
+  begin: async (page) => {
+    look("writing", { path: [] });
+    page.redraw();
+    await writingShow();
+    if (chatMessages().length) await writingMany(look("writing").count ?? 60);
+  },
 };
