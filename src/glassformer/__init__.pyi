@@ -55,7 +55,7 @@ from .models import preset as preset
 from .ops import register_activation as register_activation
 from .ops import register_op as register_op
 from .runs.settings import settings as settings
-from .studies.own import study as study
+from .studies.running import study as study
 from .text import register_tokenizer as register_tokenizer
 from .training.curvature import gradient_noise_scale as gradient_noise_scale
 from .training.curvature import hvp as hvp

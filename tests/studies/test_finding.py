@@ -78,6 +78,12 @@ def test_one_seed_tells_nothing_and_without_a_whole_the_ends_are_named():
     assert findings(study(whole={}), rows_of({"none": (math.nan,)}), ["part"]) == ["No run has a finite loss."]
 
 
+def test_settings_that_no_point_has_are_refused_before_the_first_run():
+    for changes in ({"whole": {"parts": "none"}}, {"by": ("parts",)}):
+        with pytest.raises(ConfigError, match="did you mean 'part'"):
+            study(**changes).points()
+
+
 def test_what_is_compared_may_be_derived_from_the_rows():
     halved = study(derived=lambda rows: Rows({**row, "loss": row["loss"] / 2} for row in rows))
     [[whole, _]] = compared(halved, rows_of({"none": (2.0,), "norm": (3.0,)}))

@@ -9,9 +9,9 @@ from glassformer.generation import Sampling, generate_steps
 from glassformer.proofs import prove_case
 from glassformer.proofs.model_cases import own_cases
 from glassformer.studies import Rows, studies
-from glassformer.studies.coupling import EQUALS, PLUS, START, CoupledPositions, register_coupled, sequences
 from glassformer.studies.finding import findings
 from glassformer.studies.grokking import explained
+from glassformer.studies.positions import EQUALS, PLUS, START, CoupledPositions, register_coupled, sequences
 from glassformer.studies.superposition import loss_and_grads
 
 TINY = {

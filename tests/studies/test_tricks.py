@@ -10,7 +10,7 @@ from glassformer.proofs.check import prove_case
 from glassformer.proofs.model_cases import SEQUENCES, SIZES, TOKENS
 from glassformer.studies import Rows, tricks
 from glassformer.studies.finding import compared
-from glassformer.studies.tricks_parts import BLOCKS, SpeedDecoder, register, relu2, relu2_backward
+from glassformer.studies.tricks import BLOCKS, SpeedDecoder, register, relu2, relu2_backward
 from own_parts import forgotten
 
 SETTINGS = {**SIZES, "heads": 2, "kv_heads": 1, "positions": "rotary"}

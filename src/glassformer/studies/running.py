@@ -6,10 +6,11 @@ FOLDER/figures/              for light and for dark pages
 """
 
 import contextlib
+import inspect
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,22 +21,18 @@ from ..core.documents import as_read, digest
 from ..core.errors import ConfigError, GlassformerError, TrainingError
 from ..core.files import explained, write_new
 from ..core.reporting import report, reported_to
+from ..core.settings import check_known
 from ..progress import log, plural
 from ..training.interruption import heeding_termination
 from ..weights.catalog import cache_folder
-from .catalog import find_study
+from .catalog import digest_of, find_study
+from .measures import WORDS, training
 from .report import StudyResult, machine
-from .study import TAKEN, Point, Rows, Study, plain, written
+from .study import TAKEN, Grid, Point, Rows, Study, plain, points_of, written
 
 FOLDER = Path("studies")
 ROWS = "rows"
-
-
-class Kept(NamedTuple):
-    """The results of a run, and the machine that they were made on; empty where no machine was noted."""
-
-    results: dict[str, Any]
-    machine: dict[str, Any]
+Measure = Callable[[Point, int], Any]
 
 
 class StudyPoint(NamedTuple):
@@ -51,8 +48,8 @@ class StudyPoint(NamedTuple):
         """Return where it is kept."""
         return folder / ROWS / f"{digest(self._asdict())[:24]}.json"
 
-    def read(self, folder: Path | None) -> Kept | None:
-        """Return its results and its machine, if they are kept; a damaged file is reported, and runs again."""
+    def read(self, folder: Path | None) -> dict[str, Any] | None:
+        """Return its `results` and its `machine`, if they are kept; a damaged file is reported, and runs again."""
         path = None if folder is None else self.path(folder)
         if path is None or not path.exists():
             return None
@@ -60,7 +57,7 @@ class StudyPoint(NamedTuple):
             content = json.loads(path.read_text(encoding="utf-8"))
             results = content["results"]
             if content["run"] == self._asdict() and content["digest"] == digest(results)[:16]:
-                return Kept(dict(results), dict(content.get("machine", {})))
+                return {"results": dict(results), "machine": dict(content.get("machine", {}))}
             reason = "its content is not what was written"
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = f"{type(error).__name__}: {error}"
@@ -68,9 +65,9 @@ class StudyPoint(NamedTuple):
         path.unlink(missing_ok=True)
         return None
 
-    def write(self, folder: Path, kept: Kept) -> None:
+    def write(self, folder: Path, kept: dict[str, Any]) -> None:
         """Keep its results and the machine that they were made on."""
-        content = {"run": self._asdict(), **kept._asdict(), "digest": digest(kept.results)[:16]}
+        content = {"run": self._asdict(), **kept, "digest": digest(kept["results"])[:16]}
         write_new(self.path(folder), json.dumps(content, indent=1).encode())
 
     def row(self, results: dict[str, Any]) -> dict[str, Any]:
@@ -150,15 +147,15 @@ def run_points(
                 continue
             report(len(done), len(runs), f"runs, now {written(run.point):.60}, seed {run.seed}")
             try:  # another process may have been faster
-                done[place] = run.read(folder) or Kept(_measured(study, run), here)
+                done[place] = run.read(folder) or {"results": _measured(study, run), "machine": here}
             except KeyboardInterrupt:
                 log(_stopped(len(done), len(runs), folder))
                 raise
             if folder is not None:
                 run.write(folder, done[place])
     every = [done[place] for place in range(len(runs))]
-    machines = {json.dumps(one.machine, sort_keys=True): one.machine for one in every}
-    rows = [run.row(one.results) for run, one in zip(runs, every, strict=True)]
+    machines = {json.dumps(one["machine"], sort_keys=True): one["machine"] for one in every}
+    rows = [run.row(one["results"]) for run, one in zip(runs, every, strict=True)]
     return _filled(rows, points), list(machines.values())
 
 
@@ -231,3 +228,72 @@ def _progress(text: str, *, show: bool) -> Iterator[None]:
         return
     with waiting(text):
         yield
+
+
+def study(
+    grid: Grid,
+    measure: Measure | str,
+    *,
+    seeds: int = 3,
+    task: str | None = None,
+    out: str | Path | None = None,
+    show: bool = True,
+    **settings: Any,
+) -> Rows:
+    """Measure all points of a grid with some seeds, and return one row for each run, for `pandas.DataFrame(rows)`.
+
+    grid       a dict of lists, all combinations of which are points; or a list of dicts, the points themselves
+    measure    a function of a point and a seed that returns a number or a dict of results; or "loss", "accuracy",
+               "steps_taken", "parameters", "tokens" or "train_seconds" of training `task`
+    seeds      runs of each point, with seeds 0, 1, …
+    task       the name of the task to train, unless the points name theirs
+    out        a folder to keep finished runs in: the same call goes on where it was stopped, and runs nothing twice
+    show       progress, with the time left
+    settings   of the task, the model and the recipe, the same at all points
+
+    Settings that cannot be trained with are refused before the first run. A training that diverges is a row whose
+    `diverged` is True.
+
+    >>> import glassformer as gf
+    >>> rows = gf.study({"lr": [0.003, 0.01]}, "loss", seeds=2, task="counting", steps=20, show=False)
+    >>> [(row["lr"], row["seed"], row["loss"] < 3) for row in rows]
+    [(0.003, 0, True), (0.003, 1, True), (0.01, 0, True), (0.01, 1, True)]
+    """
+    common = {**({} if task is None else {"task": task}), **settings}
+    points = [{**common, **point} for point in points_of(grid)]
+    if isinstance(measure, str):
+        check_known("a training has no result", measure, WORDS)
+        if not all("task" in point for point in points):
+            raise ConfigError(f"{measure!r} is of a training, and no task is named", hint='add task="majority"')
+        own, version, function = f"training_{measure}", "1", _word(measure)
+    else:
+        if common and not callable(measure):
+            raise ConfigError(f"measure is {measure!r:.80}", hint="pass a function (point, seed), or a word: 'loss'")
+        _check_function(measure)
+        own, version, function = "own", digest_of(measure), measure
+    made = Study(name=own, question="", grid=points, measure=function, seeds=seeds, version=version)
+    checked = made.points() if isinstance(measure, str) else points_of(points)
+    folder = None if out is None else Path(out)
+    return run_points(made, checked, made.seeds_of(seeds, quick=False), folder, show=show)[0]
+
+
+def _word(name: str) -> Measure:
+    def measure(point: Point, seed: int) -> dict[str, Any]:
+        found = training(seed=seed, **point)
+        return {one: found.get(one) for one in ("diverged", name)}
+
+    return measure
+
+
+def _check_function(measure: Any) -> None:
+    """Refuse what cannot be called with a point and a seed."""
+    hint = "pass a function (point, seed) that returns a number or a dict, or a word: 'loss'"
+    if not callable(measure):
+        raise ConfigError(f"measure is {measure!r:.80}", hint=hint)
+    try:
+        inspect.signature(measure).bind({}, 0)
+    except TypeError as error:
+        name = getattr(measure, "__name__", "measure")
+        raise ConfigError(f"{name} cannot be called with a point and a seed: {error}", hint=hint) from error
+    except ValueError:  # it has no signature that can be read
+        return

@@ -173,6 +173,8 @@ class Study:
     def points(self, *, quick: bool = False) -> list[Point]:
         """Return all points, each checked: a setting that cannot be trained with is refused before the first run."""
         found = points_of(self.grid(quick) if callable(self.grid) else self.grid)
+        for name in (*self.by, *self.whole) if self.derived is None else ():
+            check_known("the points have no setting", name, {name for point in found for name in point})
         for point in found:
             try:
                 self._check(point)

@@ -53,7 +53,7 @@ def figures(rows: Rows) -> Figures:
     from ..plots import style
 
     own = rows.where(seed=rows[0]["seed"])
-    figure, axes = style.row(len(own), 2.4, 2.6, columns=4, narrow=2)
+    figure, axes = style.row(len(own), 2.4, 2.6, columns=4)
     for ax, row in zip(axes, own, strict=True):
         for x, y, color in zip(row["x"], row["y"], style.colors().series, strict=False):
             ax.plot([0, x], [0, y], "-o", color=color, markersize=4)
