@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from glassformer.cli import check, search, verify
+from glassformer.cli import check, embed, verify
 from glassformer.cli.commands import declarations, load_command
 from glassformer.proofs import Check
 from runs import command, tiny_session
@@ -64,8 +64,8 @@ def quick(monkeypatch):
     monkeypatch.setattr(check, "prove_all", lambda progress: [Check.of("softmax", "op", 1e-16, 1e-10)])
     row = SimpleNamespace(layer="embedding", largest=1.0, difference=0.0, agrees=True)
     hit = SimpleNamespace(cosine=0.5, file="notes.md", line=3, text="a cat")
-    monkeypatch.setattr(search, "read_index", lambda _: SimpleNamespace(passages=["a cat"], model="minilm"))
-    monkeypatch.setattr(search, "search_index", lambda *_, **__: [hit])
+    monkeypatch.setattr(embed, "read_index", lambda _: SimpleNamespace(passages=["a cat"], model="minilm"))
+    monkeypatch.setattr(embed, "search_index", lambda *_, **__: [hit])
     monkeypatch.setattr(verify, "compare", lambda *_: SimpleNamespace(rows=[row], tokens=3, first_departure=None))
 
 

@@ -17,6 +17,8 @@ from .options import (
     MODEL_HELP,
     engine_option,
     lens_option,
+    no_stdin,
+    not_utf8,
     sampling_options,
     seed_option,
     text_argument,
@@ -24,7 +26,6 @@ from .options import (
     weights_option,
 )
 from .output import log
-from .stdin import no_stdin, not_utf8
 
 COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "/exit": "leave (also Ctrl-D)"}
 

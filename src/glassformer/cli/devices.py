@@ -41,6 +41,8 @@ jax_options = bundle(
     )
 )
 CLUSTER = ("coordinator", "processes", "process")
+JAX = ("mesh", "precision", "scan", "remat", "rules", *CLUSTER)
+"""The names of the options of the engine jax."""
 
 
 def execution_of(given: dict[str, Any]) -> Any:

@@ -1,7 +1,8 @@
-"""`glassformer embed`: one vector for each text, how similar texts are, and files of vectors to search in."""
+"""`glassformer embed` and `search`: one vector for each text, how similar texts are, and files of vectors to search."""
 
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import click
 import numpy as np
 
 from ..api.loading import read_model
-from ..api.passages import Index, index
+from ..api.passages import Index, index, read_index
+from ..api.passages import search as search_index
 from ..core.arrays import Array
 from ..core.errors import ConfigError
 from ..core.files import write_new
@@ -17,18 +19,51 @@ from ..core.format import shorten
 from ..data.tables import Row, Table
 from ..generation.sampling import check_finite
 from ..progress.display import waiting
+from ..text import printable
 from ..weights.sentence import similarities, unit_vectors
 from .commands import command
-from .options import PATH, json_option, model_argument
+from .options import PATH, gathered, json_option, model_argument, text_argument
 from .output import console, log, plural, print_json, print_table
-from .rows import STDIN, check_out, writing_rows
-from .stdin import read_lines
+from .rows import STDIN, TextOptions, check_out, text_options, writing_rows
 
-WIDTH = 40
+WIDTH, PASSAGE_WIDTH = 40, 240
+"""Characters of a text, and of a passage that was found, on a terminal; --json and pipes have all of a passage."""
 MATRIX, NEAREST = 6, 3
 """On a terminal, up to this many texts are compared in a matrix; of more, each is shown with its nearest texts."""
 BLOCK = 512
 """Texts that are compared with all others at a time."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files that the vectors are written into."""
+
+    npy: Path | None
+    csv: Path | None
+    index: Path | None
+
+    def check(self, file: Path | None) -> None:
+        """Refuse names that do not fit, before anything is computed; `file` is the one that is read."""
+        for out, ending in ((self.npy, ".npy"), (self.index, ".npz")):
+            if out is not None and out.suffix != ending:
+                raise ConfigError(f"{out} does not end in {ending}", hint=f"choose a name such as {out.stem}{ending}")
+        if self.csv is not None:
+            check_out(self.csv, file)
+
+    def write(self, found: Index) -> None:
+        """Write the vectors into all but the index, which is there already; log each file."""
+        rows, width = found.vectors.shape
+        if self.npy is not None:
+            content = io.BytesIO()
+            np.save(content, found.vectors)
+            log(f"{write_new(self.npy, content.getvalue())}: {rows:,} vectors of {width:,} numbers")
+        if self.csv is not None:
+            table = Table("", ("file", "line", "text"), [Row(*one[1:], (*one[1:], one.text)) for one in found.passages])
+            with writing_rows(table, [str(number) for number in range(width)], self.csv) as write:
+                write(found.vectors.tolist())
+            log(f"{self.csv}: {rows:,} texts with vectors of {width:,} numbers")
+        if found.path is not None:
+            log(f"{found.path}: {plural(rows, 'passage')}; `glassformer search {found.path} TEXT` finds the nearest")
 
 
 @command(
@@ -38,54 +73,34 @@ BLOCK = 512
     "glassformer embed minilm --file notes.txt --nearest 2",
 )
 @model_argument
-@click.argument("texts", metavar="[TEXT]...", nargs=-1, help="Texts to embed; - or none reads each line of stdin.")
-@click.option(
-    "--file",
-    type=PATH,
-    metavar="FILE",
-    help="A file to read: each row of a table, paragraph of a folder or Markdown file, or line of another file.",
+@text_options(
+    "TEXT", "Texts to embed", "each row of a table, paragraph of a folder or Markdown file, or line of another file"
 )
-@click.option("--text", metavar="COLUMN", help="Of a table: the column of texts (default: found by its name).")
 @click.option("--nearest", type=click.IntRange(1), metavar="N", help="Show the N nearest texts of each text.")
 @click.option("--npy", type=PATH, metavar="OUT", help="Write the vectors as a NumPy file, (texts, width).")
 @click.option("--csv", type=PATH, metavar="OUT", help="Write texts and vectors: .csv, .tsv or .jsonl.")
-@click.option(
-    "--index", "into", type=PATH, metavar="OUT", help="Write an index for `glassformer search`, or update it."
-)
+@click.option("--index", type=PATH, metavar="OUT", help="Write an index for `glassformer search`, or update it.")
 @json_option
-def embed(
-    model: str,
-    texts: tuple[str, ...],
-    file: Path | None,
-    text: str | None,
-    nearest: int | None,
-    npy: Path | None,
-    csv: Path | None,
-    into: Path | None,
-    json: bool,
-) -> None:
+@gathered(texts=TextOptions, files=Files)
+def embed(model: str, texts: TextOptions, nearest: int | None, files: Files, json: bool) -> None:
     """Compare texts by the cosine similarity of their embeddings, or write the embeddings into files.
 
     A few texts are compared in a matrix; for more, the nearest texts of each are shown. With --json, the output holds
     the vectors. `embed minilm --file notes/ --index notes.npz` prepares a search over a folder of notes.
     """
-    data = _data(texts, file, text)
-    for out, ending in ((npy, ".npy"), (into, ".npz")):
-        if out is not None and out.suffix != ending:
-            raise ConfigError(f"{out} does not end in {ending}", hint=f"choose a name such as {out.stem}{ending}")
-    if csv is not None:
-        check_out(csv, file)
+    data = _data(texts)
+    files.check(texts.file)
     with waiting(f"reading {model}"):
         encoder = read_model(model)
-    with waiting(f"embedding {'texts' if file is None else file}"):
-        found = index(encoder, data, into, text=text)
+    with waiting(f"embedding {texts.file or 'texts'}"):
+        found = index(encoder, data, files.index, text=texts.text)
     for note in found.notes:
         log(note)
     check_finite(unit_vectors(found.vectors), "vectors")
-    _write(found, npy, csv)
+    files.write(found)
     if json:
         _print_json(found, nearest)
-    elif nearest is None and (npy or csv or into):
+    elif nearest is None and any((files.npy, files.csv, files.index)):
         return
     elif nearest is None and (len(found.passages) <= MATRIX or not console().is_terminal):
         cosines = similarities(found.vectors)
@@ -99,37 +114,14 @@ def embed(
         print_table(("text", ">cosine", "nearest"), rows, title="nearest texts by cosine similarity")
 
 
-def _data(texts: tuple[str, ...], file: Path | None, column: str | None) -> Path | list[str]:
+def _data(texts: TextOptions) -> Path | list[str]:
     """Return where the texts are, or those of the command line or stdin."""
-    if file is not None and file != STDIN:
-        if texts:
-            raise ConfigError("texts are given twice, as arguments and by --file", hint="give them once")
-        return file
-    if column is not None:
-        raise ConfigError("--text belongs to --file", hint="leave out --text")
-    if not all(texts):
+    if texts.file is not None and texts.file != STDIN:
+        texts.check_file("texts")
+        return texts.file
+    if not all(texts.inputs):
         raise ConfigError("a text is empty", hint="leave it out")
-    read = list(texts) if texts and texts != ("-",) else read_lines()
-    if not any(one.strip() for one in read):
-        hint = "pass texts, --file FILE, or one text on each line of stdin"
-        raise ConfigError("there is nothing to embed", hint=hint)
-    return read
-
-
-def _write(found: Index, npy: Path | None, csv: Path | None) -> None:
-    """Write vectors into the files that are asked for, and say so."""
-    rows, width = found.vectors.shape
-    if npy is not None:
-        content = io.BytesIO()
-        np.save(content, found.vectors)
-        log(f"{write_new(npy, content.getvalue())}: {rows:,} vectors of {width:,} numbers")
-    if csv is not None:
-        table = Table("", ("file", "line", "text"), [Row(*one[1:], (*one[1:], one.text)) for one in found.passages])
-        with writing_rows(table, [str(number) for number in range(width)], csv) as write:
-            write(found.vectors.tolist())
-        log(f"{csv}: {rows:,} texts with vectors of {width:,} numbers")
-    if found.path is not None:
-        log(f"{found.path}: {plural(rows, 'passage')}; `glassformer search {found.path} TEXT` finds the nearest")
+    return texts.lines("embed")
 
 
 def _print_json(found: Index, nearest: int | None) -> None:
@@ -154,3 +146,26 @@ def nearest_texts(vectors: Array, count: int) -> Iterator[list[tuple[int, float]
         for i, cosines in enumerate(units[start : start + BLOCK] @ units.T, start):
             order = (-cosines).argsort(kind="stable")[: count + 1].tolist()
             yield [(j, float(cosines[j])) for j in order if j != i][:count]
+
+
+@command("Write and predict", 'glassformer search notes.npz "how do I close a file?" --top 3')
+@click.argument("index", type=PATH, help="A file that `glassformer embed MODEL --file FILE --index INDEX` wrote.")
+@text_argument("What to look for, in plain words.")
+@click.option("--top", type=click.IntRange(1), default=5, help="How many passages to show.")
+@json_option
+def search(index: Path, text: str, top: int, json: bool) -> None:
+    """Find the passages of your notes that are nearest in meaning to a question.
+
+    The index is made once by `glassformer embed minilm --file notes/ --index notes.npz`; the same command updates it,
+    and embeds only passages that are new. The cosine is 1 for the same meaning and about 0 for unrelated ones.
+    """
+    found = read_index(index)
+    with waiting(f"searching {len(found.passages):,} passages with {found.model}"):
+        hits = search_index(found, text, top=top)
+    if json:
+        print_json({"index": str(index), "model": found.model, "query": text, "hits": [hit._asdict() for hit in hits]})
+        return
+    width = PASSAGE_WIDTH if console().is_terminal else max(len(hit.text) for hit in hits)
+    texts = [printable(shorten(" ".join(hit.text.split()), width)) for hit in hits]
+    rows = [(f"{hit.cosine:.3f}", f"{hit.file}:{hit.line}", text) for hit, text in zip(hits, texts, strict=True)]
+    print_table((">cosine", "place", "passage"), rows)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
@@ -25,6 +25,7 @@ from ..weights.loaded_model import LoadedModel
 from .commands import command
 from .options import (
     engine_option,
+    gathered,
     json_option,
     lens_option,
     model_argument,
@@ -39,6 +40,15 @@ from .output import log, print_json, print_table
 TOP_TOKENS = 5
 LENS_COLUMNS, LENS_WIDTH = 6, 12
 """Layers that --lens shows at most, the last one included, spread evenly over the depth; characters of a token."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is printed beside the text."""
+
+    logprobs: bool
+    lens: bool
+    json: bool
 
 
 @command(
@@ -70,16 +80,15 @@ LENS_COLUMNS, LENS_WIDTH = 6, 12
 @lens_option
 @engine_option
 @json_option
+@gathered(shown=Shown)
 def generate(
     model: str,
     text: str | None,
     beams: int | None,
     seed: int | None,
     weights: str | None,
-    logprobs: bool,
-    lens: bool,
     engine: str | None,
-    json: bool,
+    shown: Shown,
     **given: Any,
 ) -> None:
     """Continue or answer a prompt and print the text as it is generated.
@@ -92,21 +101,21 @@ def generate(
     if seed is not None and beams is not None:
         raise ConfigError("beam search draws nothing, so --seed has no meaning", hint="leave out --seed or --beams")
     settings = {name: value for name, value in given.items() if value is not None} | {"seed": seed or 0}
-    if json or logprobs or beams is not None or given["length_penalty"] is not None or given["n"] != 1:
-        if lens:
+    if shown.json or shown.logprobs or beams is not None or given["length_penalty"] is not None or given["n"] != 1:
+        if shown.lens:
             hint = "leave out --json, --n, --beams and --logprobs; or use `look`"
             raise ConfigError("--lens shows a table below one answer", hint=hint)
         top = TOP_TOKENS if beams is None else 0
         with waiting("writing"):
-            found = loaded.generate(read, beams=beams, log_probabilities=top if logprobs else None, **settings)
+            found = loaded.generate(read, beams=beams, log_probabilities=top if shown.logprobs else None, **settings)
         answers = [found] if given["n"] == 1 else found
         assert loaded.answer_tokenizer is not None
-        print_answers(read, answers, loaded.answer_tokenizer, json=json)
+        print_answers(read, answers, loaded.answer_tokenizer, json=shown.json)
     else:
         del settings["n"]
         answers = [stream(loaded, read, settings)]
     note(answers, loaded, given["max_new_tokens"])
-    if lens:
+    if shown.lens:
         print_answer_lens(loaded, read, answers[0], truncate=given["truncate"])
 
 

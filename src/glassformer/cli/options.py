@@ -1,5 +1,6 @@
 """Arguments and options that several commands share."""
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 import click
 
 from ..core import reporting
+from ..core.errors import ConfigError, DataError
 
 MODEL_HELP = "A run folder, a folder or file of published weights, a pulled model, or hf:org/name."
 PATH = click.Path(path_type=Path)
@@ -19,6 +21,21 @@ def bundle(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
+def gathered(**kinds: type) -> Callable[[Any], Any]:
+    """Return a decorator that hands several options on as one object: `name=Kind` holds those of the fields of Kind."""
+
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(**given: Any) -> Any:
+            for name, kind in kinds.items():
+                given[name] = kind(**{one.name: given.pop(one.name) for one in dataclasses.fields(kind)})
+            return function(**given)
+
+        return call
+
+    return decorate
+
+
 def text_argument(meaning: str, *, required: bool = True) -> Callable[[Any], Any]:
     """Return the argument TEXT; - stands for stdin."""
     return click.argument(
@@ -27,9 +44,31 @@ def text_argument(meaning: str, *, required: bool = True) -> Callable[[Any], Any
 
 
 def _read_text(ctx: click.Context, _: Any, text: str | None) -> str | None:
-    from .stdin import read_stdin
-
     return read_stdin() if text == "-" and not ctx.resilient_parsing else text
+
+
+def read_stdin() -> str:
+    """Return the text on stdin without its last line end, which `echo` adds."""
+    if sys.stdin is None:
+        raise no_stdin()
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise not_utf8(error) from None
+    return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
+
+
+def no_stdin() -> DataError:
+    """Return the error for a stdin that is closed."""
+    return DataError("stdin is closed", hint="pass the text as an argument, or through a pipe")
+
+
+def not_utf8(error: UnicodeDecodeError) -> DataError:
+    """Return the error for a stdin that is not text."""
+    return DataError(
+        f"stdin is not UTF-8 text: byte {error.start:,} is 0x{error.object[error.start]:02x}",
+        hint="convert it first, for example with iconv -t UTF-8",
+    )
 
 
 json_option = click.option("--json", is_flag=True, help="Print one JSON object instead of tables.")
@@ -128,6 +167,12 @@ source_option = bundle(
         trust_option,
     ]
 )
+
+
+def refuse(given: Any, option: str, fact: str) -> None:
+    """Refuse an option that has no meaning here."""
+    if given:
+        raise ConfigError(fact, hint=f"leave out {option}")
 
 
 def _set_engine(name: str) -> str:

@@ -1,11 +1,12 @@
-"""`glassformer plan`: the memory and messages of training on each of many devices."""
+"""`glassformer plan` and `params`: what training takes on each of many devices, and what a model costs."""
 
 import re
+from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any
 
 import click
 
+from ..api.costs import params as count_params
 from ..api.costs import read_config
 from ..core.errors import ConfigError, did_you_mean
 from ..core.execution import MeshShape, separated
@@ -14,12 +15,12 @@ from ..engines.mesh.plan import PRECISIONS, SLOTS, Plan, better
 from ..engines.mesh.plan import changes as changed
 from ..engines.mesh.plan import plan as make_plan
 from ..engines.mesh.rules import parse_rules
+from ..models.costs import ITEMSIZES, MEMORY
 from ..progress.display import waiting
 from .commands import command
 from .devices import rules_option
-from .options import json_option, set_option, trust_option
+from .options import gathered, json_option, set_option, trust_option
 from .output import log, plural, print_json, print_table
-from .params import config_argument
 from .settings import parse_settings
 
 _UNITS = {"": 1, "b": 1} | {
@@ -29,6 +30,24 @@ _UNITS = {"": 1, "b": 1} | {
 }
 _PARTS = {"optimizer": "optimizer's memory", "average": "moving average"}
 _PARTS |= {"in_use": "weights in use", "workspace": "workspace of a block"}
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained on each device, as it is asked for."""
+
+    batch: int | None
+    length: int | None
+    accumulate: int
+    precision: str | None
+    optimizer: str
+    remat: bool
+    ema: bool
+
+
+config_argument = click.argument(
+    "model", metavar="PRESET|CONFIG|MODEL", help="A preset, a JSON file with a config, or a model."
+)
 
 
 @command("Plan", "glassformer plan gpt3 --set vocab=50304 --mesh data=2,fsdp=64,tensor=8 --device-memory 80GB")
@@ -48,17 +67,15 @@ _PARTS |= {"in_use": "weights in use", "workspace": "workspace of a block"}
 @set_option
 @json_option
 @trust_option
+@gathered(training=Training)
 def plan(
     model: str,
     mesh: str,
     device_memory: str | None,
-    batch: int | None,
-    precision: str | None,
-    remat: bool,
+    training: Training,
     rules: str | None,
     settings: tuple[str, ...],
     json: bool,
-    **others: Any,
 ) -> None:
     """Count the memory and messages of training on each device of a mesh without allocating anything.
 
@@ -66,19 +83,16 @@ def plan(
     """
     shape = MeshShape.parse(mesh)
     changes, how = separated(parse_settings(settings))
-    for name, given in (("precision", precision), ("remat", remat)):
-        if given and name in how:
-            raise ConfigError(f"--{name} is also given by --set", hint="give it once")
+    asked: dict[str, Any] = {name: value for name, value in asdict(training).items() if value not in (None, False)}
+    for name in how.keys() & asked.keys():
+        raise ConfigError(f"--{name} is also given by --set", hint="give it once")
+    counted = {"batch": shape.replicas * training.accumulate, "precision": "bfloat16"} | how | asked
     found = make_plan(
         read_config(model).replace(**changes),
         shape,
-        batch=shape.replicas * others["accumulate"] if batch is None else batch,
-        precision=how.get("precision", precision or "bfloat16"),
-        remat=remat or how.get("remat", False),
-        tile=how.get("tile"),
         device_memory=None if device_memory is None else parse_bytes(device_memory),
         rules=parse_rules(rules or ()),
-        **others,
+        **counted,
     )
     with waiting("searching for a mesh that fits", compiles=False):
         other = better(found) if found.fits is False else None
@@ -144,3 +158,26 @@ def _verdict(found: Plan, other: Plan | None) -> str:
     else:
         lines.append(f"This fits: {', '.join(changed(found, other))} ({bytes_text(other.total)}).")
     return "\n".join(lines)
+
+
+@command("Plan", "glassformer params gpt2", "glassformer params llama-3.1-8b --length 4096 --dtype bfloat16")
+@config_argument
+@click.option("--batch", type=click.IntRange(1), default=1, help="Sequences per step.")
+@click.option("--length", type=click.IntRange(1), help="Tokens per sequence (default: the whole context).")
+@click.option("--dtype", default="float32", help="Type of weights and activations: " + ", ".join(ITEMSIZES) + ".")
+@set_option
+@json_option
+@trust_option
+def params(model: str, batch: int, length: int | None, dtype: str, settings: tuple[str, ...], json: bool) -> None:
+    """Count the parameters, arithmetic and memory of a model without allocating it."""
+    config = read_config(model).replace(**parse_settings(settings))
+    found = count_params(config, batch=batch, length=length, dtype=dtype)
+    if not json:
+        for before, table in zip((f"{model}: ", ""), found.tables(), strict=True):
+            print_table(table.columns, table.rows, title=before + table.title)
+        return
+    facts = {"model": model, "config": config.to_dict()}
+    facts["parameters"] = {"total": found.parameters, "parts": found.parts, "estimate_12LD2": found.estimate}
+    facts["flops_per_token"] = {"forward": found.flops_forward, "training": found.flops_training}
+    memory = {name: getattr(found, name) for name in MEMORY}
+    print_json({**facts, "batch": batch, "length": found.length, "dtype": dtype, "memory_bytes": memory})

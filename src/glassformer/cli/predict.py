@@ -12,7 +12,7 @@ from ..api.loading import is_run, load, load_config, locate, read_model
 from ..config import DecoderConfig, EncoderConfig, TransformerConfig
 from ..core.arrays import check_length
 from ..core.dispatch import engine as engine_in_use
-from ..core.errors import ConfigError, DataError, GlassformerError, LengthError, WeightsError
+from ..core.errors import ConfigError, GlassformerError, LengthError, WeightsError
 from ..core.format import visible
 from ..core.reporting import report
 from ..data.tasks.classify import cut_ids
@@ -34,10 +34,9 @@ from ..text import PublishedTokenizer, printable
 from ..weights.loaded_model import LoadedModel
 from ..weights.saved import is_saved
 from .commands import command
-from .options import PATH, engine_option, json_option, model_argument
+from .options import PATH, engine_option, gathered, json_option, model_argument, refuse
 from .output import log, plural, print_json, print_table
-from .rows import Rows, read_rows, writing_rows
-from .stdin import read_lines
+from .rows import Rows, TextOptions, read_rows, text_options, writing_rows
 
 TOP = 5
 WIDTH = 40
@@ -65,11 +64,7 @@ class Predictor(NamedTuple):
 
 @command("Write and predict", "glassformer predict runs/majority 11110222", 'glassformer predict runs/text "The "')
 @model_argument
-@click.argument("inputs", metavar="[INPUT]...", nargs=-1, help="What to answer; - or none reads each line of stdin.")
-@click.option(
-    "--file", type=PATH, metavar="FILE", help="A file to read: each row of a CSV, TSV or JSONL file, or each line."
-)
-@click.option("--text", metavar="COLUMN", help="Of a table: the column of texts (default: found by its name).")
+@text_options("INPUT", "What to answer", "each row of a CSV, TSV or JSONL file, or each line")
 @click.option("--out", type=PATH, metavar="FILE", help="Where to write: rows with answers, as .csv, .tsv or .jsonl.")
 @click.option("--probabilities", is_flag=True, help="Add a column with the probability of each class.")
 @click.option("--top", type=click.IntRange(1), help="How many possibilities to show for each (default: 5).")
@@ -80,11 +75,10 @@ class Predictor(NamedTuple):
 )
 @engine_option
 @json_option
+@gathered(texts=TextOptions)
 def predict(
     model: str,
-    inputs: tuple[str, ...],
-    file: Path | None,
-    text: str | None,
+    texts: TextOptions,
     out: Path | None,
     probabilities: bool,
     top: int | None,
@@ -100,27 +94,24 @@ def predict(
 
     With --file, all columns are kept, and prediction, probability and error follow; --out never holds half a result.
     """
-    if file is not None:
-        _refuse(inputs, "--file or the inputs", "inputs are given twice, as arguments and by --file")
-        _refuse(json, "--json", "the rows of a file are written as CSV, TSV or JSONL")
-        _refuse(probabilities and top, "--top", "--probabilities shows all classes")
-        rows = read_rows(file, text, out)
+    if texts.file is not None:
+        texts.check_file("inputs")
+        refuse(json, "--json", "the rows of a file are written as CSV, TSV or JSONL")
+        refuse(probabilities and top, "--top", "--probabilities shows all classes")
+        rows = read_rows(texts.file, texts.text, out)
         with waiting(f"reading {model}"):
             predictor = _predictor(model, top=sys.maxsize if probabilities else top, truncate=truncate)
-        _refuse(probabilities and not predictor.labels, "--probabilities", f"{model} tells no classes apart")
+        refuse(probabilities and not predictor.labels, "--probabilities", f"{model} tells no classes apart")
         _answer_file(predictor, rows, out, top, probabilities)
         return
-    for option, given in {"--text": text, "--out": out, "--probabilities": probabilities}.items():
-        _refuse(given, option, f"{option} belongs to --file")
-    from_stdin = inputs in ((), ("-",))
-    texts = read_lines() if from_stdin else list(inputs)
-    if from_stdin and not any(one.strip() for one in texts):
-        raise DataError("there is nothing to answer", hint="pass inputs, or one on each line of stdin")
+    for option, given in {"--out": out, "--probabilities": probabilities}.items():
+        refuse(given, option, f"{option} belongs to --file")
+    inputs = texts.lines("answer")
     with waiting(f"reading {model}"):
         predictor = _predictor(model, top=top, truncate=truncate)
     with waiting("answering"):
-        answers = _answers(predictor, texts, blank=from_stdin)
-    _print(model, list(zip(texts, answers, strict=True)), json=json)
+        answers = _answers(predictor, inputs, blank=texts.from_stdin)
+    _print(model, list(zip(inputs, answers, strict=True)), json=json)
 
 
 def _print(model: str, answers: list[tuple[str, Answer]], *, json: bool) -> None:
@@ -219,17 +210,17 @@ def _learned(place: Path) -> LoadedModel | None:
 def _of_writer(loaded: LoadedModel, *, top: int | None, truncate: bool) -> Predictor:
     if isinstance(loaded.config, DecoderConfig):
         return Predictor(partial(predict_next, loaded, top=top or TOP, truncate=truncate), loaded.config)
-    _refuse(top, "--top", ONE)
+    refuse(top, "--top", ONE)
     return Predictor(partial(predict_texts, loaded, truncate=truncate), loaded.config)
 
 
 def _of_task(trained: LoadedModel, *, top: int | None, truncate: bool) -> Predictor:
     """Answer with the encoding and decoding of the model's task."""
-    _refuse(truncate, "--truncate", WHOLE)
+    refuse(truncate, "--truncate", WHOLE)
     config, task = trained.config, trained.task
     assert task is not None
     if not isinstance(config, EncoderConfig):
-        _refuse(top, "--top", ONE)
+        refuse(top, "--top", ONE)
         return Predictor(partial(predict_answers, trained), config)
     _refuse_devices()
 
@@ -250,7 +241,7 @@ def _of_encoder(loaded: LoadedModel, name: str, top: int, *, truncate: bool) -> 
     if tokenizer is None:
         raise WeightsError(f"{name} has no tokenizer to read text with", hint="get its tokenizer.json as well")
     if config.head != "classes":
-        _refuse(truncate, "--truncate", WHOLE)
+        refuse(truncate, "--truncate", WHOLE)
     _refuse_devices()
     published = tokenizer if isinstance(tokenizer, PublishedTokenizer) else None
     around = {} if published is None else {"specials": True, "parse_special": config.head == "tokens"}
@@ -282,11 +273,6 @@ def _checked(batch: Batch, config: TransformerConfig) -> Batch:
 def _refuse_devices() -> None:
     if engine_in_use() == "jax":
         raise ConfigError("encoders answer on the engines cpu and numpy only", hint="use --engine cpu or numpy")
-
-
-def _refuse(given: Any, option: str, fact: str) -> None:
-    if given:
-        raise ConfigError(fact, hint=f"leave out {option}")
 
 
 def _row(text: str, found: Answer) -> tuple[str, ...]:

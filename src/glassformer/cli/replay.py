@@ -7,7 +7,7 @@ from typing import Any
 import click
 import numpy as np
 
-from ..core.errors import ConfigError, some
+from ..core.errors import some
 from ..core.files import new_folder, write_new
 from ..progress.display import waiting
 from ..runs.replay import (
@@ -27,7 +27,7 @@ from ..web.page_export import training_page
 from ..web.recordings import RecordedTraining
 from . import devices
 from .commands import command
-from .options import PATH, engine_option, json_option, text_argument, trust_option
+from .options import PATH, engine_option, json_option, refuse, text_argument, trust_option
 from .output import log, print_json
 
 SHORTEST = 4
@@ -61,8 +61,8 @@ def replay(
     json: bool,
 ) -> None:
     """Go through the training of a run, step by step: loss, attention, norms and answers, on one page."""
-    _refuse(frames is not None and step, "--frames", "--step names the steps")
-    _refuse(json and out is not None, "--out", "--json writes no page")
+    refuse(frames is not None and step, "--frames", "--step names the steps, so --frames has no meaning")
+    refuse(json and out is not None, "--out", "--json writes no page, so --out has no meaning")
     devices.use_engine_of(open_run(run), engine, None)
     with waiting(f"reading {run}"):
         found = open_replay(run)
@@ -105,11 +105,6 @@ def _measures(found: Replay, text: str | None) -> dict[str, Any]:
         "weight": _largest(weight_norms),
         "answers": samples(),
     }
-
-
-def _refuse(is_idle: Any, option: str, why: str) -> None:
-    if is_idle:
-        raise ConfigError(f"{why}, so {option} has no meaning", hint=f"leave out {option}")
 
 
 def _largest(measure: Any, count: int = 8) -> Any:

@@ -1,22 +1,25 @@
-"""Rows of a file in, and the same rows with more columns out."""
+"""Texts of a command in, from its arguments, stdin or a table, and the same rows with more columns out."""
 
 import csv
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
+
+import click
 
 from ..core.errors import ConfigError, DataError, GlassformerError
 from ..core.files import explained, flush, flush_folder
 from ..data.corpus import copied_once, read_file
 from ..data.tables import Row, Table, is_table, read_table, text_of
+from .options import PATH, bundle, read_stdin, refuse
 from .output import log, plural
-from .stdin import read_lines
 
 FORMATS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".jsonl": "", ".ndjson": ""}
 """Endings of files that can be written, each with what stands between its fields; nothing: JSON."""
@@ -24,6 +27,44 @@ STDIN = Path("-")
 FOREIGN = re.compile("[\udc80-\udcff]")
 """Bytes that are not UTF-8, as `read_file` keeps them."""
 BREAK = re.compile(r"[\t\r\n]")
+
+
+def text_options(word: str, meaning: str, file: str) -> Callable[[Any], Any]:
+    """Return the options of a command that reads texts: a `TextOptions`. `word` is what it calls one."""
+    return bundle([
+        click.argument(
+            "inputs", metavar=f"[{word}]...", nargs=-1, help=f"{meaning}; - or none reads each line of stdin."
+        ),
+        click.option("--file", type=PATH, metavar="FILE", help=f"A file to read: {file}."),
+        click.option("--text", metavar="COLUMN", help="Of a table: the column of texts (default: found by its name)."),
+    ])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The texts of a command: its arguments, the lines of stdin, or a file; `text` is the column of a table."""
+
+    inputs: tuple[str, ...]
+    file: Path | None
+    text: str | None
+
+    @property
+    def from_stdin(self) -> bool:
+        """Whether the texts are lines of stdin."""
+        return self.inputs in ((), ("-",))
+
+    def check_file(self, word: str) -> None:
+        """Refuse arguments beside a file."""
+        refuse(self.inputs, f"--file or the {word}", f"{word} are given twice, as arguments and by --file")
+
+    def lines(self, what: str) -> list[str]:
+        """Return the arguments, or the lines of stdin; refuse if there are none to do `what` with."""
+        refuse(self.text, "--text", "--text belongs to --file")
+        texts = read_stdin().splitlines() if self.from_stdin else list(self.inputs)
+        if self.from_stdin and not any(text.strip() for text in texts):
+            hint = "pass texts as arguments, by --file FILE, or one on each line of stdin"
+            raise DataError(f"there is nothing to {what}", hint=hint)
+        return texts
 
 
 class Rows(NamedTuple):
@@ -45,7 +86,7 @@ def read_rows(file: Path, column: str | None = None, out: Path | None = None) ->
         file = Path(copied_once("-"))
     if not is_table(file) and column is None:
         name = "stdin" if file == STDIN else str(file)
-        lines = read_lines() if file == STDIN else read_file(file, strict=False).splitlines()
+        lines = read_stdin().splitlines() if file == STDIN else read_file(file, strict=False).splitlines()
         if not lines:
             raise DataError(f"{name} is empty", hint="pass a file with texts in it")
         table = Table(name, ("text",), [Row(name, number, (line,)) for number, line in enumerate(lines, start=1)])

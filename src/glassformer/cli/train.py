@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -28,7 +29,17 @@ from ..runs.start import new_session, resume_session
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from . import devices
 from .commands import command
-from .options import PATH, bundle, engine_option, json_option, out_option, seed_option, set_option, source_option
+from .options import (
+    PATH,
+    bundle,
+    engine_option,
+    gathered,
+    json_option,
+    out_option,
+    seed_option,
+    set_option,
+    source_option,
+)
 from .output import log, plural, print_json
 from .settings import parse_settings
 
@@ -42,8 +53,24 @@ DATA_OPTIONS = {
 """Settings of tasks that read files, as options: what each takes, and its help."""
 
 
+NEW_UNDER_JAX = ("precision", "rules", "scan", "remat")
+"""Options of the engine jax that belong to a new run."""
 SAMPLES, SAMPLE_LENGTH = 3, 80
 """How many prompts a trained model answers at the end, and with how many tokens at most."""
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """What a new run learns, from what, and where it is kept: what --resume takes from the run instead."""
+
+    task: str | None
+    data: str | None
+    preset: str | None
+    source: str | None
+    lora: bool
+    seed: int | None
+    out: Path | None
+    record: bool
 
 
 @command(
@@ -78,41 +105,30 @@ SAMPLES, SAMPLE_LENGTH = 3, 80
 @engine_option
 @devices.jax_options
 @json_option
+@gathered(new=NewRun)
 def train(
-    task: str | None,
+    new: NewRun,
     own: str | None,
-    data: str | None,
-    preset: str | None,
-    source: str | None,
-    lora: bool,
-    settings: tuple[str, ...],
     steps: int | None,
-    seed: int | None,
-    out: Path | None,
     resume: Path | None,
-    anyway: bool,
-    record: bool,
     tensorboard: bool,
     engine: str | None,
     json: bool,
-    **jax: Any,
+    **others: Any,
 ) -> None:
     """Train a model on a task. Ctrl-C saves it, and --resume continues bit for bit."""
     require_tensorboard(wanted=tensorboard)
-    named = {name: jax.pop(f"data_{name}") for name in DATA_OPTIONS}
-    changes = _changes(settings, {"steps": None if resume is not None else steps, **named})
-    task = chosen_task(task, own, needed=resume is None)
-    switches = changes or lora or jax["scan"] or jax["remat"] or record or None
-    fixed = [task, data, preset, source, seed, out, jax["precision"], jax["rules"], switches]
-    _check_resume(resume, fixed, anyway=anyway)
+    jax, anyway = {name: others[name] for name in devices.JAX}, others["anyway"]
+    named = {name: others[f"data_{name}"] for name in DATA_OPTIONS}
+    changes = _changes(others["settings"], {"steps": None if resume is not None else steps, **named})
+    new = replace(new, task=chosen_task(new.task, own, needed=resume is None))
+    _check_resume(resume, [*asdict(new).values(), changes, *(jax[name] for name in NEW_UNDER_JAX)], anyway=anyway)
     devices.use_engine_of(None if resume is None else open_run(resume), engine, jax["mesh"])
-    with devices.joined(jax, resume or out or Path("runs") / str(task)) as workers:
+    with devices.joined(jax, resume or new.out or Path("runs") / str(new.task)) as workers:
         if resume is not None:
             session = _resumed(resume, steps, jax["mesh"], workers, anyway=anyway)
         else:
-            how = devices.execution_of(jax)
-            given: dict[str, Any] = {"data": data, "settings": changes, "seed": seed or 0, "recorded": record}
-            session = open_session(str(task), out, source, preset, lora=lora, quiet=json, execution=how, **given)
+            session = open_session(new, changes, devices.execution_of(jax), quiet=json)
         session.workers, first = workers or session.workers, rank() == 0
         summary = run_session(session, tensorboard=tensorboard and first)
         if json and first:
@@ -151,7 +167,7 @@ def chosen_task(task: str | None, own: str | None, *, needed: bool) -> str | Non
 def _check_resume(resume: Path | None, others: list[Any], *, anyway: bool) -> None:
     if anyway and resume is None:
         raise ConfigError("--anyway is for a run that is resumed", hint="name the run: --resume RUN --anyway")
-    if resume is not None and any(value is not None for value in others):
+    if resume is not None and any(not (value is None or value is False or value == {}) for value in others):
         hint = "leave out the task and all other settings except --steps, which continues past the planned end"
         raise ConfigError("--resume continues a run with its own settings", hint=hint)
 
@@ -171,24 +187,20 @@ def _resumed(
     return session
 
 
-def open_session(
-    task: str,
-    out: Path | None,
-    source: str | None,
-    preset: str | None,
-    *,
-    lora: bool,
-    quiet: bool = False,
-    **settings: Any,
-) -> TrainingSession:
+def open_session(new: NewRun, changes: dict[str, Any], execution: Any, *, quiet: bool = False) -> TrainingSession:
     """Start a run from scratch, or from a trained model, and log its data; without --out, in a new folder."""
-    if lora and source is None:
+    if new.lora and new.source is None:
         raise ConfigError("--lora needs a model to start from", hint="name one with --from")
-    if preset is not None and source is not None:
+    if new.preset is not None and new.source is not None:
         raise ConfigError("--preset builds a new model, --from starts from an old one", hint="leave out one of them")
-    settings |= {"preset": preset} if source is None else {"source": source, "adapters": lora}
-    with waiting(f"preparing {task}" if source is None else f"preparing {task} and {source}"):
-        session = new_session(task, out or Path("runs") / task, numbered=out is None, **settings)
+    settings: dict[str, Any] = {"preset": new.preset}
+    if new.source is not None:
+        settings = {"source": new.source, "adapters": new.lora}
+    settings |= {"data": new.data, "settings": changes, "seed": new.seed or 0, "recorded": new.record}
+    task = str(new.task)
+    with waiting(f"preparing {task}" if new.source is None else f"preparing {task} and {new.source}"):
+        folder = new.out or Path("runs") / task
+        session = new_session(task, folder, numbered=new.out is None, execution=execution, **settings)
     for note in session.task.notes if rank() == 0 and not quiet else ():
         log(note)
     return session
