@@ -141,9 +141,9 @@ def test_a_reader_who_leaves_ends_a_command_without_a_word(words):
 
 
 def test_a_sweep_that_is_stopped_prints_what_it_has(runs, monkeypatch):
-    from glassformer.interpret import batched
+    from glassformer.interpret import sweep
 
-    together, calls = batched._together, []
+    together, calls = sweep._together, []
 
     def second_is_stopped(*args):
         calls.append(args)
@@ -151,8 +151,8 @@ def test_a_sweep_that_is_stopped_prints_what_it_has(runs, monkeypatch):
             raise KeyboardInterrupt
         return together(*args)
 
-    monkeypatch.setattr(batched, "_together", second_is_stopped)
-    monkeypatch.setattr(batched, "_at_once", lambda run, memory: 1)
+    monkeypatch.setattr(sweep, "_together", second_is_stopped)
+    monkeypatch.setattr(sweep, "_at_once", lambda run, memory: 1)
     result = command("look", runs / "majority", "11110222", "patching", "--other", "22220111", "--token", "2", "--json")
     assert result.code == 130
     found = json.loads(result.out)

@@ -3,6 +3,7 @@
 import re
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from typing import Any
 
 import click
 
@@ -86,7 +87,7 @@ def plan(
     asked: dict[str, Any] = {name: value for name, value in asdict(training).items() if value not in (None, False)}
     for name in how.keys() & asked.keys():
         raise ConfigError(f"--{name} is also given by --set", hint="give it once")
-    counted = {"batch": shape.replicas * training.accumulate, "precision": "bfloat16"} | how | asked
+    counted: dict[str, Any] = {"batch": shape.replicas * training.accumulate, "precision": "bfloat16"} | how | asked
     found = make_plan(
         read_config(model).replace(**changes),
         shape,
