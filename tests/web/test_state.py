@@ -3,7 +3,7 @@
 import pytest
 
 from glassformer.core.errors import ConfigError
-from glassformer.web.state import WORDS, Changed, read, read_state
+from glassformer.web.state import WORDS, PageChange, read, read_state
 
 
 def test_a_state_is_read_as_it_was_sent_and_told_apart_by_its_key():
@@ -21,7 +21,7 @@ def test_a_state_is_read_as_it_was_sent_and_told_apart_by_its_key():
 
 @pytest.mark.parametrize("word", WORDS)
 def test_every_word_is_known(word):
-    assert read(Changed, {"word": word, "name": "a", "value": 1, "other": "b"}, "a change").word == word
+    assert read(PageChange, {"word": word, "name": "a", "value": 1, "other": "b"}, "a change").word == word
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ def plain(ids):
 
 
 def test_going_on_and_back_gives_what_reading_anew_gives():
-    own = writer.ReaderCache()
+    own = writer.PageWriter(MODEL, PARAMS)
     for ids in [(1, 2), (1, 2, 3), (1, 2, 3, 4), (1, 2, 5), (1, 2, 5, 6), (1, 2, 3), (1, 2, 3, 7), (1, 2)]:
-        np.testing.assert_allclose(own.logits(MODEL, PARAMS, ids, None), plain(ids), atol=1e-12)
+        np.testing.assert_allclose(own.logits(ids, None), plain(ids), atol=1e-12)
 
 
 def test_going_on_reads_one_token_and_going_back_none(monkeypatch):
@@ -33,21 +33,21 @@ def test_going_on_reads_one_token_and_going_back_none(monkeypatch):
         return original(model, params, tokens, *others, **settings)
 
     monkeypatch.setattr(type(MODEL), "read", noted)
-    own = writer.ReaderCache()
+    own = writer.PageWriter(MODEL, PARAMS)
     for ids in [(1, 2, 3), (1, 2, 3, 4), (1, 2, 3), (1, 2, 3, 4, 5)]:
-        own.logits(MODEL, PARAMS, ids, None)
+        own.logits(ids, None)
     assert read == [3, 1, 1]
 
 
 def test_only_the_last_few_are_kept(monkeypatch):
     monkeypatch.setattr(writer, "LOGITS", 2)
-    own = writer.ReaderCache()
+    own = writer.PageWriter(MODEL, PARAMS)
     for number in range(5):
-        own.logits(MODEL, PARAMS, (number,), None)
+        own.logits((number,), None)
     assert len(own._readers) == writer.READERS
     assert list(own._logits) == [((3,), None), ((4,), None)]
 
 
 def test_more_than_the_context_is_refused():
     with pytest.raises(LengthError, match="reads at most 8"):
-        writer.ReaderCache().logits(MODEL, PARAMS, (1,) * 9, None)
+        writer.PageWriter(MODEL, PARAMS).logits((1,) * 9, None)

@@ -22,10 +22,10 @@ from ..weights.loaded_model import LoadedModel
 from .jobs import Jobs
 from .offers import RUNS, Offer, chosen, parted
 from .recordings import LiveTraining, TrainingHistory, recorded_training
-from .run_session import Opened, RunSession
-from .state import POSITIONS, Asked, Changed, PageState
+from .run_session import OpenModel, RunSession
+from .state import POSITIONS, PageChange, PageState, PageTarget
 
-__all__ = ["Explorer", "Opened", "RunSession"]
+__all__ = ["Explorer", "OpenModel", "RunSession"]
 
 MODELS = 3
 """Most models that stay open."""
@@ -50,19 +50,19 @@ class Explorer:
         self.offers, self.first, self.prompt, self.folder = offers, first, prompt, folder
         self.jobs = Jobs()
         self._given: dict[str, LoadedModel] = {}
-        self._models: _Kept[Opened] = _Kept()
-        self._frames: _Kept[Opened] = _Kept()
+        self._models: _Kept[OpenModel] = _Kept()
+        self._frames: _Kept[OpenModel] = _Kept()
         self._trainings: _Kept[TrainingHistory] = _Kept()
         self.live_trainings: dict[str, LiveTraining] = {}  # trainings of this server, by the keys of their models
         self._runs: _Kept[RunSession] = _Kept()
 
-    def opened(self, key: str) -> Opened:
+    def opened(self, key: str) -> OpenModel:
         """Return a model by its key among the offers, or as it was after a step: KEY@STEP."""
         base, step = parted(key)
         if step is not None and key not in self.offers:
-            return self._frames.get(key, lambda: Opened(self.training(base).model(step)), most=FRAMES)
+            return self._frames.get(key, lambda: OpenModel(self.training(base).model(step)), most=FRAMES)
         offer = chosen(self.offers, key)
-        return self._models.get(key, lambda: Opened(self._found(offer)), most=MODELS)
+        return self._models.get(key, lambda: OpenModel(self._found(offer)), most=MODELS)
 
     def _found(self, offer: Offer) -> LoadedModel:
         return self._given[offer.key] if offer.key in self._given else read_model(offer.place, blocks=True)
@@ -99,7 +99,7 @@ class Explorer:
 
     def _run(self, state: PageState) -> RunSession:
         opened = self.opened(state.model)
-        start = replace(state, changes=(), of=Asked())
+        start = replace(state, changes=(), of=PageTarget())
         if state == start:
             return self._begun(opened, state)
         if state.of != start.of:  # the gradient of another number, through the same run
@@ -119,7 +119,7 @@ class Explorer:
         new = {"state": state, "run": run, "of": target(run, state.of), "made": changes, "start": before}
         return replace(before, **new, lock=threading.RLock(), kept={})
 
-    def _begun(self, opened: Opened, state: PageState) -> RunSession:
+    def _begun(self, opened: OpenModel, state: PageState) -> RunSession:
         """Return the run without changes, after the steps of optimizers."""
         if not state.steps:
             batch = batch_of(opened.model, state.text, state.answer)
@@ -134,7 +134,7 @@ class Explorer:
         run = watch(old.model, after.params, old.batch, labels=old.labels)
         return RunSession(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})
 
-    def _change(self, before: RunSession, asked: Changed) -> Change:
+    def _change(self, before: RunSession, asked: PageChange) -> Change:
         """Return a change as `interpret` knows it."""
         where: dict[str, Any] = {str(axis): number for axis, number in asked.where.items()}
         name, value, run = asked.name, asked.value, before.run
@@ -158,7 +158,7 @@ class Explorer:
         return made.add(name, value * (taken - start)[index], **where)
 
 
-def target(run: Run, asked: Asked) -> Any:
+def target(run: Run, asked: PageTarget) -> Any:
     """Return the number whose gradient is asked for; without a loss, the likeliest logit or the first entry."""
     if asked.kind == "entry":
         value = run[asked.name]

@@ -4,7 +4,7 @@
     def lens_of(session: RunSession, first: int, token: str | None = None): …
 
 The parameters of a function are the parts of a question, a JSON object; they are read as their annotations say. A
-`RunSession` or a `PageState` comes from the part `state`, an `Opened` model from the part `model`; any other dataclass
+`RunSession` or a `PageState` comes from the part `state`, an `OpenModel` from the part `model`; any other dataclass
 takes several parts. A function returns something JSON can hold, or long work: a function of a `Job`.
 The page shows every `GlassformerError` as a sentence with its hint.
 """
@@ -17,7 +17,7 @@ from dataclasses import is_dataclass
 from typing import Any, NamedTuple, get_type_hints
 
 from ..core.settings import check_known
-from .explorer import Explorer, Opened, RunSession
+from .explorer import Explorer, OpenModel, RunSession
 from .state import PageState, read, read_state
 
 
@@ -36,7 +36,7 @@ OPENS: dict[Any, tuple[tuple[str, ...], Callable[[Explorer, dict[str, Any]], Any
     Explorer: ((), lambda explorer, question: explorer),
     RunSession: (("state",), lambda explorer, question: explorer.session(read_state(question.get("state")))),
     PageState: (("state",), lambda explorer, question: read_state(question.get("state"))),
-    Opened: (("model",), lambda explorer, question: explorer.opened(str(question.get("model")))),
+    OpenModel: (("model",), lambda explorer, question: explorer.opened(str(question.get("model")))),
 }
 """What parameters of these types are: the part of a question, and how it is opened."""
 

@@ -24,7 +24,7 @@ from ..interpret.reading import batch_of
 from ..models import Batch
 from ..training.optimizers import OPTIMIZERS
 from ..weights.loaded_model import LoadedModel
-from .state import PageState, Stepped
+from .state import OptimizerStep, PageState
 
 STEPPED = 5
 """Trees of parameters in a step of an optimizer: old and new ones, gradients, and two of the optimizer's state."""
@@ -33,7 +33,7 @@ PRECISE = 4_000_000
 
 
 @dataclass(eq=False)
-class Opened:
+class OpenModel:
     """A model with its parameters as the explorer needs them: small ones in float64, quantized weights unpacked."""
 
     model: LoadedModel
@@ -97,7 +97,7 @@ class RunSession:
     """
 
     state: PageState
-    opened: Opened
+    opened: OpenModel
     plain: Run
     run: Run
     of: Any
@@ -175,7 +175,7 @@ class RunSession:
         """Return the run of the same parameters on another text."""
         return self.once(f"other {text}", lambda: self.opened.watch(text, self.state.answer, self.run.params))
 
-    def step(self, step: Stepped) -> Update:
+    def step(self, step: OptimizerStep) -> Update:
         """Return what one step of an optimizer does; the last one asked for is remembered."""
         check_known("there is no optimizer", step.optimizer, OPTIMIZERS)
         if self.start is not None:

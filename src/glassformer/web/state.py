@@ -29,7 +29,7 @@ MOST = 200
 
 
 @dataclass(frozen=True)
-class Changed:
+class PageChange:
     """One change of a value, a parameter or a part of the batch; see `interpret.changes`."""
 
     word: Word
@@ -40,7 +40,7 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PageTarget:
     """The number whose gradient is shown: the loss, a logit, the difference of two logits, or an entry of a value."""
 
     kind: Literal["loss", "logit", "entry"] = "loss"
@@ -52,7 +52,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Stepped:
+class OptimizerStep:
     """One step of an optimizer on the loss of the text."""
 
     optimizer: str
@@ -66,9 +66,9 @@ class PageState:
     model: str
     text: str = ""
     answer: str | None = None  # the target of an encoder-decoder; None: its own answer
-    changes: tuple[Changed, ...] = ()
-    of: Asked = Asked()
-    steps: tuple[Stepped, ...] = ()
+    changes: tuple[PageChange, ...] = ()
+    of: PageTarget = PageTarget()
+    steps: tuple[OptimizerStep, ...] = ()
 
     def key(self) -> str:
         """Return a name for what the run depends on."""

@@ -14,7 +14,7 @@ from ..interpret.run import has_no_head
 from ..interpret.scene import StackScene, scene
 from .explorer import Explorer, RunSession
 from .run_session import probabilities
-from .state import Asked, Changed, PageState
+from .state import PageChange, PageState, PageTarget
 
 
 class Probability(float):
@@ -26,7 +26,7 @@ class TourRun:
 
     def __init__(self, explorer: Explorer, state: PageState) -> None:
         self.explorer = explorer
-        self.state = replace(state, changes=(), steps=(), of=Asked())
+        self.state = replace(state, changes=(), steps=(), of=PageTarget())
 
     @cached_property
     def session(self) -> RunSession:
@@ -42,29 +42,29 @@ class TourRun:
         """Return something about the run that tours need, computed when first asked for."""
         return self.session.once(f"tours: {name}", make)
 
-    def changed(self, changes: Sequence[Changed]) -> Run:
+    def changed(self, changes: Sequence[PageChange]) -> Run:
         """Return the run with some changes."""
         return self.explorer.session(replace(self.state, changes=tuple(changes))).run
 
-    def gradient(self, name: str, of: Asked) -> Array:
+    def gradient(self, name: str, of: PageTarget) -> Array:
         """Return the gradient of a number for a value."""
         return self.explorer.session(replace(self.state, of=of)).array("gradient", name)
 
     @property
-    def logit(self) -> Asked:
+    def logit(self) -> PageTarget:
         """The likeliest logit, as the number whose gradient is shown; without a head, what there is."""
         if has_no_head(self.run.model):
-            return Asked()
-        return Asked("logit", int(np.argmax(probabilities(self.run))))
+            return PageTarget()
+        return PageTarget("logit", int(np.argmax(probabilities(self.run))))
 
     @property
-    def loss(self) -> Asked:
+    def loss(self) -> PageTarget:
         """The loss where there is one, else the likeliest logit."""
-        return Asked() if self.run.batch.targets is not None else self.logit
+        return PageTarget() if self.run.batch.targets is not None else self.logit
 
-    def math(self, name: str, index: Sequence[int], of: Asked | None) -> str:
+    def math(self, name: str, index: Sequence[int], of: PageTarget | None) -> str:
         """Return the formula of an entry of a value, or of its gradient of a number, typeset."""
-        session = self.explorer.session(replace(self.state, of=of or Asked()))
+        session = self.explorer.session(replace(self.state, of=of or PageTarget()))
         if of is None:
             cards = session.once("cards of tours", lambda: Cards(session.run, session.of, why_not="not asked for"))
         else:

@@ -9,8 +9,9 @@ another run is made at the positions of the text, since a new token has no count
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,15 +37,22 @@ BY_TEXT = ("take", "freeze", "steer")
 """Changes whose values are those of another run, position by position."""
 
 
-class ReaderCache:
-    """Gives the logits after any sequence, from the nearest reader."""
+class PageWriter:
+    """A model that writes with the changes of a page; it gives the logits after any sequence, from the nearest reader.
 
-    def __init__(self) -> None:
+    inputs   the changes of what it reads first
+    limits   of a change, by its number: why it is not made, or where alone
+    """
+
+    def __init__(
+        self, model: Model, params: Tree, inputs: Sequence[Change] = (), limits: Sequence[dict[str, Any]] = ()
+    ) -> None:
+        self.model, self.params, self.inputs, self.limits = model, params, inputs, limits
         self._logits: OrderedDict[Key, Array] = OrderedDict()
         self._readers: OrderedDict[Key, Reader] = OrderedDict()
         self._lock = threading.Lock()
 
-    def logits(self, model: Model, params: Tree, ids: Ids, source: Ids | None) -> Array:
+    def logits(self, ids: Ids, source: Ids | None) -> Array:
         """Return the logits (V,) about the token that follows ids, and with an encoder-decoder a source."""
         key = ids, source
         with self._lock:
@@ -52,12 +60,11 @@ class ReaderCache:
                 self._logits.move_to_end(key)
                 return self._logits[key]
             # One thread at a time reads on with a reader.
-            before = self._readers.pop((ids[:-1], source), None)
+            reader: Any = self._readers.pop((ids[:-1], source), None)
         sources = None if source is None else [source]
-        request = Request(prompts=[ids], sources=sources, max_new_tokens=1).checked(model.config)
-        reader: Any = before
+        request = Request(prompts=[ids], sources=sources, max_new_tokens=1).checked(self.model.config)
         if reader is None:
-            reader = start_reader(model, params, request)
+            reader = start_reader(self.model, self.params, request)
         else:
             reader.read(np.array([ids[-1]]))
         logits = np.array(reader.logits[0])
@@ -69,26 +76,12 @@ class ReaderCache:
                 self._logits.popitem(last=False)
         return logits
 
-
-class PageWriter(NamedTuple):
-    """A model that writes with the changes of a page, and its caches.
-
-    inputs   the changes of what it reads first
-    limits   of a change, by its number: why it is not made, or where alone
-    """
-
-    model: Model
-    params: Tree
-    readers: ReaderCache
-    inputs: tuple[Change, ...] = ()
-    limits: tuple[dict[str, Any], ...] = ()
-
     def read(self, name: str, ids: Ids) -> Ids:
         """Return the ids of the `tokens` or of the `source` with their changes."""
-        found = np.array([ids])
+        read = np.array([ids])
         for change in self.inputs:
-            found = change.apply(found, 1) if change.name == name else found
-        return tuple(int(i) for i in found[0])
+            read = change.apply(read, 1) if change.name == name else read
+        return tuple(int(i) for i in read[0])
 
 
 def writer_of(session: RunSession, size: int, *, chats: bool) -> PageWriter:
@@ -104,7 +97,7 @@ def writer_of(session: RunSession, size: int, *, chats: bool) -> PageWriter:
         if limit:
             limits.append({"change": number, "why": limit})
     model, params = changed_model(run.model, run.params, values, 0) if values else (run.model, run.params)
-    return PageWriter(model, params, ReaderCache(), tuple(inputs), tuple(limits))
+    return PageWriter(model, params, inputs, limits)
 
 
 def _reaching(session: RunSession, change: Change, word: str, size: int, *, chats: bool) -> tuple[list[Change], str]:

@@ -11,7 +11,7 @@ from ...training.optimizers import OPTIMIZERS
 from ..explorer import Explorer, RunSession
 from ..jobs import Job, Work
 from ..router import route
-from ..state import Asked, PageState, Stepped
+from ..state import OptimizerStep, PageState, PageTarget
 from .runs import said_of, tokens_of
 from .sweeps import measured
 from .tiles import statistics
@@ -83,7 +83,7 @@ def optimizers() -> dict[str, Any]:
 
 
 @route("step")
-def step(explorer: Explorer, session: RunSession, asked: Stepped) -> dict[str, Any]:
+def step(explorer: Explorer, session: RunSession, asked: OptimizerStep) -> dict[str, Any]:
     """Return what one more step would do: how far each parameter moves, and the loss before, predicted and after."""
     if session.run.batch.targets is None:
         raise ConfigError("there is no loss to lower: the batch has no targets", hint="choose the right class")
@@ -96,5 +96,5 @@ def step(explorer: Explorer, session: RunSession, asked: Stepped) -> dict[str, A
 
 def losses(explorer: Explorer, state: PageState) -> list[float]:
     """Return the loss before the first step and after each."""
-    bare = replace(state, changes=(), of=Asked())
+    bare = replace(state, changes=(), of=PageTarget())
     return [explorer.session(replace(bare, steps=bare.steps[:n])).run.loss for n in range(len(bare.steps) + 1)]

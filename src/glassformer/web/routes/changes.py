@@ -6,7 +6,7 @@ import numpy as np
 
 from ...interpret.run import has_no_head
 from ...interpret.scene import fallen_most, moved
-from ..explorer import Opened, RunSession
+from ..explorer import OpenModel, RunSession
 from ..router import route
 from ..run_session import probabilities
 from .runs import tokens_of
@@ -21,7 +21,7 @@ TOP = 8
 
 
 @route("vocabulary")
-def vocabulary(opened: Opened, part: str = "tokens", text: Annotated[str, 200] = "") -> dict[str, Any]:
+def vocabulary(opened: OpenModel, part: str = "tokens", text: Annotated[str, 200] = "") -> dict[str, Any]:
     """Return tokens whose text has a text in it: equal ones first, then those that begin with it.
 
     part    tokens, source or classes

@@ -17,7 +17,7 @@ from ...core.settings import check_known
 from ...interpret.run import has_no_head
 from ..explorer import Explorer
 from ..router import route
-from ..state import Changed, PageState
+from ..state import PageChange, PageState
 from ..tour_facts import ABOUT, MEASURES, Facts, Options, head
 from ..tour_run import TourRun, quoted, shown
 
@@ -152,13 +152,13 @@ def _filled(run: TourRun, step: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _changes(asked: Question, facts: Facts) -> list[Changed]:
+def _changes(asked: Question, facts: Facts) -> list[PageChange]:
     """Return the changes of a question: of one value, or of each that a fact names."""
     if not asked.change:
         return []
     where = {axis: facts[fact] for axis, fact in asked.change.get("where", {}).items()}
     word, end, value = asked.change["word"], asked.change["name"], asked.change.get("value", 0.0)
-    return [Changed(word, f"{name}{end}", where, value) for name in facts.get("names", [facts["name"]])]
+    return [PageChange(word, f"{name}{end}", where, value) for name in facts.get("names", [facts["name"]])]
 
 
 # --- the kinds of questions: of a fact, or of a measure before and after a change ------------------------------------

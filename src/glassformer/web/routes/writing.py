@@ -21,11 +21,11 @@ from ...text import PublishedTokenizer, StreamDecoder, Tokenizer, pieces_of, pri
 from ...text.chat import render_chat
 from ...weights.loaded_model import END
 from ...weights.sentence import embed, similarities
-from ..explorer import Explorer, Opened
+from ..explorer import Explorer, OpenModel
 from ..jobs import Job, Work
 from ..router import route
 from ..state import PageState
-from ..writer import Ids, PageWriter, ReaderCache, writer_of
+from ..writer import Ids, PageWriter, writer_of
 
 SHOWN = 24
 """Tokens of a distribution that are shown."""
@@ -35,19 +35,19 @@ PIECES = 3000
 TEXTS = 8
 TURNS = 64
 
-_readers: WeakKeyDictionary[Opened, ReaderCache] = WeakKeyDictionary()
+_writers: WeakKeyDictionary[OpenModel, PageWriter] = WeakKeyDictionary()
 """Of each model that a page writes with unchanged."""
 
 
 @dataclass(frozen=True)
-class Begun:
+class Continuation:
     """The input before the first new token, and what is needed to continue it.
 
     ids, source   the tokens that the answer stands behind, and what the encoder of an encoder-decoder reads
     ends          tokens that end an answer
     """
 
-    opened: Opened
+    opened: OpenModel
     writer: PageWriter
     ids: Ids
     source: Ids | None
@@ -62,8 +62,7 @@ class Begun:
 
     def logits(self, written: Ids) -> Array:
         """Return the logits about the token after what was written; ids that the tokenizer does not have are out."""
-        model, params, readers, *_ = self.writer
-        logits = readers.logits(model, params, (*self.ids, *written), self.source)
+        logits = self.writer.logits((*self.ids, *written), self.source)
         return only_known(logits, self.tokenizer.size)
 
     def text(self, written: Ids) -> str:
@@ -73,7 +72,7 @@ class Begun:
         pieces = [decoder.push(token) for token in written if token not in self.ends]
         return printable("".join([*pieces, decoder.finish()]))
 
-    def room(self, written: Ids) -> int:
+    def left(self, written: Ids) -> int:
         """Return how many tokens may still be written: the last one fills the place after the context."""
         return self.opened.model.config.context + 1 - len(self.ids) - len(written)
 
@@ -90,8 +89,8 @@ Chat = Annotated[tuple[ChatTurn, ...] | None, TURNS]
 
 
 @dataclass(frozen=True)
-class WritingPlace:
-    """Where a question stands: the text of a state or a conversation, and the tokens that were written behind it."""
+class WritingQuestion:
+    """What is written on: the text of a state or a conversation, and the tokens that were written behind it."""
 
     state: PageState
     chat: Chat = None
@@ -125,41 +124,41 @@ class Draw:
         return int(choose(logits[None], None, self.sampling, [rng])[0])
 
 
-def begun(explorer: Explorer, place: WritingPlace) -> Begun:
-    """Return what was read at a place, and what continues it."""
-    opened = explorer.opened(place.state.model)
+def continuation(explorer: Explorer, asked: WritingQuestion) -> Continuation:
+    """Return what was read, and what continues it."""
+    opened = explorer.opened(asked.state.model)
     model = opened.model
     if isinstance(model.config, EncoderConfig):
         raise ConfigError(f"{model.title} is an encoder, which does not write", hint="choose another model")
     if model.inputs is not None:
         raise ConfigError(f"{model.title} has a batch of ids and no tokenizer", hint="load a model that has one")
-    check_ids(np.array(place.written, dtype=np.int64), model.config.vocab, what="the ids that were written")
+    check_ids(np.array(asked.written, dtype=np.int64), model.config.vocab, what="the ids that were written")
     task, source = known_task(model), None
     tokenizer, ends = model.answer_tokenizer, frozenset(model.end_ids)
-    if place.chat is not None:
-        read, ends = _conversation(opened, place.chat)
+    if asked.chat is not None:
+        read, ends = _conversation(opened, asked.chat)
         tokenizer = model.tokenizer
     elif task is not None:
-        batch, tokenizer = task.encode_input(place.state.text), task.answer_tokenizer
+        batch, tokenizer = task.encode_input(asked.state.text), task.answer_tokenizer
         [read], source = batch.tokens, batch.source
         ends = frozenset({tokenizer.specials[END]} if END in tokenizer.specials else ())
     else:
-        [read], source = encode_prompts(model, [place.state.text])
+        [read], source = encode_prompts(model, [asked.state.text])
     assert tokenizer is not None
-    writer = _writer(explorer, place, opened, len(read))
+    writer = _writer(explorer, asked, opened, len(read))
     first = None if source is None else writer.read("source", _plain(source[0]))
-    return Begun(opened, writer, writer.read("tokens", _plain(read)), first, ends, tokenizer)
+    return Continuation(opened, writer, writer.read("tokens", _plain(read)), first, ends, tokenizer)
 
 
-def _writer(explorer: Explorer, place: WritingPlace, opened: Opened, size: int) -> PageWriter:
+def _writer(explorer: Explorer, asked: WritingQuestion, opened: OpenModel, size: int) -> PageWriter:
     """Return the model that writes, with the steps and changes of a state."""
-    if not place.state.steps and not place.state.changes:
-        return PageWriter(opened.model.model, opened.params, _readers.setdefault(opened, ReaderCache()))
-    session, chats = explorer.session(place.state), place.chat is not None
+    if not asked.state.steps and not asked.state.changes:
+        return _writers.setdefault(opened, PageWriter(opened.model.model, opened.params))
+    session, chats = explorer.session(asked.state), asked.chat is not None
     return session.once(f"writer {chats}", lambda: writer_of(session, size, chats=chats))
 
 
-def _conversation(opened: Opened, chat: Chat) -> tuple[Ids, frozenset[int]]:
+def _conversation(opened: OpenModel, chat: Chat) -> tuple[Ids, frozenset[int]]:
     """Return the ids of a conversation up to the beginning of the next answer, and the tokens that end one."""
     conversation = Conversation(opened.model)
     ids = conversation.encoded([asdict(one) for one in chat or ()])
@@ -174,22 +173,22 @@ def _plain(ids: Array) -> Ids:
 
 
 @route("next")
-def next_token(explorer: Explorer, place: WritingPlace, draw: Draw) -> dict[str, Any]:
+def next_token(explorer: Explorer, asked: WritingQuestion, draw: Draw) -> dict[str, Any]:
     """Return the distribution of the next token, what each setting leaves out, and the token that the seed draws."""
-    begin, written, sampling = begun(explorer, place), place.written, draw.sampling
+    writing, written, sampling = continuation(explorer, asked), asked.written, draw.sampling
     here: dict[str, Any] = {
-        "read": len(begin.ids),
-        "context": begin.opened.model.config.context,
-        "room": begin.room(written),
-        "text": begin.text(written),
-        "source": None if begin.source is None else len(begin.source),
-        "before": [_named(begin, i) for i in begin.ids],
-        "written": [_named(begin, i) for i in written],
-        "limits": begin.writer.limits,
+        "read": len(writing.ids),
+        "context": writing.opened.model.config.context,
+        "room": writing.left(written),
+        "text": writing.text(written),
+        "source": None if writing.source is None else len(writing.source),
+        "before": [_named(writing, i) for i in writing.ids],
+        "written": [_named(writing, i) for i in written],
+        "limits": writing.writer.limits,
     }
     if here["room"] <= 0:
         return {**here, "choices": [], "full": True}
-    logits = begin.logits(written)
+    logits = writing.logits(written)
     found = stages(logits, sampling)
     drawn = draw.token(logits, len(written))
     shown = likeliest(found[0].probabilities, min(SHOWN, len(logits))).tolist()
@@ -197,25 +196,25 @@ def next_token(explorer: Explorer, place: WritingPlace, draw: Draw) -> dict[str,
     return {
         **here,
         "full": False,
-        "choices": [_choice(begin, found, i) for i in shown],
+        "choices": [_choice(writing, found, i) for i in shown],
         "count": int(np.sum(found[0].probabilities > 0)),
         "left": int(np.sum(found[-1].probabilities > 0)),
         "cut": {stage.name: {"count": int(stage.cut.sum()), "mass": float(before.probabilities[stage.cut].sum())}
                 for before, stage in pairwise(found)},
-        "drawn": _named(begin, drawn),
+        "drawn": _named(writing, drawn),
     }  # fmt: skip
 
 
-def _named(begin: Begun, number: int) -> dict[str, Any]:
-    label = begin.opened.model.token_labels.tokens(number)
-    return {"id": number, "label": printable(label), "ends": number in begin.ends}
+def _named(writing: Continuation, number: int) -> dict[str, Any]:
+    label = writing.opened.model.token_labels.tokens(number)
+    return {"id": number, "label": printable(label), "ends": number in writing.ends}
 
 
-def _choice(begin: Begun, found: list[SamplingStage], number: int) -> dict[str, Any]:
+def _choice(writing: Continuation, found: list[SamplingStage], number: int) -> dict[str, Any]:
     """Return what one token is called, and its probability after each setting."""
     cut = next((stage.name for stage in found if stage.cut[number]), None)
     return {
-        **_named(begin, number),
+        **_named(writing, number),
         "own": float(found[0].probabilities[number]),
         "tempered": float(found[1].probabilities[number]),
         "kept": float(found[-1].probabilities[number]),
@@ -224,42 +223,42 @@ def _choice(begin: Begun, found: list[SamplingStage], number: int) -> dict[str, 
 
 
 @route("write")
-def write(explorer: Explorer, place: WritingPlace, draw: Draw, count: int) -> Work:
+def write(explorer: Explorer, asked: WritingQuestion, draw: Draw, count: int) -> Work:
     """Begin to write some tokens on from where a question stands; each is shown as it comes."""
     if not 1 <= count <= MOST:
         raise ConfigError(f"{count:,} tokens are asked for", hint=f"ask for 1 to {MOST} at once")
 
     def work(job: Job) -> dict[str, Any]:
-        begin, written = begun(explorer, place), place.written
+        writing, written = continuation(explorer, asked), asked.written
         tokens: list[dict[str, Any]] = []
-        while len(tokens) < count and begin.room(written) > 0 and len(written) < MOST:
-            logits = begin.logits(written)
+        while len(tokens) < count and writing.left(written) > 0 and len(written) < MOST:
+            logits = writing.logits(written)
             number = draw.token(logits, len(written))
-            tokens.append(_choice(begin, stages(logits, draw.sampling), number))
+            tokens.append(_choice(writing, stages(logits, draw.sampling), number))
             written = (*written, number)
-            partial = {"tokens": list(tokens), "text": begin.text(written)}
+            partial = {"tokens": list(tokens), "text": writing.text(written)}
             job.show(len(tokens), count, f"{len(tokens)} of {count} tokens", partial)
-            if number in begin.ends:
+            if number in writing.ends:
                 break
-        return {"tokens": tokens, "text": begin.text(written), "full": begin.room(written) <= 0}
+        return {"tokens": tokens, "text": writing.text(written), "full": writing.left(written) <= 0}
 
     return work
 
 
 @route("written_text")
-def written_text(explorer: Explorer, place: WritingPlace) -> dict[str, Any]:
+def written_text(explorer: Explorer, asked: WritingQuestion) -> dict[str, Any]:
     """Return what was read and written as the text of a state, and whether it is read as the same tokens again."""
-    begin, written, state = begun(explorer, place), place.written, place.state
-    model = begin.opened.model
-    said, text, answer = begin.text(written), state.text, state.answer
-    if place.chat is not None:
-        text = _prompt(begin.opened, place.chat) + said
+    writing, written, state = continuation(explorer, asked), asked.written, asked.state
+    model = writing.opened.model
+    said, text, answer = writing.text(written), state.text, state.answer
+    if asked.chat is not None:
+        text = _prompt(writing.opened, asked.chat) + said
     elif answers_apart(model):
         answer = said
     else:
         text = state.text + said
-    have = begin.writer.read("tokens", _plain(np.asarray(batch_of(model, text, answer).tokens)[0]))
-    want = (*begin.ids, *(i for i in written if i not in begin.ends))
+    have = writing.writer.read("tokens", _plain(np.asarray(batch_of(model, text, answer).tokens)[0]))
+    want = (*writing.ids, *(i for i in written if i not in writing.ends))
     return {"text": text, "answer": answer, "same": have == want, "now": len(have), "then": len(want)}
 
 
@@ -267,13 +266,13 @@ def written_text(explorer: Explorer, place: WritingPlace) -> dict[str, Any]:
 
 
 @route("prompt")
-def prompt(opened: Opened, chat: Chat) -> dict[str, Any]:
+def prompt(opened: OpenModel, chat: Chat) -> dict[str, Any]:
     """Return the very text that a conversation becomes."""
     ids, _ = _conversation(opened, chat)
     return {"text": _prompt(opened, chat), "count": len(ids), "context": opened.model.config.context}
 
 
-def _prompt(opened: Opened, chat: Chat) -> str:
+def _prompt(opened: OpenModel, chat: Chat) -> str:
     model = opened.model
     assert isinstance(model.tokenizer, PublishedTokenizer)
     assert model.chat_template is not None
@@ -281,7 +280,7 @@ def _prompt(opened: Opened, chat: Chat) -> str:
 
 
 @route("pieces")
-def pieces(opened: Opened, text: str) -> dict[str, Any]:
+def pieces(opened: OpenModel, text: str) -> dict[str, Any]:
     """Return what a tokenizer of a model cuts a text into."""
     model, read = opened.model, opened.model.tokenizer
     if read is None:
@@ -298,7 +297,7 @@ def pieces(opened: Opened, text: str) -> dict[str, Any]:
 
 
 @route("similarity")
-def similarity(opened: Opened, texts: Annotated[tuple[str, ...], TEXTS]) -> dict[str, Any]:
+def similarity(opened: OpenModel, texts: Annotated[tuple[str, ...], TEXTS]) -> dict[str, Any]:
     """Return how similar texts are to an encoder: the cosine between the vectors of every two."""
     if len(texts) < 2:
         raise ConfigError("there are no texts to compare", hint=f"give 2 to {TEXTS}")
@@ -309,7 +308,7 @@ def similarity(opened: Opened, texts: Annotated[tuple[str, ...], TEXTS]) -> dict
 
 
 @route("masks")
-def masks(opened: Opened, text: str) -> dict[str, Any]:
+def masks(opened: OpenModel, text: str) -> dict[str, Any]:
     """Return what an encoder such as BERT finds behind the masks of a text."""
     model, tokenizer = opened.model, opened.model.tokenizer
     if not isinstance(tokenizer, PublishedTokenizer) or getattr(model.config, "head", "") != "tokens":
