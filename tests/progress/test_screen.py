@@ -1,15 +1,8 @@
-"""The panel that a terminal shows, against the screens in tests/progress/screens.
-
-After an intended change, review the differences and renew them:
-
-    GLASSFORMER_RENEW_SCREENS=1 make test ARGS=tests/progress/test_screen.py
-"""
+"""The panel that a terminal shows, at widths from 40 columns."""
 
 import io
 import math
-import os
 import re
-from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
@@ -24,8 +17,6 @@ from glassformer.training.evaluate import Evaluation
 from glassformer.training.loop import StepRecord
 from glassformer.training.recipe import Recipe
 
-KEPT = Path(__file__).with_name("screens")
-WIDTH = 80
 SIZES = {"vocab": 65, "context": 16, "width": 32, "heads": 4, "layers": 1}
 CONFIG = config_from_dict({"architecture": "decoder", **SIZES, "dropout": 0.1})
 ENGINE = dispatch.engines().find("cpu")
@@ -110,8 +101,13 @@ def end():
     return screen
 
 
-RECORDED = [compiling, evaluated, refused, end]
-STATES = [*RECORDED, large]
+WORDS = {
+    compiling: ["text", "0:07 so far", "compiling kernels, number 12", "on all of the held-out data", "0%"],
+    evaluated: ["0:41 so far", "0:41 left", "validation loss 1.8702 (the best)", "'The loop ' → 'goes on until", "50%"],
+    refused: ["step 201 refused", "gradient norm 0.5", "validation loss 2.1034 at step 150", "1:00 left", "34%"],
+    large: ["addition", "the best", "99.95% right", "log"],
+    end: ["text: done", "1:23 in all, 0:14 of it compiling", "validation loss 1.7105 (the best)", "100%"],
+}
 
 
 def drawn(screen, width, *, encoding="utf-8"):
@@ -123,16 +119,15 @@ def drawn(screen, width, *, encoding="utf-8"):
     return raw.getvalue().decode(encoding)
 
 
-@pytest.mark.parametrize("state", RECORDED, ids=lambda state: state.__name__)
-def test_screens_look_as_recorded(state):
-    have, path = drawn(state(), WIDTH), KEPT / f"{state.__name__}.txt"
-    if os.environ.get("GLASSFORMER_RENEW_SCREENS"):
-        path.write_text(have, encoding="utf-8", newline="\n")
-    assert have == path.read_text(encoding="utf-8"), f"{path.name} differs: see the top of this file"
+@pytest.mark.parametrize("state", WORDS, ids=lambda state: state.__name__)
+def test_a_panel_tells_its_state(state):
+    text = re.sub(r"[│\s]+", " ", drawn(state(), 100))
+    for words in WORDS[state]:
+        assert words in text
 
 
 @pytest.mark.parametrize("width", [40, 47, 120])
-@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+@pytest.mark.parametrize("state", WORDS, ids=lambda state: state.__name__)
 def test_no_line_is_wider_than_the_terminal_and_no_figure_is_broken(state, width):
     text = drawn(state(), width)
     lines = text.splitlines()

@@ -129,7 +129,7 @@ def bars(
         ax.stairs(values, np.append(x, x[-1] + 1) - 0.5, fill=True, baseline=ground, color=colors().blue)
         return
     drawn = (ax.barh if lying else ax.bar)(x, values - ground, 0.7, ground, color=color)
-    (ax.set_xmargin if lying else ax.set_ymargin)(0.15)  # where the texts stand
+    (ax.set_xmargin if lying else ax.set_ymargin)(0.22 if lying else 0.15)  # where the texts stand
     if len(texts):
         ax.bar_label(drawn, texts, padding=4, fontsize=8.5)
     if lying:

@@ -1,5 +1,6 @@
 """Figures of attention heads: their kinds, the positions that they look at most, and the effects of patched ones."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
@@ -197,7 +198,8 @@ def detector_maps(found: HeadScores, *, title: str = "What heads look for") -> F
         ramp, norm = style.weight_colors(), Normalize(0, 1)
         image = charts.heat_map(ax, found.scores[kind], ramp, norm, texts=texts, inches=inches)
         style.whole_ticks(ax.xaxis, ax.yaxis)
-        ax.set_title(f"{kind} (by chance {found.chance[kind]:.2f})", fontsize=8.5)
+        name = f"{kind} (by chance {found.chance[kind]:.2f})"
+        ax.set_title(textwrap.fill(name, int(15 * inches[0])), fontsize=8.5)
         style.bare(ax, "head", "layer")
     charts.color_bar(figure, axes, image, "share of attention")
     named = "; ".join(f"layer {one.layer} head {one.head} {one.kind} {one.score:.2f}" for one in found.named())
