@@ -1,5 +1,6 @@
 """All figures of one model and one example, as files."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -71,8 +72,7 @@ def inspect_model(
     sketches = [
         *_predictions(run, example),
         *_answer(run, example),
-        *_kinds(model, params),
-        *_statistics(run, maps),
+        *_heads_and_layers(run, maps),
         *_attention(maps),
         *_masks(run, maps, example),
         *_positions(run),
@@ -104,8 +104,8 @@ def _predictions(run: Run, example: int) -> Sketches:
     labels, targets = run.labels, None if run.batch.targets is None else np.asarray(run.batch.targets)[example]
     probabilities = ops.softmax(run.logits[example])[0]
     if probabilities.ndim == 1:
-        told: dict[str, Any] = {"answer": _target(targets, ()), "title": "Which class is it?"}
-        yield "prediction", partial(prediction_bars, probabilities, labels.classes or str, **told)
+        names, title = labels.classes or str, "Which class is it?"
+        yield "prediction", partial(prediction_bars, probabilities, names, answer=_target(targets, ()), title=title)
         return
     rows, inputs = example_tokens(run, list(stacks(run))[-1], example)
     probabilities, targets = probabilities[rows], None if targets is None else targets[rows]
@@ -147,26 +147,19 @@ def _answer(every: Run, example: int) -> Sketches:
     yield "attribution", partial(signed_bars, names, np.array([part["value"] for part in parts]), title=title)
 
 
-def _kinds(model: Model, params: Tree) -> Sketches:
-    """Draw the kinds of heads, by random tokens that come twice."""
-    if model.config.context < SHORTEST:
-        return
-    try:
-        kinds = interpret.detect_heads(model, params)
-    except ConfigError:  # blocks of a user's own may keep their attention under other names
-        return
-    for name, found in kinds.items():
-        yield f"{name}-kinds", partial(detector_maps, found, title=f"{HEADINGS[name]}: kinds of heads")
-
-
-def _statistics(run: Run, maps: dict[str, AttentionMaps]) -> Sketches:
-    """Draw what the heads and the layers do, over all examples."""
-    for attention, found in interpret.head_scores(run).items():
-        name = HEADINGS[attention]
-        yield f"{attention}-heads", partial(head_specialization, found, title=f"{name}: do the heads specialize?")
+def _heads_and_layers(run: Run, maps: dict[str, AttentionMaps]) -> Sketches:
+    """Draw the kinds of heads, by random tokens that come twice, and what heads and layers do, over all examples."""
+    if run.model.config.context >= SHORTEST:
+        # Blocks of a user's own may keep their attention under other names.
+        with contextlib.suppress(ConfigError):
+            for name, found in interpret.detect_heads(run.model, run.params).items():
+                yield f"{name}-kinds", partial(detector_maps, found, title=f"{HEADINGS[name]}: kinds of heads")
+    for name, found in interpret.head_scores(run).items():
+        heading = HEADINGS[name]
+        yield f"{name}-heads", partial(head_specialization, found, title=f"{heading}: do the heads specialize?")
         # The tokens of one example name the positions only where they are all there is.
-        names = maps[attention].keys if len(run.logits) == 1 else None
-        yield f"{attention}-positions", partial(head_positions, found, names, title=f"{name}: where each head looks")
+        names = maps[name].keys if len(run.logits) == 1 else None
+        yield f"{name}-positions", partial(head_positions, found, names, title=f"{heading}: where each head looks")
     for stack in stacks(run):
         title = f"What leaves each layer of the {stack}"
         yield f"{stack}-layers", partial(layer_curves, interpret.layer_statistics(run, stack), title=title)
@@ -195,11 +188,8 @@ def _masks(run: Run, maps: dict[str, AttentionMaps], example: int) -> Sketches:
     full, causal = interpret.full_and_causal(run, "decoder", example)
     changed = np.abs(full - causal).sum(axis=(-2, -1))
     at = np.unravel_index(int(np.argmax(changed)), changed.shape)
-    title = f"Layer {at[0]}, head {at[1]}, with and without the mask"
-    yield (
-        "full-against-causal",
-        partial(full_against_causal, full[at], causal[at], maps["decoder"].queries, title=title),
-    )
+    title, labels = f"Layer {at[0]}, head {at[1]}, with and without the mask", maps["decoder"].queries
+    yield "full-against-causal", partial(full_against_causal, full[at], causal[at], labels, title=title)
 
 
 def _positions(run: Run) -> Sketches:
@@ -218,12 +208,9 @@ def _positions(run: Run) -> Sketches:
 
 def _end(inputs: Sequence[str], last: int) -> str:
     """Return the tokens up to the `last`, as many of them as a title has room for."""
-    words = [visible(one) for one in inputs[: last + 1]]
-    whole = " ".join(words)
-    while len(whole) > TITLE and len(words) > 1:
-        words = words[1:]
-        whole = f"… {' '.join(words)}"
-    return whole
+    words = [visible(word) for word in inputs[: last + 1]]
+    ends = [" ".join(["…"[:first], *words[first:]]).strip() for first in range(len(words))]
+    return next((text for text in ends if len(text) <= TITLE), ends[-1])
 
 
 def _target(targets: Array | None, at: Any) -> int | None:

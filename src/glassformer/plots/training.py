@@ -179,7 +179,7 @@ def training_course(
     maps = [np.asarray(value) for value in values.values() if not isinstance(value, list) and np.ndim(value) == 5]
     if not len(steps) or not (curves or maps):
         raise ConfigError("there is nothing to draw of this course", hint="measure numbers or attention")
-    strips = [(weights, at) for weights in maps for at in _chosen(weights, heads)]
+    strips = [(weights, at) for weights in maps for at in _chosen(weights, heads, MOST_HEADS)]
     figure = new_figure(9.0, 2.0 * len(curves) + 1.5 * len(strips) + 0.6)
     parts = iter(figure.subfigures(len(curves) + len(strips), 1, squeeze=False).ravel())
     for name, lines in curves.items():
@@ -198,7 +198,7 @@ def _curves(values: Mapping[str, Any], heads: Sequence[tuple[int, int]] | None) 
             continue
         array = np.asarray(value, dtype=np.float64)
         if array.ndim == 3:
-            drawn = np.ndindex(array.shape[1:]) if heads is None else _checked(array, heads)
+            drawn = _chosen(array, heads, array[0].size)
             panels[name] = {f"layer {layer}, head {head}": array[:, layer, head] for layer, head in drawn}
         else:
             group, _, rest = name.partition(".")
@@ -211,22 +211,15 @@ def _curves(values: Mapping[str, Any], heads: Sequence[tuple[int, int]] | None) 
     return {name: dict(sorted(lines.items(), key=change, reverse=True)[:MOST_LINES]) for name, lines in panels.items()}
 
 
-def _checked(array: Array, heads: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    layers, count = array.shape[1:3]
-    for layer, head in heads:
-        if not (0 <= layer < layers and 0 <= head < count):
-            hint = f"there are {layers} by {count}, from (0, 0) on"
-            raise ConfigError(f"there is no head {head} in layer {layer}", hint=hint)
-    return list(heads)
-
-
-def _chosen(weights: Array, heads: Sequence[tuple[int, int]] | None) -> list[tuple[int, int]]:
-    """Return the heads of attention (N, L, H, T, S) to draw."""
-    if heads is not None:
-        return _checked(weights, heads)
-    change = np.abs(weights - weights[:1]).max(axis=(0, 3, 4)).ravel()
-    most = sorted(np.argsort(-change, kind="stable")[:MOST_HEADS].tolist())
-    return [divmod(number, weights.shape[2]) for number in most]
+def _chosen(array: Array, heads: Sequence[tuple[int, int]] | None, most: int) -> list[tuple[int, int]]:
+    """Return the heads of (N, L, H, …) to draw: those that are given, or those that change the most."""
+    L, H = array.shape[1:3]
+    for layer, head in heads or ():
+        if not (0 <= layer < L and 0 <= head < H):
+            raise ConfigError(f"there is no head {head} in layer {layer}", hint=f"there are {L} by {H}, from (0, 0) on")
+    change = np.abs(array - array[:1]).reshape(len(array), L * H, -1).max(axis=(0, 2))
+    order = np.argsort(-change, kind="stable")[:most].tolist()
+    return sorted(divmod(number, H) for number in order) if heads is None else list(heads)
 
 
 def _measure_panel(ax: Axes, name: str, steps: Array, lines: Mapping[str, Array]) -> None:
