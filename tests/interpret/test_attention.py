@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compare import assert_close
-from glassformer import Batch, Decoder, DecoderConfig, build
+from glassformer import Batch, Decoder, DecoderConfig, build, interpret
 from glassformer.core.errors import ConfigError, LengthError
 from glassformer.interpret import (
     Labels,
@@ -110,6 +110,12 @@ def test_wrong_requests_are_refused(decoder, encoder_decoder):
         full_and_causal(run, "encoder")
     with pytest.raises(ConfigError, match="between two sequences"):
         full_and_causal(watch(*encoder_decoder), "cross")
+
+
+@pytest.mark.parametrize("name", ["trace", "trace_of", "head_statistics"])
+def test_a_retired_name_says_what_there_is_instead(name):
+    with pytest.raises(AttributeError, match=r"use (attention_maps|head_scores)\("):
+        getattr(interpret, name)
 
 
 def test_labels_come_from_a_tokenizer():

@@ -94,5 +94,21 @@ __all__ = [
     "token_labels", "token_rows", "train_lens", "train_probe", "transform", "tuned_lens", "unpacked", "update",
     "value_weighted_attention", "watch", "without_positions", "zero",
 ]  # fmt: skip
+RETIRED = {
+    "trace": "attention_maps(watch(model, params, batch))",
+    "trace_each": "attention_maps(watch(model, params, batch), example)",
+    "trace_of": "attention_maps(run, example)",
+    "Trace": "attention_maps(run), and values by name: run[name]",
+    "head_statistics": "head_scores(run)[kind]",
+    "HeadStatistics": "HeadScores",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Refuse a name that is not there; of a retired one, say what there is instead."""
+    hint = f": use {RETIRED[name]}" if name in RETIRED else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+
+
 __dir__ = __all__.copy
 public(globals(), __all__, is_strict=True)

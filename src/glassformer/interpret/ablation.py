@@ -63,11 +63,8 @@ class Ablation(Tabled):
     logits: Array
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one record per part, the one whose loss, or else first logit, changed most first."""
-        by = self.loss if self.loss is not None else self.logits[:, 0]
-        losses = [None] * len(by) if self.loss is None else self.loss.tolist()
-        return [{**self.parts[n]._asdict(), "loss": losses[n], "logits": self.logits[n].tolist()}
-                for n in np.argsort(-np.abs(by), kind="stable")]  # fmt: skip
+        """Return one record per part, the one whose first logit, or else loss, changed most first."""
+        return [dict(record) for record in self.result().records]
 
     def result(self) -> Result:
         """Return a row for each part that was measured, the one whose first logit, or else loss, changed most first."""

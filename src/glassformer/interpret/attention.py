@@ -30,7 +30,7 @@ from ..core.show import html_of
 from ..core.tree import flatten
 from ..ops.attention import default_scale
 from .run import Run
-from .stream import ATTENTIONS, attentions, chosen_stack, example_tokens, stacks, sublayers
+from .stream import ATTENTIONS, attentions, chosen_stack, example_tokens, stacks, stacks_of, sublayers
 
 
 class AttentionMaps(NamedTuple):
@@ -56,9 +56,7 @@ def attention_maps(run: Run, example: int = 0) -> dict[str, AttentionMaps]:
     tokens = {stack: example_tokens(run, stack, example) for stack in stacks(run)}
     found = {}
     for kind, names in attentions(run).items():
-        (rows, queries), (columns, keys) = (
-            tokens[stack] for stack in (("decoder", "encoder") if kind == "cross" else (kind, kind))
-        )
+        (rows, queries), (columns, keys) = (tokens[stack] for stack in stacks_of(kind))
         grid: Any = np.ix_(rows, columns)
         weights = np.stack([run[f"{name}.attend.weights"][example][(..., *grid)] for name in names])
         found[kind] = AttentionMaps(weights, run[f"{names[0]}.attend.mask"][example, 0][grid], queries, keys)

@@ -63,8 +63,8 @@ class Cards:
         return Graph(self.run)
 
     @cached_property
-    def _values(self) -> Explainer:
-        return Explainer(self.graph)
+    def _explainer(self) -> Explainer:
+        return Explainer(self.graph, lambda: self.found, self.of)
 
     def card(self, name: str, index: tuple[int, ...] = (), *, gradient: bool = False) -> Card:
         """Return the card of one entry of a value, a parameter or a part of the batch, or of its gradient."""
@@ -174,7 +174,7 @@ class Cards:
             also=[other for other in self.graph.names(array) if other != name],
             source={
                 "forward": source_of(function, made.lines if made else ""),
-                "backward": None if gradient is None else self._readers.source(name, array, index, gradient),
+                "backward": None if gradient is None else self._explainer.source(name, array, index, gradient),
             },
             gradient=gradient, reason=reason,
             read=[] if made else self._read(array),
@@ -202,8 +202,8 @@ class Cards:
             return "ops.attention", mask(self.run, call, index), ops.attention, ""
         if name.endswith(INPUT) and before is not None:  # an entry that was not changed
             array = before
-        step, place = self._values.maker(array, index)
-        made = None if step is None else self._values.line(step, "y", place)
+        step, place = self._explainer.maker(array, index)
+        made = None if step is None else self._explainer.line(step, "y", place)
         if step is None or made is None:
             return self._unknown(array, step)
         if place is not index:  # it was moved since: k[n,h,t,c] = y[n,t,j] = …
@@ -212,7 +212,7 @@ class Cards:
 
     @cached_property
     def _loss(self) -> Formula:
-        return loss(self._values.value, self.run)  # of all logits, once
+        return loss(self._explainer.value, self.run)  # of all logits, once
 
     def _unknown(self, array: Array, step: Step | None) -> tuple[str, None, Callable[..., Any] | None, str]:
         """Return what can be said of a value whose op is not in the table."""
@@ -238,7 +238,7 @@ class Cards:
         value, reason = self._gradient(name, index)
         if value is None:
             raise ConfigError(f"{name} has no gradient", hint=reason)
-        readers = self._readers.readers(name, array, index, value)
+        readers = self._explainer.readers(name, array, index, value)
         made = summed(name, readers)
         return Card(
             name, index, _axes(name, array), array.shape, value, "gradient",
@@ -263,10 +263,6 @@ class Cards:
             return float(found[name][index]), ""
         real = name in self.run and self.run.addresses[name].place != MASK
         return None, "no parameter changes it, so nothing is sent back" if real else "it is no real number"
-
-    @cached_property
-    def _readers(self) -> Explainer:
-        return Explainer(self.graph, self.found, self.of)
 
     # --- what is around ----------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from ..ops import FULL, IGNORE
 from .card import Reader, Source, source_of
 from .formula import Formula, Index, Link, Operand, Symbol, fill, given
 from .formulas import SOFTMAX, TABLE, formula_of
-from .gradients import LOSS, Gradients, Logit, Loss, Sum, Target, undo_changes
+from .gradients import Gradients, Logit, Loss, Sum, Target, undo_changes
 from .graph import MOVES, Graph, Step, moved, moved_back
 from .names import INPUT, MASK, RETURNED, Address
 from .run import Run
@@ -34,11 +34,16 @@ NEAR = 1e-9
 class Explainer:
     """The steps of a run, and the numbers of its arrays and gradients with where they stand.
 
-    found, target   the gradients and what they are of, to explain gradients as well
+    gradients, target   returns the gradients, when one is to be explained, and what they are of
     """
 
-    def __init__(self, graph: Graph, found: Gradients | None = None, target: Target = LOSS) -> None:
-        self.graph, self.found, self.target = graph, cast(Gradients, found), target
+    def __init__(self, graph: Graph, gradients: Callable[[], Gradients | None], target: Target) -> None:
+        self.graph, self._gradients, self.target = graph, gradients, target
+
+    @property
+    def found(self) -> Gradients:
+        """The gradients, which whoever asks about one has."""
+        return cast(Gradients, self._gradients())
 
     # --- values ------------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from ..core.show import Map, Result, Tabled, Tables
 from ..models import Batch, EncoderDecoder, Model
 from ..weights.loaded_model import trained_or_pair
 from .run import Run, watch
-from .stream import attentions, example_tokens, stack_tokens, stacks
+from .stream import attentions, example_tokens, stack_tokens, stacks, stacks_of
 
 THRESHOLD = 0.4
 """The share of what chance leaves to 1 that a head must give to a kind of place to be named after it."""
@@ -213,17 +213,14 @@ def head_scores(run: Run, *, layers: Sequence[int] | None = None) -> dict[str, H
         chosen = tuple(number for number in range(len(names)) if layers is None or number in layers)
         if not chosen:
             continue
-        (queries, is_query), (keys, is_key) = (
-            aligned[stack] for stack in (("decoder", "encoder") if kind == "cross" else (kind, kind))
-        )
+        (queries, is_query), (keys, is_key) = (aligned[stack] for stack in stacks_of(kind))
         example = np.arange(len(queries))[:, None, None]
         grid: Any = (example, slice(None), queries[..., None], keys[:, None])  # (B, T, S, H) of (B, H, T, S)
         real = is_query[..., None] & is_key[:, None]
         allowed = run[f"{names[0]}.attend.mask"][:, 0][example, queries[..., None], keys[:, None]] & real
         weights = (run[f"{names[number]}.attend.weights"] for number in chosen)
         maps = (np.moveaxis(every[grid], -1, 1) * real[:, None] for every in weights)
-        ids, _ = stack_tokens(run, "decoder" if kind == "cross" else kind)
-        tokens = np.take_along_axis(ids, queries, axis=1)
+        tokens = np.take_along_axis(stack_tokens(run, stacks_of(kind)[0])[0], queries, axis=1)
         found[kind] = score_maps(maps, allowed, tokens, is_cross=kind == "cross", layers=chosen)
     return found
 
@@ -253,7 +250,7 @@ def score_maps(
     even = allowed / np.maximum(seen, 1)[..., None]
     # A head has a choice only where it sees more than one key; a learned vector is no token.
     choice = allowed & ((seen > 1) & (True if tokens is None else tokens >= 0))[..., None]
-    places = _cross_places(allowed, offset) if is_cross else _places(allowed, offset, tokens)
+    places = _places(allowed, offset, tokens, is_cross=is_cross)
     counts = {kind: int((there & choice).any(axis=-1).sum()) for kind, there in places.items()}
     places = {kind: there & choice for kind, there in places.items() if counts[kind]}
     chance = {kind: float(np.sum(even * there) / counts[kind]) for kind, there in places.items()}
@@ -294,45 +291,29 @@ def _described(weights: Array, seen: Array, offset: Array) -> dict[str, Any]:
     }
 
 
-def _places(allowed: Array, offset: Array, tokens: Array | None) -> dict[str, Array]:
-    """Return where each kind of head of self-attention looks, as masks (B, T, S) or (T, S)."""
-    elsewhere = offset != 0
+def _places(allowed: Array, offset: Array, tokens: Array | None, *, is_cross: bool) -> dict[str, Array]:
+    """Return where each kind of head looks, as masks (B, T, S) or (T, S)."""
+    numbers = np.arange(allowed.shape[2])
+    last = np.where(allowed.any(axis=1), numbers, -1).max(axis=-1)  # (B,): the last key that any query may see
+    ends = {"first token": (numbers == 0)[None, None], "last token": (numbers == last[:, None])[:, None]}
+    if is_cross:
+        near = {"alignment": 0, "alignment to the next": 1, "alignment to the previous": -1}
+        return {**{kind: offset == step for kind, step in near.items()}, **ends}
     same = np.zeros(allowed.shape, dtype=bool)
     if tokens is not None:
         same = (tokens[:, :, None] == tokens[:, None, :]) & (offset < 0)  # an earlier token like the query's own
     after = np.zeros_like(same)
     after[:, :, 1:] = same[:, :, :-1]
+    elsewhere = offset != 0
     return {
         "previous token": ~same.any(axis=-1, keepdims=True) & (offset == -1),
-        "first token": _first(allowed) & elsewhere,
+        "first token": ends["first token"] & elsewhere,
         "duplicate token": same,
         "induction": after & elsewhere,
         "self": offset == 0,
         "next token": offset == 1,
-        "last token": _last(allowed) & elsewhere,
+        "last token": ends["last token"] & elsewhere,
     }
-
-
-def _cross_places(allowed: Array, offset: Array) -> dict[str, Array]:
-    """Return where each kind of head of cross-attention looks, as masks."""
-    return {
-        "alignment": offset == 0,
-        "alignment to the next": offset == 1,
-        "alignment to the previous": offset == -1,
-        "first token": _first(allowed),
-        "last token": _last(allowed),
-    }
-
-
-def _first(allowed: Array) -> Array:
-    return np.broadcast_to(np.arange(allowed.shape[2]) == 0, allowed.shape)
-
-
-def _last(allowed: Array) -> Array:
-    """Return where the last key is that any query of an example may see."""
-    numbers = np.arange(allowed.shape[2])
-    last = np.max(np.where(allowed.any(axis=1), numbers, -1), axis=-1)  # (B,)
-    return np.broadcast_to((numbers == last[:, None])[:, None], allowed.shape)
 
 
 def _positional(weights: Array, even: Array) -> Array:

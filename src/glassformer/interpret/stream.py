@@ -91,6 +91,11 @@ def attentions(run: Run) -> dict[str, list[str]]:
     return {kind: names for kind, names in found.items() if names}
 
 
+def stacks_of(kind: str) -> tuple[str, str]:
+    """Return the stacks of the queries and of the keys of a kind of attention."""
+    return ("decoder", "encoder") if kind == "cross" else (kind, kind)
+
+
 def _sublayers(run: Run, block: str) -> dict[str, str]:
     """Return the sublayers of a block by kind; a registered block may keep the record of one inside of its own."""
     found = {}
