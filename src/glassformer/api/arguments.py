@@ -40,13 +40,8 @@ class Arguments:
     settings: Mapping[str, Any] = ()  # type: ignore[assignment]  # of the task, the model and the recipe
 
     @classmethod
-    def of_call(cls, function: str, data: Any, model: Any, options: Mapping[str, Any], **more: Any) -> Self:
-        """Return the arguments of a call; the options that are no arguments are settings.
-
-        function   the name that was called, and `more` its other arguments: for the message of a refusal
-        """
-        if _is_old_order(data, model):
-            raise _old_order(function, data, model, {**options, **more})
+    def of(cls, data: Any, model: Any, options: Mapping[str, Any]) -> Self:
+        """Return arguments; the options that are none of them are settings."""
         named = {name: value for name, value in options.items() if name in OPTIONS}
         return cls(data, model, **named, settings={name: options[name] for name in options if name not in OPTIONS})
 
@@ -105,12 +100,27 @@ def takes_arguments(function: Function) -> Function:
     return function
 
 
+def check_order(function: str, data: Any, model: Any, options: Mapping[str, Any]) -> None:
+    """Refuse a call with the model first and the data second, as in version 0.2; show the call as it is written now."""
+    if not _is_old_order(data, model):
+        return
+    fact = f"{function} takes the data first, and the model second, which is optional"
+    if model is None or _is_model(model):
+        fact += "; here there is no data"
+        first, second = "data", data if model is None else model
+    else:
+        first, second = _written(model, "data"), data
+    words = [first, *([] if second is None else [_written(second, "model")])]
+    words += [f"{name}={_written(value, name)}" for name, value in options.items()]
+    raise ConfigError(fact, hint=f"write gf.{function}({', '.join(words)})")
+
+
 def _is_model(value: Any) -> bool:
     return isinstance(value, Model | TransformerConfig | TrainedModel)
 
 
 def _is_old_order(data: Any, model: Any) -> bool:
-    """Return whether a call has the model first and the data second, as in version 0.2."""
+    """Return whether a call has the model first and the data second."""
     if data is None or _is_model(data):
         return True
     if not isinstance(data, str) or data not in PRESETS or _is_model(model):
@@ -125,19 +135,6 @@ def _is_old_order(data: Any, model: Any) -> bool:
 
 def _names_data(name: str) -> bool:
     return name in TASKS or Path(name).exists()
-
-
-def _old_order(function: str, data: Any, model: Any, options: Mapping[str, Any]) -> ConfigError:
-    """Return the refusal of a call that has the model first; it shows the call as it is written now."""
-    fact = f"{function} takes the data first, and the model second, which is optional"
-    if model is None or _is_model(model):
-        fact += "; here there is no data"
-        first, second = "data", data if model is None else model
-    else:
-        first, second = _written(model, "data"), data
-    words = [first, *([] if second is None else [_written(second, "model")])]
-    words += [f"{name}={_written(value, name)}" for name, value in options.items()]
-    return ConfigError(fact, hint=f"write gf.{function}({', '.join(words)})")
 
 
 def _written(value: Any, word: str) -> str:

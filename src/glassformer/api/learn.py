@@ -17,7 +17,7 @@ from ..runs.replay import replay as open_replay
 from ..runs.session import TrainingSession
 from ..training import StepRecord
 from ..training.interruption import Terminated, heeding_termination
-from .arguments import Arguments, takes_arguments
+from .arguments import check_order, takes_arguments
 from .loop import Loop
 from .trained_model import TrainedModel
 
@@ -60,7 +60,8 @@ def train(
     (60, True)
     """
     more = {**({"callbacks": callbacks} if callbacks else {}), **({} if show else {"show": show})}
-    loop = Loop.of(Arguments.of_call("train", data, model, options, **more))
+    check_order("train", data, model, {**options, **more})
+    loop = Loop(data, model, **options)
     for note in loop.session.task.notes if show else ():
         log(note)
     return _trained(loop, callbacks, show=show)

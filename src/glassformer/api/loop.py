@@ -28,7 +28,7 @@ from ..training import History, StepRecord
 from ..training.optimizers import register_optimizer
 from ..training.peft import Adapter
 from ..training.recipe import Recipe, changed_recipe, register_loss, register_schedule
-from .arguments import Arguments, takes_arguments
+from .arguments import Arguments, check_order, takes_arguments
 from .tasks import known, named_data, sorted_for, tuning_task
 from .trained_model import TrainedModel
 
@@ -63,17 +63,8 @@ class Loop:
 
     @takes_arguments
     def __init__(self, data: Any, model: Any = None, **options: Any) -> None:
-        self._begin(Arguments.of_call("Loop", data, model, options))
-
-    @classmethod
-    def of(cls, arguments: Arguments) -> Self:
-        """Return the loop of a training with these arguments."""
-        loop = cls.__new__(cls)
-        loop._begin(arguments)
-        return loop
-
-    def _begin(self, arguments: Arguments) -> None:
-        arguments = _completed(arguments)
+        check_order("Loop", data, model, options)
+        arguments = _completed(Arguments.of(data, model, options))
         arguments.check()
         begin = _tuning if isinstance(arguments.model, TrainedModel) else _new
         self.session, self._trained = begin(arguments)

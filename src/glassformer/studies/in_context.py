@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.errors import TrainingError
 from ..data import build_task
 from ..ops import softmax
 from ..progress import plural
@@ -31,10 +30,7 @@ def measure(point: dict[str, Any], seed: int) -> dict[str, Any]:
     shape = {name: point[name] for name in ("points", "resolution")}
     data: Any = build_task("regression", seed=seed + FRESH, **shape, train=point["prompts"], validation=1, held_out=1)
     batch = data.train.rows
-    try:
-        model = trained(seed=seed, **{name: value for name, value in point.items() if name != "prompts"})
-    except TrainingError:
-        return {"diverged": True}
+    model = trained(seed=seed, **{name: value for name, value in point.items() if name != "prompts"})
     numbers = (np.arange(model.config.vocab) - model.config.vocab // 2) / point["resolution"]
     x, y = numbers[batch.tokens[:, 0::2]], numbers[batch.targets[:, 0::2]]  # (N, points + 1)
     logits, _ = model.model.forward(model.params, batch.tokens)
