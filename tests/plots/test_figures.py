@@ -1,7 +1,5 @@
 """The other figures: bars, tables, curves."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -14,14 +12,12 @@ from glassformer.plots import (
     head_positions,
     head_specialization,
     layer_curves,
-    loss_curve,
     position_heat_map,
     prediction_bars,
     prediction_table,
     save,
     similarity_curve,
 )
-from glassformer.plots.training import smooth, smooth_losses
 
 
 def texts(ax):
@@ -68,44 +64,6 @@ def test_the_table_of_positions_is_drawn_on_a_scale_around_zero(tmp_path):
     assert image.norm.vmin == -image.norm.vmax
     save(position_heat_map(np.zeros((1, 1))), tmp_path / "zero.png")
     save(similarity_curve(similarity_by_distance(np.ones((1, 4)))), tmp_path / "one.png")
-
-
-def test_the_loss_curve_has_all_series():
-    metrics = [{"step": i, "loss": 3 / (i + 1)} for i in range(80)]
-    metrics[19] |= {"val_loss": 0.5, "accuracy": 0.7}
-    metrics[39] |= {"val_loss": 0.2, "accuracy": 1.0}
-    figure = loss_curve(metrics)
-    ax, below = figure.axes
-    names = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert names == ["training", "training, smoothed", "validation, last 0.2"]
-    assert ax.get_yscale() == "log"
-    assert below.get_ylabel() == "accuracy"
-    assert "validation loss from 0.5 at step 19 to 0.2 at step 39" in figure.get_label()
-
-
-@pytest.mark.parametrize(
-    "metrics",
-    [
-        [],
-        [{"step": 1, "loss": 2.0}],
-        [{"step": 1, "loss": None}, {"step": 2, "loss": math.nan}],
-        [{"step": 1, "val_loss": 1.0}],
-        [{"step": 1, "accuracy": 0.5}],
-        [{"step": 0, "loss": 0.0}, {"step": 1, "loss": 0.0}],
-    ],
-)
-def test_short_and_broken_trainings_are_drawn_too(metrics, tmp_path):
-    assert save(loss_curve(metrics), tmp_path / "loss.png").stat().st_size > 1000
-
-
-def test_smoothing_keeps_constants_and_straight_lines_on_a_log_scale():
-    np.testing.assert_allclose(smooth(np.full(5, 2.0), 3), 2)
-    line = np.arange(9.0)
-    assert smooth(line, 4).tolist() == pytest.approx([1, 1.5, *line[2:-2], 6.5, 7])
-    assert smooth(line, 1).tolist() == pytest.approx(line.tolist())
-    losses = 0.9 ** np.arange(100)
-    np.testing.assert_allclose(smooth_losses(losses, logarithmic=True)[1:-1], losses[1:-1])
-    assert (smooth_losses(losses, logarithmic=False)[1:-1] > losses[1:-1]).all()
 
 
 def test_layers_are_drawn_as_values_size_and_change(rng):

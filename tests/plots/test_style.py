@@ -7,10 +7,11 @@ from functools import partial
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 from glassformer.core.errors import CheckpointError, ConfigError
-from glassformer.plots import prediction_bars, save, save_themes, style
+from glassformer.plots import THEMES, loss_curve, prediction_bars, save, save_themes, style, themed
 
 
 def test_a_file_is_a_png_with_its_description_inside(tmp_path):
@@ -91,3 +92,20 @@ def test_only_the_first_panel_of_a_line_needs_labels_of_its_own(unseen_figures):
     assert [style.starts_line(ax) for ax in style.row(2, 3.0, 2.0)[1]] == [True, False]
     with style.stacked():
         assert [style.starts_line(ax) for ax in style.row(2, 3.0, 2.0)[1]] == [True, True]
+
+
+METRICS = [{"step": i, "loss": 2 / (i + 1), "val_loss": 1.0, "accuracy": 0.5} for i in range(30)]
+
+
+def test_a_figure_keeps_its_theme_when_saved_and_a_theme_ends_even_after_an_error(tmp_path):
+    with themed("dark"):
+        figure = loss_curve(METRICS)
+    save(figure, tmp_path / "dark.png")
+    assert figure.get_facecolor()[:3] == to_rgb(THEMES["dark"].page)
+    labels = [label for ax in figure.axes for label in (*ax.get_xticklabels(), *ax.get_yticklabels())]
+    assert {label.get_color() for label in labels} == {THEMES["dark"].ink}
+    assert style.colors().name == "light"
+
+    with pytest.raises(ZeroDivisionError), themed("dark"):
+        _ = 1 / 0
+    assert style.colors().name == "light"
