@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from glassformer.interpret import changes as offered
-from glassformer.interpret.where import axes_of
+from glassformer.interpret.names import axes_of
 
 
 @dataclass(frozen=True)

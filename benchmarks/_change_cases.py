@@ -15,7 +15,7 @@ from _change_models import FAMILIES, LETTERS, Subject, subject_of
 from glassformer.core.tree import flatten
 from glassformer.interpret import changes as offered
 from glassformer.interpret import watch
-from glassformer.interpret.where import MIXED, axes_of, is_of_source
+from glassformer.interpret.names import MIXED, axes_of, is_of_source
 
 DECLARES = "per_position" in inspect.signature(offered.transform).parameters
 """Whether a function can be declared to look at each position alone."""

@@ -12,7 +12,7 @@ import glassformer as gf
 from glassformer.core.tree import tree_map
 from glassformer.generation.storage import stored
 from glassformer.interpret import watch
-from glassformer.interpret.where import axes_of
+from glassformer.interpret.names import axes_of
 from glassformer.layers import Attention, Block, FeedForward, Layer, Spec
 from glassformer.layers.position import AlibiPositions, Positions
 from glassformer.models import Batch

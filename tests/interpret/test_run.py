@@ -26,8 +26,7 @@ from glassformer.interpret import (
     watch,
     zero,
 )
-from glassformer.interpret.names import MASK
-from glassformer.interpret.where import axes_of
+from glassformer.interpret.names import MASK, axes_of
 
 SIZES = {"width": 8, "heads": 2, "layers": 2, "context": 8}
 MODELS = {

@@ -10,9 +10,9 @@ from glassformer.generation.sampling import Sampling
 from glassformer.generation.writer import generate_steps
 from glassformer.interpret import add, freeze, put, resample, scale, transform, watch, zero
 from glassformer.interpret.changed_model import changed_model
+from glassformer.interpret.names import axes_of, is_of_source
 from glassformer.interpret.steering import steering_vector
 from glassformer.interpret.tracing import Key
-from glassformer.interpret.where import axes_of, is_of_source
 from glassformer.models import Batch
 
 SMALL = {"vocab": 23, "width": 8, "heads": 2, "layers": 3, "context": 16, "feed_forward": 12}

@@ -13,8 +13,8 @@ from glassformer.core.errors import ConfigError, GlassformerError
 from glassformer.core.tree import flatten
 from glassformer.interpret import Logit, Where, gradients
 from glassformer.interpret import changes as made
+from glassformer.interpret.names import axes_of
 from glassformer.interpret.scene import lengths, scene
-from glassformer.interpret.where import axes_of
 from glassformer.web.state import WITH_NUMBER, WITH_OTHER, WORDS
 
 CELLS, CHANGES = 40, 70

@@ -68,6 +68,7 @@ from .gradients import Gradients, Logit, Loss, Sum, gradients
 from .heads import HeadScores, detect_heads, head_scores, repeated_tokens
 from .learning import Update, gradient_flow, update
 from .lens import Lens, LensCourse, lens, lens_course, train_lens, tuned_lens
+from .names import Where
 from .patching import Patching, patch_heads, patch_stream, patch_sublayers
 from .paths import Paths, all_receivers, all_senders, at, attribute_edges, patch_path, patch_paths
 from .probes import fit_probe, layer_similarity, linear_cka, probe_points, train_probe
@@ -76,7 +77,6 @@ from .saliency import gradient_times_input, integrated_gradients, saliency
 from .steering import steering_vector
 from .stream import LayerStatistics, head_results, layer_statistics, token_rows
 from .sweep import batched_interventions, bytes_at_once
-from .where import Where
 
 __all__ = [
     "MARKED_DISTANCES", "NUMBERS", "Activations", "AttentionMaps", "Card", "Cards", "Change", "Circuit", "Composition",

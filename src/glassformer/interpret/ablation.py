@@ -24,10 +24,10 @@ from ..core.settings import check_known
 from ..core.show import Bars, Result, Tabled, unfinished
 from .changes import Change, mean, resample, zero
 from .gradients import LOSS, Logit
+from .names import part_name
 from .run import Run
 from .stream import ATTENTIONS, KINDS, neurons_of, sublayers
 from .sweep import Answer, effects
-from .where import part_name
 
 WAYS = ("zero", "mean", "resample")
 

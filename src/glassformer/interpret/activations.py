@@ -37,12 +37,11 @@ from ..core.show import NamedValues, Result, Tabled
 from ..models import Batch, EncoderDecoder, Model
 from ..text.tokenizer import NUMBERS, Labels
 from ..weights.loaded_model import LoadedModel, trained_or_pair
-from .names import check_name
+from .names import check_name, is_of_source
 from .reading import batch_of
 from .run import Kept, watch
 from .stream import chosen_stack, neurons_of, real_tokens, stack_tokens, token_rows
 from .sweep import Progress
-from .where import is_of_source
 
 EXAMPLES, POSITIONS, TOKENS = PLACES = ("examples", "positions", "tokens")
 

@@ -25,9 +25,9 @@ from ..core.tree import flatten
 from ..models import Encoder
 from .changes import stop
 from .gradients import Gradients, Logit, gradients
+from .names import part_name
 from .run import Run
 from .stream import ATTENTIONS, is_classifier, stacks, sublayers
-from .where import part_name
 
 ROOTS = (".rstd", ".rrms")
 """How the root of a norm is called at the end of its name: of LayerNorm, and of RMSNorm."""

@@ -22,9 +22,8 @@ from .explainer import LOSS_NAME, Explainer, loss, mask, summed, value_of
 from .formula import Formula, Index, given
 from .gradients import LOSS, Gradients, Loss, Target, gradients
 from .graph import Graph, Step
-from .names import INPUT, MASK
+from .names import INPUT, MASK, axes_of
 from .run import Run, watch
-from .where import axes_of
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
 """A card notes where its formula differs from the number by more than this, relative to its terms."""

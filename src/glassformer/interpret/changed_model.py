@@ -25,11 +25,10 @@ from ..layers import Cache
 from ..models import Batch, EncoderDecoder, Model
 from ..text.tokenizer import NUMBERS
 from .changes import ALL, EXACT, Change, Intervention, Placed
-from .names import MASK, RETURNED, WEIGHTS
+from .names import MASK, RETURNED, WEIGHTS, axes_of, is_of_source
 from .pieces import Piece, check_asked, is_of_all_tokens, within
 from .run import Run, addresses_of, changed_run, sorted_changes, watched, with_inputs
 from .tracing import NOWHERE, Call, Key, PathCounter
-from .where import axes_of, is_of_source
 
 PROMPT, NEW = "prompt", "new"
 INPUTS = ("tokens", "source")

@@ -28,10 +28,9 @@ from ..core.arguments import REMEDIES
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, ShapeError
 from ..core.tree import flatten, tree_map
-from ..proofs.gradient import REAL_STEP, STEP
-from .names import RETURNED, Address, check_name, full_mask
+from ..proofs.gradient import AGREEMENT, REAL_STEP, STEP
+from .names import EVERYWHERE, RETURNED, Address, Selection, Where, axes_of, check_name, full_mask, is_of_source
 from .tracing import Call, Key
-from .where import EVERYWHERE, Selection, Where, axes_of, is_of_source
 
 EXACT = ("take", "resample", "freeze", "transform")
 """Changes whose value must have the very shape of what it replaces."""
@@ -325,8 +324,6 @@ def exchanged(tree: Tree, old: Array, new: Array) -> Tree:
 
 # --- the gradient of a function that has no backward -----------------------------------------------------------------
 
-AGREEMENT = 1e-5
-"""How far the complex step and the real quotient may differ, relative to their size."""
 SAME = 1e-9
 """How far J v may differ from the sum of its parts."""
 SMALL = 4096

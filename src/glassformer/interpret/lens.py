@@ -39,14 +39,13 @@ from ..core.show import Map, Result, Tabled, html_of
 from ..ops.linear import LinearSaved
 from ..training import Optimizer
 from .gradients import Logit, token_text
-from .names import LOGITS
+from .names import LOGITS, Where
 from .probes import descend
 from .reading import watch_texts
 from .run import Run
 from .stream import Point, is_classifier, points, read_out, read_out_backward
 from .sweep import Progress
 from .tracing import TracingEngine
-from .where import Where
 
 PIECE = 64
 """Logits of one piece: the largest of each piece is found first, then the largest of those."""

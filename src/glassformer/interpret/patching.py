@@ -26,10 +26,10 @@ from ..text.tokenizer import CLS, NUMBERS
 from .changes import Change, take
 from .gradients import gradients
 from .lens import chosen_points
+from .names import is_of_source
 from .run import Run
 from .stream import ATTENTIONS, chosen_stack, sublayers
 from .sweep import Answer, Effects, answer, check_alike, effects
-from .where import is_of_source
 
 
 @dataclass(frozen=True, eq=False, repr=False)

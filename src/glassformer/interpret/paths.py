@@ -36,11 +36,10 @@ from ..core.show import Result
 from ..core.tree import flatten
 from .changes import Change, freeze, put, take, transform
 from .gradients import NORMS, Gradients, gradients
-from .names import LOGITS, check_name
+from .names import LOGITS, Selection, Where, check_name
 from .run import Run
 from .stream import ATTENTIONS, KINDS, Sublayer, head_results, points, stacks, sublayers
 from .sweep import MEMORY, Answer, Effects, Progress, answer, check_alike, effects
-from .where import Selection, Where
 
 HOLDS = {"sublayers": tuple(KINDS), "attention": ATTENTIONS}
 """Which sublayers are held as they are in the run."""

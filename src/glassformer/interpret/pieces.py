@@ -13,7 +13,7 @@ import numpy as np
 from ..core.arrays import Array, cast, namespace
 from ..core.errors import ConfigError, ShapeError
 from .changes import Change
-from .where import Selection, axes_of, is_of_source
+from .names import Selection, axes_of, is_of_source
 
 BY_TOKEN = ("position", "key")
 """The axes of tokens."""

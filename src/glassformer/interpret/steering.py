@@ -25,8 +25,8 @@ from ..weights.loaded_model import LoadedModel
 from .activations import activations
 from .changed_model import changed_model, from_start
 from .changes import Change, listed
+from .names import numbers_of
 from .pieces import BY_TOKEN, matches, reads_source
-from .where import numbers_of
 
 SHARED = ("relative", "positions")
 """How values end that all texts of a batch share, where their tokens stand at the same places."""

@@ -20,9 +20,8 @@ from ..core.tree import flatten
 from ..layers import Stack
 from ..models import Encoder, EncoderDecoder
 from ..text.tokenizer import CLS
-from .names import check_name
+from .names import check_name, is_of_source
 from .run import Kept, Run
-from .where import is_of_source
 
 KINDS = {"attention": "query", "cross_attention": "query", "feed_forward": "up"}
 """The sublayers of a block, each with the first of its matrices to read the stream."""

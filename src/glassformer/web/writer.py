@@ -21,8 +21,8 @@ from ..generation.reader import Reader, start_reader
 from ..generation.request import Request
 from ..interpret.changed_model import changed_model
 from ..interpret.changes import Change
+from ..interpret.names import BATCH, Where, axes_of, is_of_source
 from ..interpret.run import Run
-from ..interpret.where import BATCH, Where, axes_of, is_of_source
 from ..models import Model
 from .run_session import RunSession
 from .state import POSITIONS

@@ -7,12 +7,11 @@ import numpy as np
 
 from ...core.tree import flatten
 from ...interpret import Logit, Loss, Run
-from ...interpret.names import RETURNED
+from ...interpret.names import BATCH, RETURNED, axes_of, is_of_source
 from ...interpret.reading import answers as answers_apart
 from ...interpret.reading import example_text
 from ...interpret.run import has_no_head
 from ...interpret.stream import stacks
-from ...interpret.where import BATCH, axes_of, is_of_source
 from ..explorer import Explorer, RunSession
 from ..offers import chosen, parted, to_json
 from ..router import route
