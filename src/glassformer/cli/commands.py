@@ -52,9 +52,9 @@ class Declared(NamedTuple):
 
 @cache
 def declarations() -> dict[str, Declared]:
-    """Return all commands by name, section by section."""
+    """Return all commands by name, section by section and there in the order of the alphabet."""
     found = [pair for file in sorted(Path(__file__).parent.glob("*.py")) for pair in _declared_in(file)]
-    return dict(sorted(found, key=lambda pair: SECTIONS.index(pair[1].section)))
+    return dict(sorted(found, key=lambda pair: (SECTIONS.index(pair[1].section), pair[0])))
 
 
 def _declared_in(file: Path) -> Iterator[tuple[str, Declared]]:

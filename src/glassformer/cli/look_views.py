@@ -105,7 +105,8 @@ def patching(asked: Question) -> Result:
         asked.run, asked.source, asked.target, estimate=False, progress=sweep, keep_partial=True
     )  # fmt: skip
     sweep.check(found.share, "patching")
-    return found.result()
+    words = asked.source.tokens[0][: found.effect.shape[1]]  # of the values that are put into the run
+    return replace(found, words=words).result()
 
 
 @view(*ASKED, by_layer=True, page=PageView.BACKWARD)
