@@ -119,9 +119,10 @@ def test_the_cache_is_collected_anew_when_the_package_changes(cached, monkeypatc
     completion.skeleton("look")
     monkeypatch.setattr(completion, "_collect", lambda: pytest.fail("it is there"))
     completion.skeleton("look")
+    look = {"name": "look", "params": [], "help": "", "commands": {}}
     file = catalog.cache_folder() / "completion.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "key": "old"}))
-    monkeypatch.setattr(completion, "_collect", lambda: {"commands": {"look": {"params": [], "help": ""}}})
+    monkeypatch.setattr(completion, "_collect", lambda: {"commands": {"look": look}, "settings": {}})
     assert completion.skeleton("look").params == []
 
 

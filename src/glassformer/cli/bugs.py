@@ -10,7 +10,7 @@ from ..core.errors import ConfigError
 from ..core.settings import check_known
 from ..progress.display import waiting
 from .commands import command
-from .options import json_option
+from .options import Offers, json_option
 from .output import log, print_json, print_table
 
 EFFECTS = {
@@ -20,10 +20,11 @@ EFFECTS = {
     "diverges": "Training diverges.",
     "too good": "The loss ends lower than it should.",
 }
+EXHIBIT = Offers(names=lambda: {name: one.title for name, one in museum().items()})
 
 
 @command("Learn", "glassformer bugs", "glassformer bugs heads-merge")
-@click.argument("name", required=False, help="An exhibit; without one, all are listed.")
+@click.argument("name", type=EXHIBIT, required=False, help="An exhibit; without one, all are listed.")
 @click.option(
     "--train", is_flag=True, help="Train with the bug here and now, with three seeds, beside training without it."
 )

@@ -14,6 +14,7 @@ from ..progress.display import waiting
 from .commands import command
 from .generate import print_lens, print_pieces
 from .options import (
+    MODEL,
     MODEL_HELP,
     engine_option,
     lens_option,
@@ -35,7 +36,7 @@ COMMANDS = {"/reset": "forget the conversation", "/help": "show the commands", "
     "glassformer chat smollm2",
     'glassformer chat smollm2 "What is the capital of France?" --temperature 0',
 )
-@click.argument("model", help=f"A model with a chat template. {MODEL_HELP}")
+@click.argument("model", type=MODEL, help=f"A model with a chat template. {MODEL_HELP}")
 @text_argument("A message to answer; without one, each line of stdin is a turn.", required=False)
 @click.option("--system", help="The system message.")
 @click.option("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="The longest answer, in tokens.")

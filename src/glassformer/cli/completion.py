@@ -1,12 +1,14 @@
 """Shell completion by click: what the Tab key offers, and the files by which a shell learns to ask.
 
-Importing a command takes longer than anyone waits for a Tab. So a cache holds the parameters of all commands and the
-names of settings, until a file of the package changes: completing reads this cache and lists folders.
+The type of a parameter declares what it offers (`Offers` of options.py). Importing a command takes longer than anyone
+waits for a Tab. So a cache holds the parameters of all commands, what they offer, and the names of settings, until a
+file of the package changes: completing reads this cache and lists runs and pulled models.
 """
 
 import json
 import os
 import shlex
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,6 +24,7 @@ from ..weights.catalog import CATALOG, cache_folder, resolve
 from .commands import declarations, load_command
 
 PROGRAM = "glassformer"
+PATHS = ("file", "dir")
 SHELLS = {
     "bash": (f"~/.local/share/{PROGRAM}/completion.bash", "~/.bashrc"),
     "zsh": (f"~/.local/share/{PROGRAM}/completion.zsh", f"{os.environ.get('ZDOTDIR', '~')}/.zshrc"),
@@ -71,15 +74,56 @@ def install(shell: str) -> list[str]:
 def skeleton(name: str) -> click.Command:
     """Return a command with the parameters and completions of another one, without importing that."""
     known = _known()
-    return _command(name, known["commands"][name], known)
+    return _command(known["commands"][name], known["settings"])
 
 
-def _command(name: str, fields: dict[str, Any], known: dict[str, Any]) -> click.Command:
-    params = [_parameter(one, known) for one in fields["params"]]
-    if "commands" not in fields:
-        return click.Command(name, params=params, short_help=fields["help"])
-    parts = {one: _command(one, of_one, known) for one, of_one in fields["commands"].items()}
-    return click.Group(name, params=params, commands=parts)
+def _command(fields: dict[str, Any], settings: dict[str, list[str]]) -> click.Command:
+    params = [_parameter(one, settings) for one in fields["params"]]
+    if not fields["commands"]:
+        return click.Command(fields["name"], params=params, short_help=fields["help"])
+    parts = {name: _command(part, settings) for name, part in fields["commands"].items()}
+    return click.Group(fields["name"], params=params, commands=parts)
+
+
+def _parameter(fields: dict[str, Any], settings: dict[str, list[str]]) -> click.Parameter:
+    kind = click.Option if "help" in fields else click.Argument
+
+    def complete(ctx: click.Context, _: Any, typed: str) -> list[CompletionItem]:
+        """Return what is offered; paths only where nothing else is."""
+        live: dict[str, Callable[[str], dict[str, str]]] = {
+            "runs": _runs,
+            "models": _models,
+            "settings": partial(_settings, settings, ctx),
+        }
+        found = [
+            CompletionItem(value, help=line)
+            for name, listed, meaning in fields["offers"] if listed not in PATHS
+            for value, line in (live[listed](typed) if listed in live else {name: meaning}).items()
+            if value.startswith(typed)
+        ]  # fmt: skip
+        return found or [CompletionItem(typed, type=listed) for _, listed, _ in fields["offers"] if listed in PATHS]
+
+    declared = {name: value for name, value in fields.items() if name != "offers"}
+    return kind(required=False, shell_complete=complete, **declared)
+
+
+def _models(typed: str) -> dict[str, str]:
+    """Return the pulled models with their titles, and the runs."""
+    return {name: entry.title for name, entry in CATALOG.items() if resolve(name) is not None} | _runs(typed)
+
+
+def _settings(settings: dict[str, list[str]], ctx: click.Context, _: str) -> dict[str, str]:
+    """Return the settings of the task that is named, or else of a model."""
+    return {f"{key}=": "" for key in settings.get(ctx.params.get("task") or "model", ())}
+
+
+def _runs(typed: str) -> dict[str, str]:
+    """Return the run folders beside what is typed; those in `runs` if it names no folder."""
+    parent = Path(typed.rpartition("/")[0] or "/") if "/" in typed else Path("runs")
+    return dict.fromkeys(sorted(str(file.parent) for file in parent.glob("*/config.json")), "")
+
+
+# --- the cache -------------------------------------------------------------------------------------------------------
 
 
 def _known() -> dict[str, Any]:
@@ -100,84 +144,30 @@ def _known() -> dict[str, Any]:
 
 
 def _collect() -> dict[str, Any]:
-    """Import all commands, and return their parameters and what is listed elsewhere."""
-    from ..bugs import museum
-    from ..labs import list_labs
-    from ..models import PRESETS
-    from ..runs.settings import TOPICS, groups_of
-    from ..studies import studies
-    from .look_views import VIEWS
+    """Import all commands, and return their parameters and the names of settings."""
+    from ..runs.settings import groups_of
 
-    names = {one: [setting.name for group in groups_of(one) for setting in group.settings] for one in SUMMARIES}
-    names["model"] = [setting.name for group in groups_of("model") for setting in group.settings]
-    commands = {name: _described(command) for name, command in ((name, load_command(name)) for name in declarations())}
-    return {
-        "commands": commands, "settings": names, "presets": [*PRESETS], "topics": [*TOPICS], "views": [*VIEWS],
-        "labs": {lab.name: lab.title for lab in list_labs()},
-        "names": {
-            "bugs": {name: exhibit.title for name, exhibit in museum().items()},
-            "study": {name: study.question for name, study in studies().items()},
-        },
-    }  # fmt: skip
+    settings = {one: [setting.name for group in groups_of(one) for setting in group.settings]
+                for one in (*SUMMARIES, "model")}  # fmt: skip
+    return {"commands": {name: _described(load_command(name)) for name in declarations()}, "settings": settings}
 
 
 def _described(command: click.Command) -> dict[str, Any]:
     """Return the parameters of a command, and its commands if it is a group."""
-    fields: dict[str, Any] = {
-        "params": [_fields(one) for one in command.params],
+    ctx = click.Context(command)
+    inner = command.commands if isinstance(command, click.Group) else {}
+    return {
+        "name": command.name,
         "help": command.get_short_help_str(),
+        "params": [_fields(one, ctx) for one in command.params],
+        "commands": {name: _described(part) for name, part in inner.items()},
     }
-    if isinstance(command, click.Group):
-        fields["commands"] = {name: _described(part) for name, part in command.commands.items()}
-    return fields
 
 
-def _fields(one: click.Parameter) -> dict[str, Any]:
-    is_path = isinstance(one.type, click.Path) or one.metavar in ("FILE", "PATH")
-    fields: dict[str, Any] = {"param_decls": [one.name], "nargs": one.nargs}
-    fields["place"] = "dir" if one.metavar in ("DIR", "FOLDER") else "file" if is_path else None
-    if isinstance(one, click.Option):
-        names = [f"{opt}/{other}" for opt, other in zip(one.opts, one.secondary_opts, strict=False)] or one.opts
-        fields |= {"param_decls": [one.name, *names], "help": one.help}
-        fields |= {"is_flag": True} if one.is_flag else {"multiple": one.multiple}
-    return fields
-
-
-def _parameter(fields: dict[str, Any], known: dict[str, Any]) -> click.Parameter:
-    settings = {name: value for name, value in fields.items() if name != "place"}
-    kind = click.Option if "help" in fields else click.Argument
-    return kind(required=False, shell_complete=partial(_complete, fields["place"], known), **settings)
-
-
-def _complete(
-    place: str | None, known: dict[str, Any], ctx: click.Context, parameter: click.Parameter, typed: str
-) -> list[CompletionItem]:
-    """Return what a parameter may be, by its name; paths where nothing else is known."""
-    titles = {name: entry.title for name, entry in CATALOG.items()}
-    runs = dict.fromkeys(_runs(typed), "")
-    models = {name: title for name, title in titles.items() if resolve(name) is not None} | runs
-    presets, topics = dict.fromkeys(known["presets"], ""), dict.fromkeys(known["topics"], "")
-    keys = known["settings"].get(ctx.params.get("task") or "model", ())
-    places = {"model": models, "source": models, "run": runs, "runs": runs, "resume": runs, "task": SUMMARIES}
-    places["lab"] = known["labs"]
-    offers: dict[str, dict[str, str]] = places | {
-        "topic": SUMMARIES | topics | presets,
-        "preset": presets,
-        "name": known["names"].get(ctx.info_name, titles),
-        "view": dict.fromkeys(known["views"], ""),
-        "engine": dict.fromkeys(("cpu", "numpy", "jax"), ""),
-        "checkpoint": dict.fromkeys(("best", "latest"), ""),
-        "settings": dict.fromkeys((f"{key}=" for key in keys), ""),
-    }
-    counts = ctx.info_name in ("params", "plan") and parameter.name == "model"  # what needs no weights
-    offered = offers.get(parameter.name or "", {}) | (presets if counts else {})
-    found = [CompletionItem(value, help=line) for value, line in offered.items() if value.startswith(typed)]
-    is_file = parameter.name in places or (ctx.info_name, parameter.name) == ("study", "name")
-    place = place or ("file" if is_file else None)
-    return found or ([] if place is None else [CompletionItem(typed, type=place)])
-
-
-def _runs(typed: str) -> list[str]:
-    """Return the run folders beside what is typed; those in `runs` if it names no folder."""
-    parent = Path(typed.rpartition("/")[0] or "/") if "/" in typed else Path("runs")
-    return sorted(str(file.parent) for file in parent.glob("*/config.json"))
+def _fields(one: click.Parameter, ctx: click.Context) -> dict[str, Any]:
+    offers = [(item.value, item.type, item.help) for item in one.shell_complete(ctx, "")]
+    if not isinstance(one, click.Option):
+        return {"param_decls": [one.name], "nargs": one.nargs, "offers": offers}
+    names = [f"{opt}/{other}" for opt, other in zip(one.opts, one.secondary_opts, strict=False)] or one.opts
+    kind = {"is_flag": True} if one.is_flag else {"multiple": one.multiple, "nargs": one.nargs}
+    return {"param_decls": [one.name, *names], "help": one.help, "offers": offers, **kind}

@@ -24,7 +24,7 @@ from ..training.evaluate import class_figures, combined, macro_average
 from ..weights.loaded_model import LoadedModel
 from ..weights.saved import is_saved
 from .commands import command
-from .options import PATH, engine_option, json_option, trust_option
+from .options import CHECKPOINT, PATH, RUN, engine_option, json_option, trust_option
 from .output import console, log, print_json, print_table
 
 SHARES = ("precision", "recall", "f1")
@@ -41,8 +41,8 @@ Confusion = Sequence[Sequence[int]]
     "glassformer eval runs/text --checkpoint latest --json",
     name="eval",
 )
-@click.argument("run", type=PATH, help="A folder that `glassformer train` or `gf.save` wrote.")
-@click.option("--checkpoint", default=BEST, help="Which parameters of a run: best or latest.")
+@click.argument("run", type=RUN, help="A folder that `glassformer train` or `gf.save` wrote.")
+@click.option("--checkpoint", type=CHECKPOINT, default=BEST, help="Which parameters of a run: best or latest.")
 @click.option("--data", type=PATH, help="Measure on all of another file of the same kind instead.")
 @click.option("--all", "every", is_flag=True, help="Of a long text, measure all windows (default: a random sample).")
 @engine_option

@@ -11,7 +11,7 @@ from ..web.explorer import Explorer
 from ..web.offers import RUNS, find_offers
 from ..web.server import Server
 from .commands import command
-from .options import MODEL_HELP, PATH, text_argument, trust_option
+from .options import FOLDER, MODEL, MODEL_HELP, text_argument, trust_option
 
 
 @command(
@@ -20,9 +20,9 @@ from .options import MODEL_HELP, PATH, text_argument, trust_option
     "glassformer explore runs/majority 11110222",
     "glassformer explore smollm2 --port 8765 --no-browser",
 )
-@click.argument("model", required=False, help=MODEL_HELP)
+@click.argument("model", type=MODEL, required=False, help=MODEL_HELP)
 @text_argument("What the model reads first.", required=False)
-@click.option("--runs", type=PATH, metavar="DIR", default=Path(RUNS), help="The folder whose runs are offered.")
+@click.option("--runs", type=FOLDER, metavar="DIR", default=Path(RUNS), help="The folder whose runs are offered.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

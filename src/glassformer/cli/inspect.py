@@ -17,7 +17,7 @@ from ..training.checkpoint import BEST
 from ..web.page_export import Show, models_page
 from ..weights.loaded_model import LoadedModel
 from .commands import command
-from .options import json_option, model_argument, out_option, text_argument
+from .options import CHECKPOINT, json_option, model_argument, out_option, text_argument
 from .output import log, print_json
 
 EXAMPLES = 32
@@ -29,7 +29,7 @@ PAGE = "index.html"
 @model_argument
 @text_argument("What the model reads; of a run, held-out data if left out.", required=False)
 @out_option("a folder for page and figures (default: a new one, pictures in the run folder or pictures/MODEL)")
-@click.option("--checkpoint", help="Which parameters of a run: best or latest (default: best).")
+@click.option("--checkpoint", type=CHECKPOINT, help="Which parameters of a run: best or latest (default: best).")
 @click.option("--theme", default="auto", help="Colors of the figures: light, dark, or auto for both.")
 @click.option("--format", "form", metavar="TYPE", default="png", help="Format: png, svg or pdf.")
 @json_option

@@ -8,23 +8,26 @@ import click
 from rich.text import Text
 
 from ..core.files import write_new
-from ..labs import desk
+from ..labs import desk, list_labs
 from ..labs.check import check_file
 from ..labs.lab import get_lab
 from ..labs.sandbox import SECONDS
 from ..progress.display import waiting
 from .commands import command
-from .options import PATH, json_option
+from .options import FOLDER, PATH, Offers, json_option
 from .output import log, plural, print_json, print_table
 
+LAB = Offers("file", names=lambda: {lab.name: lab.title for lab in list_labs()})
 seconds_option = click.option(
     "--seconds",
     type=click.FloatRange(0.1, 600),
     default=SECONDS,
     help="How long a file may compute at each step.",
 )
-lab_option = click.option("--lab", metavar="NAME", help="The lab it solves (default: what its line LAB = … says).")
-lab_argument = click.argument("lab", metavar="NAME", help="A lab by name, or the file of a lab of your own.")
+lab_option = click.option(
+    "--lab", type=LAB, metavar="NAME", help="The lab it solves (default: what its line LAB = … says)."
+)
+lab_argument = click.argument("lab", type=LAB, metavar="NAME", help="A lab by name, or the file of a lab of your own.")
 
 
 @command(
@@ -127,7 +130,7 @@ def solution(lab: str, anyway: bool, out: Path | None) -> None:
 
 
 @lab.command()
-@click.argument("folder", type=PATH, help="The folder with the files of a class, also in folders below it.")
+@click.argument("folder", type=FOLDER, help="The folder with the files of a class, also in folders below it.")
 @lab_option
 @seconds_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values, with a line for each file.")

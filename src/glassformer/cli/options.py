@@ -3,17 +3,48 @@
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..core import reporting
 from ..core.errors import ConfigError, DataError
 
 MODEL_HELP = "A run folder, a folder or file of published weights, a pulled model, or hf:org/name."
 PATH = click.Path(path_type=Path)
+
+
+class Offers(click.ParamType):
+    """A text, or a path, with what the Tab key offers for it.
+
+    kinds   "runs", "models" and "settings", which are listed at the Tab; "file" and "dir", where nothing else fits
+    names   returns names, or names with their meanings
+    """
+
+    name = "text"
+
+    def __init__(self, *kinds: str, names: Callable[[], Iterable[str]] = tuple, made: type = str) -> None:
+        self.kinds, self.names, self.made = kinds, names, made
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the text, or the path."""
+        return self.made(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names, and the kinds for `completion` to list."""
+        names = self.names()
+        meanings = names if isinstance(names, dict) else dict.fromkeys(names)
+        found = [CompletionItem(name, help=meaning) for name, meaning in meanings.items()]
+        return [*found, *(CompletionItem("", type=kind) for kind in self.kinds)]
+
+
+FOLDER = Offers("dir", made=Path)
+RUN = Offers("runs", "file", made=Path)
+MODEL = Offers("models", "file")
+CHECKPOINT = Offers(names=lambda: ("best", "latest"))
 
 
 def bundle(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
@@ -79,12 +110,14 @@ set_option = click.option(
     "--set",
     "settings",
     metavar="KEY=VALUE",
+    type=Offers("settings"),
     multiple=True,
     help="Change a setting; may be repeated. `glassformer settings` lists them.",
 )
 engine_option = click.option(
     "--engine",
     metavar="NAME",
+    type=Offers(names=lambda: ("cpu", "numpy", "jax")),
     callback=lambda ctx, _, name: name if name is None else _set_engine(name),
     help="Engine: cpu (compiled kernels, the default), numpy (every op as its source reads) or jax.",
 )
@@ -105,7 +138,7 @@ sampling_options = bundle([
 
 def out_option(what: str) -> Callable[[Any], Any]:
     """Return the option --out of a command that writes into a folder."""
-    return click.option("--out", type=PATH, metavar="DIR", help=f"Where to write: {what}.")
+    return click.option("--out", type=FOLDER, metavar="DIR", help=f"Where to write: {what}.")
 
 
 seed_option = click.option(
@@ -146,13 +179,14 @@ def _with_adapter(ctx: click.Context, _: click.Parameter, model: str | None) -> 
 adapter_option = click.option(
     "--adapter",
     metavar="FOLDER",
+    type=Offers("dir"),
     expose_value=False,
     is_eager=True,  # before the model, which gets it
     callback=lambda ctx, _, folder: ctx.meta.update(adapter=folder),
     help="LoRA adapters to merge into the model, as PEFT writes them.",
 )
 model_argument = bundle(
-    [click.argument("model", callback=_with_adapter, help=MODEL_HELP), adapter_option, trust_option]
+    [click.argument("model", type=MODEL, callback=_with_adapter, help=MODEL_HELP), adapter_option, trust_option]
 )
 source_option = bundle(
     [
@@ -160,6 +194,7 @@ source_option = bundle(
             "--from",
             "source",
             metavar="MODEL",
+            type=MODEL,
             callback=_with_adapter,
             help="Start from a trained model: a folder, a file, a pulled name, hf:…",
         ),

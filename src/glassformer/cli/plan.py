@@ -16,11 +16,12 @@ from ..engines.mesh.plan import PRECISIONS, SLOTS, Plan, better
 from ..engines.mesh.plan import changes as changed
 from ..engines.mesh.plan import plan as make_plan
 from ..engines.mesh.rules import parse_rules
+from ..models import PRESETS
 from ..models.costs import ITEMSIZES, MEMORY
 from ..progress.display import waiting
 from .commands import command
 from .devices import rules_option
-from .options import gathered, json_option, set_option, trust_option
+from .options import Offers, gathered, json_option, set_option, trust_option
 from .output import log, plural, print_json, print_table
 from .settings import parse_settings
 
@@ -47,7 +48,10 @@ class Training:
 
 
 config_argument = click.argument(
-    "model", metavar="PRESET|CONFIG|MODEL", help="A preset, a JSON file with a config, or a model."
+    "model",
+    type=Offers("models", "file", names=lambda: list(PRESETS)),
+    metavar="PRESET|CONFIG|MODEL",
+    help="A preset, a JSON file with a config, or a model.",
 )
 
 

@@ -27,7 +27,7 @@ from ..web.page_export import training_page
 from ..web.recordings import RecordedTraining
 from . import devices
 from .commands import command
-from .options import PATH, engine_option, json_option, refuse, text_argument, trust_option
+from .options import FOLDER, RUN, engine_option, json_option, refuse, text_argument, trust_option
 from .output import log, print_json
 
 SHORTEST = 4
@@ -41,12 +41,15 @@ PAGE, FIGURE, FRAMES = "replay.html", "course", 40
     "glassformer replay runs/recorded",
     "glassformer replay runs/recorded --step 1 --step 2",
 )
-@click.argument("run", type=PATH, help="A folder that `glassformer train --record` wrote.")
+@click.argument("run", type=RUN, help="A folder that `glassformer train --record` wrote.")
 @text_argument("What the model reads; a held-out example if left out.", required=False)
 @click.option("--frames", type=click.IntRange(2), help="How many steps to show, denser at the beginning (default: 40).")
 @click.option("--step", type=int, multiple=True, help="Show these steps instead; may be repeated.")
 @click.option(
-    "--out", type=PATH, metavar="DIR", help="Where to write: a folder for the page (default: replay in the run folder)."
+    "--out",
+    type=FOLDER,
+    metavar="DIR",
+    help="Where to write: a folder for the page (default: replay in the run folder).",
 )
 @engine_option
 @json_option

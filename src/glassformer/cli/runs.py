@@ -28,7 +28,7 @@ from ..runs.listing import (
 from ..runs.run import TrainingRun, open_run
 from ..text import printable
 from .commands import command
-from .options import PATH, json_option, out_option, trust_option
+from .options import FOLDER, RUN, json_option, out_option, trust_option
 from .output import log, print_json, print_table
 from .settings import default_text
 
@@ -37,7 +37,7 @@ FIGURE = "losses"
 
 
 @command("Train", "glassformer runs")
-@click.argument("folder", type=PATH, default=Path("runs"), help="Where the runs are.")
+@click.argument("folder", type=FOLDER, default=Path("runs"), help="Where the runs are.")
 @json_option
 def runs(folder: Path, json: bool) -> None:
     """List the runs in a folder, newest first: task, settings that differ, steps, losses, time."""
@@ -97,7 +97,7 @@ def number(value: float | None) -> str:
 
 
 @command("Train", "glassformer compare runs/majority runs/text --out comparison")
-@click.argument("runs", metavar="RUN RUN...", type=PATH, nargs=-1, help="Folders that `glassformer train` wrote.")
+@click.argument("runs", metavar="RUN RUN...", type=RUN, nargs=-1, help="Folders that `glassformer train` wrote.")
 @out_option("a folder for a figure of the losses, light and dark (default: none is drawn)")
 @click.option("--format", "form", metavar="TYPE", help="Format: png, svg or pdf (default: png).")
 @click.option("--samples/--no-samples", default=True, help="Let each model answer some prompts.")

@@ -12,7 +12,7 @@ from ..core.errors import ConfigError
 from ..core.registry import SUMMARIES
 from ..core.settings import check_known
 from .commands import command
-from .options import json_option, trust_option
+from .options import MODEL, Offers, json_option, trust_option
 from .output import console, log, print_json, print_table
 
 if TYPE_CHECKING:
@@ -51,14 +51,24 @@ def parse_value(text: str) -> Any:
         raise ConfigError(fact, hint="no setting takes such a value") from None
 
 
+def _topics() -> dict[str, str]:
+    from ..models import PRESETS
+    from ..runs.settings import TOPICS
+
+    return SUMMARIES | dict.fromkeys([*TOPICS, *PRESETS], "")
+
+
 @command("Train", "glassformer settings", "glassformer settings text")
 @click.argument(
     "topic",
+    type=Offers("file", names=_topics),
     metavar="[TASK|PRESET|GROUP|FILE]",
     required=False,
     help="Whose settings: a task's, a preset's, recipe, model, lora or sampling; or a Python file's tasks.",
 )
-@click.option("--from", "source", metavar="MODEL", help="Start from a trained model: the settings of fine-tuning it.")
+@click.option(
+    "--from", "source", type=MODEL, metavar="MODEL", help="Start from a trained model: the settings of fine-tuning it."
+)
 @click.option("--lora", is_flag=True, help="With --from: the settings of training low-rank adapters.")
 @json_option
 @trust_option
@@ -140,7 +150,7 @@ def default_text(value: Any) -> str:
 
 
 @command("Train", "glassformer tasks")
-@click.argument("file", required=False, help="List the tasks in this Python file instead.")
+@click.argument("file", type=Offers("file"), required=False, help="List the tasks in this Python file instead.")
 @json_option
 def tasks(file: str | None, json: bool) -> None:
     """List the tasks to train on."""

@@ -10,8 +10,10 @@ from ..studies import Study, read_study, run_study, studies
 from ..studies.report import REPORT, plain_row
 from ..studies.running import FOLDER
 from .commands import command
-from .options import PATH, engine_option, json_option, out_option
+from .options import PATH, Offers, engine_option, json_option, out_option
 from .output import log, print_json, print_table
+
+STUDY = Offers("file", names=lambda: {name: one.question for name, one in studies().items()})
 
 
 @command(
@@ -20,7 +22,7 @@ from .output import log, print_json, print_table
     "glassformer study cost --quick",
     "glassformer study scaling --seeds 2 --out budgets",
 )
-@click.argument("name", required=False, help="A study, or a Python file that holds one of your own.")
+@click.argument("name", type=STUDY, required=False, help="A study, or a Python file that holds one of your own.")
 @click.option("--quick", is_flag=True, help="The shape of the answer in about a minute: fewer steps, points and seeds.")
 @click.option("--seeds", type=click.IntRange(1), metavar="N", help="Runs of each point (default: as the study says).")
 @engine_option

@@ -13,7 +13,7 @@ from ..progress.display import waiting
 from ..text import ByteTokenizer, PublishedTokenizer, pieces_of
 from ..text.tokenizer import FAMILIES, LARGE, LARGE_SIZE, LEARNED, SIZE
 from .commands import command
-from .options import PATH, json_option, text_argument, trust_option
+from .options import MODEL, PATH, json_option, text_argument, trust_option
 from .output import log, plural, print_json, print_table
 
 
@@ -57,7 +57,7 @@ def tokens(data: Path, out: Path, tokenizer: str, tokenizer_size: int | None, js
 
 
 @command("Look inside", 'glassformer tokenize runs/text "The loop"', 'glassformer tokenize smollm2 "The loop"')
-@click.argument("model", help="A model of any kind, or a tokenizer.json.")
+@click.argument("model", type=MODEL, help="A model of any kind, or a tokenizer.json.")
 @text_argument("What to encode.")
 @click.option("--specials", is_flag=True, help="Add the special tokens that the model expects around a text.")
 @click.option("--parse-special", is_flag=True, help="Read names of special tokens in the text as those tokens.")

@@ -13,6 +13,7 @@ import click
 from ..core.errors import ConfigError, TrainingError, typed
 from ..core.execution import MeshShape
 from ..core.format import compact, escaped
+from ..core.registry import SUMMARIES
 from ..core.tree import count
 from ..data import TASKS, import_file
 from ..engines.cluster.collective import any_of
@@ -21,6 +22,7 @@ from ..engines.cluster.collective import processes as total
 from ..engines.cluster.launch import Workers
 from ..generation.answer import TEMPERATURE, ask
 from ..generation.texts import stream
+from ..models import PRESETS
 from ..progress.display import display, event_writer, require_tensorboard, waiting
 from ..progress.stopwatch import Stopwatch
 from ..runs.run import open_run
@@ -30,7 +32,8 @@ from ..training.interruption import Stopped, Terminated, heeding_termination
 from . import devices
 from .commands import command
 from .options import (
-    PATH,
+    RUN,
+    Offers,
     bundle,
     engine_option,
     gathered,
@@ -73,6 +76,9 @@ class NewRun:
     record: bool
 
 
+TASK, FILE = Offers("file", names=lambda: SUMMARIES), Offers("file")
+
+
 @command(
     "Train",
     "glassformer train majority",
@@ -80,14 +86,19 @@ class NewRun:
     "glassformer train text --data notes.txt --from smollm2 --lora",
     "glassformer train --resume runs/majority",
 )
-@click.argument("task", required=False, help="What to learn (see `glassformer tasks`), or your own Python file.")
-@click.option("--task", "own", metavar="FILE", help="A Python file with your own task, or parts of a model.")
+@click.argument(
+    "task", type=TASK, required=False, help="What to learn (see `glassformer tasks`), or your own Python file."
+)
+@click.option("--task", "own", type=FILE, metavar="FILE", help="A Python file with your own task, or parts of a model.")
 @click.option(
-    "--data", metavar="PATH", help="What to learn from: a file, a folder, a table (CSV, TSV, JSONL); - reads stdin."
+    "--data",
+    type=FILE,
+    metavar="PATH",
+    help="What to learn from: a file, a folder, a table (CSV, TSV, JSONL); - reads stdin.",
 )
 @bundle([click.option(f"--{name}", f"data_{name}", metavar=takes, help=words)
          for name, (takes, words) in DATA_OPTIONS.items()])  # fmt: skip
-@click.option("--preset", help="A model to train instead of the task's own.")
+@click.option("--preset", type=Offers(names=lambda: list(PRESETS)), help="A model to train instead of the task's own.")
 @source_option
 @click.option("--lora", is_flag=True, help="With --from: freeze the model and train low-rank adapters.")
 @set_option
@@ -96,7 +107,7 @@ class NewRun:
 )
 @seed_option
 @out_option("a folder for the run (default: runs/TASK)")
-@click.option("--resume", type=PATH, metavar="RUN", help="Continue this run.")
+@click.option("--resume", type=RUN, metavar="RUN", help="Continue this run.")
 @click.option(
     "--anyway", is_flag=True, help="With --resume: continue although data, engine, versions or recipe have changed."
 )
