@@ -90,7 +90,8 @@ def test_the_same_option_means_the_same_everywhere():
     for name in declarations():
         for one in load_command(name).params:
             if isinstance(one, click.Option) and one.opts[0] not in OWN_MEANINGS:
-                kind = getattr(one.type, "made", type(one.type)).__name__, one.is_flag, one.metavar if one.metavar != "FILE" else "DIR"
+                made = getattr(one.type, "made", type(one.type)).__name__
+                kind = made, one.is_flag, one.metavar if one.metavar != "FILE" else "DIR"
                 meaning = re.split(r"[:(.]", one.help)[0].strip()
                 found.setdefault(one.opts[0], {}).setdefault((kind, meaning), []).append(name)
     assert {option: uses for option, uses in found.items() if len(uses) > 1} == {}
