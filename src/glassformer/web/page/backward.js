@@ -13,27 +13,26 @@ import { stepBox } from "./step.js";
 import { targetBox } from "./target.js";
 
 export function drawBackward(place, page) {
-  const way = make("div", { class: "stack" }, make("p", { class: "quiet" }, "…"));
-  const flow = make("div", {
-    class: "scroll high",
+  const way = make("div.stack", make("p.quiet", "…"));
+  const flow = make("div.scroll.high", {
     tabindex: "0",
     role: "group",
     "aria-label": "Flow at every residual connection",
   });
-  const tokens = make("div", { class: "stack" });
+  const tokens = make("div.stack");
   const step = stepBox(page);
   const asked = runState(); // the page may have gone on when the answer comes, to a model with other names
   const ready = ask("backward", { state: asked })
     .then((found) => {
       if (!way.isConnected) return;
       fill(way, walkBox(found, asked, page));
-      fill(flow, found.flow ? flowTable(found.flow) : make("p", { class: "quiet" }, found.no_flow));
+      fill(flow, found.flow ? flowTable(found.flow) : make("p.quiet", found.no_flow));
       fill(
         tokens,
         found.tokens.map((part) => saliencyBox(part, page)),
       );
     })
-    .catch((error) => fill(way, make("p", { class: "bad" }, error.message)));
+    .catch((error) => fill(way, make("p.bad", error.message)));
   place.append(
     section("Gradient of", null, targetBox(page)),
     section(
@@ -68,19 +67,11 @@ export function drawBackward(place, page) {
 function walkBox(found, asked, page) {
   const { points } = found;
   const share = lengthShare(points.map((point) => point.norm));
-  const seen = make("div", { class: "seen" });
+  const seen = make("div.seen");
   const items = points.map((point, n) => {
-    const bar = make("span", {
-      class: "bar",
-      "aria-hidden": "true",
-      style: { width: `${share(point.norm) * 100}%` },
-    });
+    const bar = make("span.bar", { "aria-hidden": "true", style: { width: `${share(point.norm) * 100}%` } });
     return button(
-      [
-        make("span", {}, point.title),
-        make("span", {}, bar),
-        make("span", { class: "mono" }, short(point.norm)),
-      ],
+      [make("span", point.title), make("span", bar), make("span.mono", short(point.norm))],
       () => goTo(n),
       { class: "stop", title: `${point.name}: length ${exact(point.norm)}` },
     );
@@ -95,12 +86,11 @@ function walkBox(found, asked, page) {
   };
   goTo(points[look("backward").point] ? look("backward").point : points.length - 1);
   return make(
-    "div",
-    { class: "walk" },
+    "div.walk",
     make(
       "ol",
       { tabindex: "0", "aria-label": "Points of the stream, from the end" },
-      items.map((item) => make("li", {}, item)),
+      items.map((item) => make("li", item)),
     ),
     seen,
   );
@@ -132,12 +122,8 @@ function pointMap(point, asked, page) {
 function flowTable(flow) {
   const share = lengthShare(flow.flatMap((one) => [one.arriving, one.leaving, one.through]));
   const cell = (number, part = share(number)) => {
-    const bar = make("span", { class: "bar", "aria-hidden": "true", style: { width: `${part * 4}rem` } });
-    return make(
-      "td",
-      { title: exact(number) },
-      make("span", { class: "barred" }, bar, make("span", { class: "mono" }, short(number))),
-    );
+    const bar = make("span.bar", { "aria-hidden": "true", style: { width: `${part * 4}rem` } });
+    return make("td", { title: exact(number) }, make("span.barred", bar, make("span.mono", short(number))));
   };
   const head = ["sublayer", "arriving", "leaving", "through it", "its share", "cosine"].map((word) =>
     make("th", { scope: "col" }, word),
@@ -145,30 +131,27 @@ function flowTable(flow) {
   const rows = flow.map((one) =>
     make(
       "tr",
-      {},
       make("th", { scope: "row", class: "mono" }, one.name),
       cell(one.arriving),
       cell(one.leaving),
       cell(one.through),
       cell(one.share, one.share),
-      make("td", { class: "number mono" }, short(one.cosine)),
+      make("td.number.mono", short(one.cosine)),
     ),
   );
-  return make("table", { class: "flowed" }, make("thead", {}, make("tr", {}, head)), make("tbody", {}, rows));
+  return make("table.flowed", make("thead", make("tr", head)), make("tbody", rows));
 }
 
 // --- tokens ------------------------------------------------------------------------------------------------
 
 function saliencyBox(part, page) {
-  const integrated = make("div", { class: "stack" });
+  const integrated = make("div.stack");
   return make(
-    "div",
-    { class: "stack" },
-    part.part === "source" ? make("h3", {}, "Source") : null,
+    "div.stack",
+    part.part === "source" ? make("h3", "Source") : null,
     saliencyRow(part, part.values, "gradient × input"),
     make(
-      "div",
-      { class: "row" },
+      "div.row",
       button("Integrate the gradients", () => integrate(part, integrated, page), live),
     ),
     integrated,
@@ -178,15 +161,15 @@ function saliencyBox(part, page) {
 function saliencyRow(part, values, what) {
   const top = Math.max(...values.map((number) => Math.abs(number ?? 0)));
   return make(
-    "div",
-    { class: "tokens", role: "group", "aria-label": `${what} of each token` },
+    "div.tokens",
+    { role: "group", "aria-label": `${what} of each token` },
     part.tokens.map((label, n) => {
-      const token = make("span", { class: "token", style: colored(values[n] ?? 0, top) }, visible(label));
+      const token = make("span.token", { style: colored(values[n] ?? 0, top) }, visible(label));
       return make(
-        "span",
-        { class: "told", title: `position ${n}: ${exact(values[n])}` },
+        "span.told",
+        { title: `position ${n}: ${exact(values[n])}` },
         token,
-        make("small", {}, short(values[n], 2)),
+        make("small", short(values[n], 2)),
       );
     }),
   );
@@ -199,8 +182,7 @@ async function integrate(part, place, page) {
     place,
     bar,
     make(
-      "div",
-      { class: "row" },
+      "div.row",
       button("Stop", () => stop.abort()),
     ),
   );
@@ -217,8 +199,7 @@ async function integrate(part, place, page) {
       place,
       saliencyRow(part, found.values, "integrated gradient"),
       make(
-        "p",
-        { class: "quiet" },
+        "p.quiet",
         `They add up to ${short(found.difference, 5)}: how far ${page.run.of.title} is from its value for ` +
           `mean vectors. Error ${short(found.missing, 2)}, after ${found.gradients} gradients.`,
       ),
@@ -238,7 +219,6 @@ addToCards((card) => {
   if (!isValue || isIt) return null;
   return make(
     "section",
-    {},
     button(
       "Show the gradient of this number",
       () => change({ of: { kind: "entry", name: card.name, index: card.index } }),

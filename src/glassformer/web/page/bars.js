@@ -17,9 +17,9 @@ export function percent(share) {
 export function writingBars(found, act) {
   const top = Math.max(...found.choices.map((one) => Math.max(one.own, one.kept)));
   const heads = make(
-    "div",
-    { class: "choice heads", "aria-hidden": "true" },
-    ["token", "probability", "model", "drawn"].map((word) => make("span", {}, word)),
+    "div.choice.heads",
+    { "aria-hidden": "true" },
+    ["token", "probability", "model", "drawn"].map((word) => make("span", word)),
   );
   return [
     heads,
@@ -33,15 +33,11 @@ export function writingBars(found, act) {
           title: `id ${one.id}`,
           onclick: () => act(one),
         },
-        make("span", { class: "token" }, visible(one.label)),
+        make("span.token", visible(one.label)),
         barTrack(one.own / top, one.kept / top),
-        make("span", { class: "odds mono" }, percent(one.own)),
-        make("span", { class: "odds mono" }, one.cut ? "cut" : percent(one.kept)),
-        make(
-          "span",
-          { class: "why" },
-          one.cut ? `by ${REASONS[one.cut]}` : drawn ? "next" : one.ends ? "ends" : "",
-        ),
+        make("span.odds.mono", percent(one.own)),
+        make("span.odds.mono", one.cut ? "cut" : percent(one.kept)),
+        make("span.why", one.cut ? `by ${REASONS[one.cut]}` : drawn ? "next" : one.ends ? "ends" : ""),
       );
       row.setAttribute(
         "aria-label",
@@ -56,7 +52,7 @@ export function writingBars(found, act) {
 
 export function barTrack(own, kept) {
   const bar = (kind, share) => make("i", { class: kind, style: { width: `${(share * 100).toFixed(2)}%` } });
-  return make("span", { class: "track", "aria-hidden": "true" }, bar("own", own), bar("kept", kept));
+  return make("span.track", { "aria-hidden": "true" }, bar("own", own), bar("kept", kept));
 }
 
 export function writingCut(found) {

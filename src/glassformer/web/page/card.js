@@ -26,7 +26,7 @@ export async function openCard(one, { back = false, quiet = false, wait = false 
   if (last && !back && JSON.stringify(last) !== JSON.stringify(one)) before.push(last);
   look("card", { open: one });
   cardPlace().hidden = false;
-  if (!cardPlace().firstChild) fill(cardPlace(), make("p", { class: "quiet" }, "…"));
+  if (!cardPlace().firstChild) fill(cardPlace(), make("p.quiet", "…"));
   try {
     const question = {
       state: runState(),
@@ -46,7 +46,7 @@ export async function openCard(one, { back = false, quiet = false, wait = false 
     if (found.later === "soon") openCard(one, { back: true, quiet: true, wait: true });
   } catch (error) {
     if (error.name === "AbortError") return;
-    fill(cardPlace(), cardTools(), make("p", { class: "bad" }, error.message));
+    fill(cardPlace(), cardTools(), make("p.bad", error.message));
   }
 }
 
@@ -76,8 +76,7 @@ function hideCard() {
 
 function cardTools() {
   return make(
-    "div",
-    { class: "close row" },
+    "div.close.row",
     button("←", () => openCard(before.pop(), { back: true }), {
       "aria-label": "Back to the card before",
       title: "Back to the card before",
@@ -90,10 +89,9 @@ function cardTools() {
 function drawCard(card, one) {
   const same = card.also?.length
     ? make(
-        "p",
-        { class: "quiet" },
+        "p.quiet",
         "also known as ",
-        card.also.map((name, n) => [n ? ", " : "", make("code", {}, name)]).flat(),
+        card.also.map((name, n) => [n ? ", " : "", make("code", name)]).flat(),
       )
     : null;
   return [
@@ -103,11 +101,11 @@ function drawCard(card, one) {
       { tabindex: "-1" },
       `${card.kind === "gradient" ? "∂ / ∂ " : ""}${card.name}`,
       make("wbr"),
-      make("span", { class: "nowrap" }, `[${card.index.join(", ")}]`),
+      make("span.nowrap", `[${card.index.join(", ")}]`),
     ),
-    make("p", { class: "quiet" }, `${card.kind}: ${cardPosition(card)}`),
+    make("p.quiet", `${card.kind}: ${cardPosition(card)}`),
     cardInTokens(card),
-    make("p", { class: "value" }, exact(card.value)),
+    make("p.value", exact(card.value)),
     same,
     cardFormula(card),
     cardReaders(card),
@@ -142,34 +140,27 @@ function cardWords(card) {
 function cardInTokens(card) {
   const [query, key] = cardWords(card);
   if (key === undefined || query === undefined || !/\.attend\.(weights|scores)$/.test(card.name)) return null;
-  return make("p", {}, make("b", {}, `“${spoken(query)}” looks at “${spoken(key)}”`));
+  return make("p", make("b", `“${spoken(query)}” looks at “${spoken(key)}”`));
 }
 
 function cardFormula(card) {
   if (!card.math)
     return make(
       "section",
-      {},
-      make(
-        "p",
-        { class: "quiet" },
-        card.note || "This number was given with the model or its input; nothing computed it.",
-      ),
+      make("p.quiet", card.note || "This number was given with the model or its input; nothing computed it."),
     );
   // Of several readers, each has its own line below.
   const lines = card.readers?.length ? [] : [card.math, card.filled_math].filter(Boolean).map(formula);
   return make(
     "section",
-    {},
-    make("h3", {}, card.op ? `Computed by ${card.op}` : "Formula", cardDerivation(card, card.op)),
+    make("h3", card.op ? `Computed by ${card.op}` : "Formula", cardDerivation(card, card.op)),
     lines,
-    card.note ? make("p", { class: "quiet" }, card.note) : null,
+    card.note ? make("p.quiet", card.note) : null,
     card.evaluated !== null && card.evaluated !== undefined
       ? make(
-          "p",
-          { class: "quiet" },
+          "p.quiet",
           `recomputed from the numbers ${lines.length ? "above" : "below"}: `,
-          make("code", {}, exact(card.evaluated)),
+          make("code", exact(card.evaluated)),
         )
       : null,
   );
@@ -198,17 +189,14 @@ function cardReaders(card) {
   if (!card.readers?.length) return null;
   return make(
     "section",
-    {},
-    make("h3", {}, "Gradient from each of its uses"),
+    make("h3", "Gradient from each of its uses"),
     card.readers.map((reader) =>
       make(
         "div",
-        {},
         make(
-          "p",
-          { class: "row" },
-          make("span", { class: "grow" }, reader.label, cardDerivation(card, reader.op)),
-          make("code", {}, short(reader.evaluated, 6)),
+          "p.row",
+          make("span.grow", reader.label, cardDerivation(card, reader.op)),
+          make("code", short(reader.evaluated, 6)),
         ),
         formula(reader.math),
       ),
@@ -220,42 +208,30 @@ function cardTerms(card) {
   if (!card.terms?.length || card.readers?.length) return null;
   const largest = [...card.terms].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, 12);
   const rows = largest.map((term) =>
-    make(
-      "tr",
-      {},
-      make("td", { class: "mono" }, term.label),
-      make("td", { class: "number mono" }, short(term.value, 6)),
-    ),
+    make("tr", make("td.mono", term.label), make("td.number.mono", short(term.value, 6))),
   );
   const shown = card.terms.length + card.more;
   const more = shown > rows.length ? `the ${rows.length} largest of ${whole(shown)}` : `all ${rows.length}`;
-  return make(
-    "section",
-    {},
-    make("h3", {}, "Terms"),
-    make("p", { class: "quiet" }, more),
-    make("table", {}, make("tbody", {}, rows)),
-  );
+  return make("section", make("h3", "Terms"), make("p.quiet", more), make("table", make("tbody", rows)));
 }
 
 function cardGradient(card, one) {
-  const part = make("section", {}, make("h3", {}, "Gradient"));
+  const part = make("section", make("h3", "Gradient"));
   if (card.gradient === null || card.gradient === undefined) {
     part.append(
       make(
-        "p",
-        { class: "quiet", role: "status" },
+        "p.quiet",
+        { role: "status" },
         card.later === "soon" ? "The backward pass is running …" : card.reason || "It has no gradient.",
       ),
     );
     return part;
   }
-  const said = make("p", { class: "quiet", role: "status" });
+  const said = make("p.quiet", { role: "status" });
   part.append(
-    make("p", { class: "mono" }, exact(card.gradient)),
+    make("p.mono", exact(card.gradient)),
     make(
-      "div",
-      { class: "row" },
+      "div.row",
       one.gradient
         ? button("See the value", () => openCard({ ...one, gradient: false }))
         : card.isInFile
@@ -275,9 +251,9 @@ async function cardProof(one, said) {
     fill(
       said,
       "complex step ",
-      make("code", {}, exact(found.step)),
+      make("code", exact(found.step)),
       ", backward ",
-      make("code", {}, exact(found.gradient)),
+      make("code", exact(found.gradient)),
       ", difference ",
       make("b", { class: found.difference < 1e-9 ? "good" : "bad" }, short(found.difference)),
     );
@@ -292,7 +268,6 @@ function cardLinks(title, list, more) {
   const shown = list.slice(0, 24).map((link) =>
     make(
       "li",
-      {},
       button(`${link.gradient ? "∂ / ∂ " : ""}${link.name}[${link.index.join(", ")}]`, () => openCard(link), {
         class: "link mono",
       }),
@@ -301,10 +276,9 @@ function cardLinks(title, list, more) {
   const rest = list.length - shown.length + (more ?? 0);
   return make(
     "section",
-    {},
-    make("h3", {}, title),
-    make("ul", {}, shown),
-    rest > 0 ? make("p", { class: "quiet" }, `and ${whole(rest)} more`) : null,
+    make("h3", title),
+    make("ul", shown),
+    rest > 0 ? make("p.quiet", `and ${whole(rest)} more`) : null,
   );
 }
 
@@ -312,12 +286,10 @@ function cardFeeds(card) {
   if (!card.feeds?.length) return null;
   return make(
     "section",
-    {},
-    make("h3", {}, "Used by"),
+    make("h3", "Used by"),
     make(
       "ul",
-      {},
-      card.feeds.slice(0, 12).map((name) => make("li", {}, make("code", {}, name))),
+      card.feeds.slice(0, 12).map((name) => make("li", make("code", name))),
     ),
   );
 }
@@ -327,13 +299,12 @@ function cardSource(card) {
   if (!parts.length) return null;
   return make(
     "section",
-    {},
-    make("h3", {}, "Source"),
+    make("h3", "Source"),
     parts.map(([direction, own]) =>
       make(
         "details",
         { open: direction === (card.kind === "gradient" ? "backward" : "forward") },
-        make("summary", {}, `${direction}: ${own.file}, line ${own.line}`),
+        make("summary", `${direction}: ${own.file}, line ${own.line}`),
         make(
           "pre",
           { tabindex: "0" },

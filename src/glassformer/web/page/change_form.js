@@ -33,8 +33,7 @@ export function changeForm(page) {
   const set = (parts) => look("change", { form: Object.assign(form, parts) });
   const number = (title, value, step, act) =>
     make(
-      "label",
-      { class: "narrow" },
+      "label.narrow",
       title,
       make("input", {
         type: "number",
@@ -59,7 +58,7 @@ export function changeForm(page) {
       },
     ]);
   };
-  const place = make("form", { class: "stack", onsubmit: submit });
+  const place = make("form.stack", { onsubmit: submit });
   const draw = () => {
     const known = names.find((one) => one.name === form.name);
     const fields = (known?.axes ?? []).map((axis, n) => at(axis, known.shape?.[n]));
@@ -68,11 +67,9 @@ export function changeForm(page) {
     fill(
       place,
       make(
-        "div",
-        { class: "row" },
+        "div.row",
         make(
           "label",
-          {},
           "What to do",
           make(
             "select",
@@ -112,10 +109,9 @@ export function changeForm(page) {
           ),
         ),
       ),
-      make("div", { class: "row", role: "group", "aria-label": "Where" }, fields),
+      make("div.row", { role: "group", "aria-label": "Where" }, fields),
       make(
-        "div",
-        { class: "row" },
+        "div.row",
         words.number.includes(form.word)
           ? number(NUMBERS[form.word] ?? "Number", form.value, "any", (text) =>
               set({ value: Number(text) || 0 }),
@@ -124,7 +120,7 @@ export function changeForm(page) {
         words.other.includes(form.word)
           ? secondText("Second text", form.other, (text) => set({ other: text }))
           : null,
-        make("button", { class: "main" }, "Do it"),
+        make("button.main", "Do it"),
       ),
     );
   };
@@ -134,7 +130,7 @@ export function changeForm(page) {
 
 // A field for another text; how the model reads it is said below.
 export function secondText(title, value, act) {
-  const said = make("span", { class: "quiet", role: "status" });
+  const said = make("span.quiet", { role: "status" });
   const say = async (text) => {
     if (!text) {
       fill(said);
@@ -145,24 +141,18 @@ export function secondText(title, value, act) {
       fill(
         said,
         make(
-          "span",
-          { class: "tokens" },
-          (found.source ?? found.tokens).map((token) =>
-            make("span", { class: "token" }, visible(token.label)),
-          ),
+          "span.tokens",
+          (found.source ?? found.tokens).map((token) => make("span.token", visible(token.label))),
         ),
-        found.fits
-          ? "as many tokens"
-          : make("span", { class: "bad" }, "not as many tokens: places do not line up"),
+        found.fits ? "as many tokens" : make("span.bad", "not as many tokens: places do not line up"),
       );
     } catch (error) {
-      fill(said, make("span", { class: "bad" }, error.message));
+      fill(said, make("span.bad", error.message));
     }
   };
   say(value);
   return make(
     "label",
-    {},
     title,
     make("input", {
       type: "text",

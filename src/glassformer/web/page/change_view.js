@@ -11,13 +11,13 @@ import { sceneStory } from "./scene_answers.js";
 import { sweepBox } from "./sweeps.js";
 
 export function drawChange(place, page) {
-  const story = make("p", { class: "scene-story" });
+  const story = make("p.scene-story");
   const told = (state().changes.length ? ask("outcome", { state: runState() }) : Promise.resolve(null))
     .then((outcome) => story.append(...[sceneStory(page, outcome)].flat()))
     .catch((error) => story.append(error.message));
   place.append(story);
   if (kept) {
-    place.append(make("p", { class: "quiet" }, live.title));
+    place.append(make("p.quiet", live.title));
     return;
   }
   place.append(

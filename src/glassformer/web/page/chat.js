@@ -29,16 +29,14 @@ export function chatBox(page, writer) {
       { "aria-pressed": String(chatOn() === on) },
     ),
   );
-  const switcher = make("div", { class: "row", role: "group", "aria-label": "How it writes" }, modes);
+  const switcher = make("div.row", { role: "group", "aria-label": "How it writes" }, modes);
   if (!chatOn()) return switcher;
   return make(
-    "div",
-    { class: "stack" },
+    "div.stack",
     switcher,
     make(
-      "section",
-      { class: "box stack" },
-      make("h2", {}, "Conversation"),
+      "section.box.stack",
+      make("h2", "Conversation"),
       chatSystem(page),
       chatTurns(),
       chatInput(page, writer),
@@ -57,19 +55,18 @@ function chatSystem(page) {
       page.redraw();
     },
   });
-  return make("label", { class: "broad" }, "system (empty: what the template says)", field);
+  return make("label.broad", "system (empty: what the template says)", field);
 }
 
 function chatTurns() {
   const turns = chatMessages().filter((message) => message.role !== "system");
   if (!turns.length) return null;
   return make(
-    "ol",
-    { class: "turns" },
+    "ol.turns",
     turns.map((message) =>
-      make("li", { class: message.role }, make("b", {}, message.role), make("p", {}, message.content)),
+      make("li", { class: message.role }, make("b", message.role), make("p", message.content)),
     ),
-    make("li", { class: "assistant" }, make("b", {}, "assistant"), make("p", { id: "chat-answer" })),
+    make("li.assistant", make("b", "assistant"), make("p", { id: "chat-answer" })),
   );
 }
 
@@ -104,9 +101,8 @@ function chatInput(page, writer) {
     }
   });
   return make(
-    "div",
-    { class: "row" },
-    make("label", { class: "broad" }, "user", field),
+    "div.row",
+    make("label.broad", "user", field),
     button("Send", send, { class: "main" }),
     button(
       "Clear the conversation",
@@ -121,8 +117,8 @@ function chatInput(page, writer) {
 
 function chatPrompt() {
   const inside = make("pre", { tabindex: "0" });
-  const said = make("p", { class: "quiet" });
-  const details = make("details", {}, make("summary", {}, "The prompt, as the model reads it"), said, inside);
+  const said = make("p.quiet");
+  const details = make("details", make("summary", "The prompt, as the model reads it"), said, inside);
   details.addEventListener("toggle", async () => {
     if (!details.open) return;
     if (!chatMessages().length) {

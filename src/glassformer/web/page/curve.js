@@ -28,11 +28,10 @@ export function curve(settings) {
   if (settings.onpick)
     svg.addEventListener("click", (event) => settings.onpick(curveStep(svg, event, scale)));
   const named = make(
-    "div",
-    { class: "legend" },
-    series.map((one) => make("span", {}, make("i", { class: `swatch mark${one.mark}` }), one.name)),
+    "div.legend",
+    series.map((one) => make("span", make("i", { class: `swatch mark${one.mark}` }), one.name)),
   );
-  return make("figure", { class: "curves" }, svg, series.length > 1 ? named : null);
+  return make("figure.curves", svg, series.length > 1 ? named : null);
 }
 
 function curveScale(series, settings) {
@@ -62,8 +61,8 @@ function curveAxes(scale) {
     .map((y) => (scale.log ? 10 ** y : y));
   const steps = [0, 1, 2, 3, 4].map((n) => Math.round((scale.last * n) / 4));
   return make(
-    "g",
-    { class: "axes", "aria-hidden": "true" },
+    "g.axes",
+    { "aria-hidden": "true" },
     levels
       .map((y) => [
         make("line", { x1: CURVE.left, x2: scale.width - CURVE.right, y1: scale.y(y), y2: scale.y(y) }),
@@ -96,8 +95,7 @@ function curveLine(one, scale) {
 
 function curveCursor(step, scale) {
   if (step === undefined || step === null) return null;
-  return make("line", {
-    class: "cursor",
+  return make("line.cursor", {
     x1: scale.x(step),
     x2: scale.x(step),
     y1: CURVE.top,

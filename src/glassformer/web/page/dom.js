@@ -1,23 +1,25 @@
-// Elements by one function: make("p", {class: "quiet"}, "text", other, …).
+// Elements by one function: make("p.quiet", { title: "…" }, "text", other, …), with a tag, its classes,
+// perhaps settings.
 
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "polyline", "title", "defs"]);
 
-export function make(tag, settings = {}, ...inside) {
-  const element = SVG_TAGS.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
-  for (const [name, value] of Object.entries(settings)) {
+/** @param {string} name @param {any[]} inside @returns {any} */
+export function make(name, ...inside) {
+  const [tag, ...classes] = name.split(".");
+  const isSVG = SVG_TAGS.has(tag);
+  const element = isSVG ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  if (classes.length) element.setAttribute("class", classes.join(" "));
+  const settings = inside[0]?.constructor === Object ? inside.shift() : {};
+  for (const [setting, value] of Object.entries(settings)) {
     if (value === undefined || value === null || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "style") Object.assign(element.style, value);
-    else if (
-      `${tag} ${name}` === "textarea value" ||
-      (name in element && !SVG_TAGS.has(tag) && typeof value !== "string")
-    )
-      element[name] = value;
-    else element.setAttribute(name, value === true ? "" : value);
+    const isProperty = setting in element && !isSVG && typeof value !== "string";
+    if (setting.startsWith("on")) element.addEventListener(setting.slice(2), value);
+    else if (setting === "style") Object.assign(element.style, value);
+    else if (`${tag} ${setting}` === "textarea value" || isProperty) element[setting] = value;
+    else element.setAttribute(setting, value === true ? "" : value);
   }
-  element.append(...inside.flat().filter((part) => part !== null && part !== undefined && part !== false));
-  return element;
+  return fill(element, ...inside);
 }
 
 export function fill(element, ...inside) {
@@ -33,7 +35,7 @@ export function formula(math) {
     new DOMParser().parseFromString(math, "application/xml").documentElement,
     true,
   );
-  return make("div", { class: "formula", tabindex: "0", role: "group", "aria-label": "formula" }, own);
+  return make("div.formula", { tabindex: "0", role: "group", "aria-label": "formula" }, own);
 }
 
 export function button(text, act, settings = {}) {
@@ -42,13 +44,7 @@ export function button(text, act, settings = {}) {
 
 // A box with a heading, perhaps a sentence, and what it is about.
 export function section(title, words, ...inside) {
-  return make(
-    "section",
-    { class: "box stack" },
-    make("h2", {}, title),
-    words ? make("p", { class: "quiet" }, words) : null,
-    inside.flat(),
-  );
+  return make("section.box.stack", make("h2", title), words ? make("p.quiet", words) : null, inside.flat());
 }
 
 // Where the pointer is in a grid of rows and columns that fills an element.
@@ -121,14 +117,14 @@ export function axisNames(place, names, cell, isAcross, axis = "") {
             word.length > 9 ? `${word.slice(0, 8)}…` : word,
           ),
         )
-      : make("span", {}, axis),
+      : make("span", axis),
   );
 }
 
 let fading = null;
 export function tell(text) {
   const status = document.getElementById("status");
-  fill(status, make("p", {}, text));
+  fill(status, make("p", text));
   clearTimeout(fading);
   fading = setTimeout(() => fill(status), 6000);
 }

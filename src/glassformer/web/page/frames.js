@@ -13,18 +13,18 @@ onTheme(() => frameThemed?.());
 
 // What may be wider than the screen, and is scrolled by the keyboard as well.
 function frameScroll(label, ...inside) {
-  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, ...inside);
+  return make("div.scroll", { tabindex: "0", role: "region", "aria-label": label }, ...inside);
 }
 
 // The parts stay, their contents are drawn again with redraw(course, step); onpick(step) is told of a click
 // on a curve.
 export function framePanels(onpick) {
-  const attention = make("section", { class: "box stack" });
-  const samples = make("section", { class: "box stack" });
-  const weights = make("section", { class: "box stack" });
-  const gradients = make("section", { class: "box stack" });
-  const heads = make("section", { class: "box stack full" });
-  const root = make("div", { class: "panels" }, attention, samples, weights, gradients, heads);
+  const attention = make("section.box.stack");
+  const samples = make("section.box.stack");
+  const weights = make("section.box.stack");
+  const gradients = make("section.box.stack");
+  const heads = make("section.box.stack.full");
+  const root = make("div.panels", attention, samples, weights, gradients, heads);
   const map = frameMap(attention);
   root.redraw = (course, step) => {
     frameThemed = () => root.isConnected && root.redraw(course, step);
@@ -45,13 +45,13 @@ function frameMap(place) {
   const canvas = make("canvas", { role: "img", width: 1, height: 1, class: "grid" });
   const rows = make("div");
   const columns = make("div");
-  const grid = make("div", { class: "named" }, make("span"), columns, rows, canvas);
-  const choosers = make("div", { class: "row" });
-  const under = make("p", { class: "quiet mono" });
-  const said = make("p", { class: "quiet" });
+  const grid = make("div.named", make("span"), columns, rows, canvas);
+  const choosers = make("div.row");
+  const under = make("p.quiet.mono");
+  const said = make("p.quiet");
   fill(
     place,
-    make("h3", {}, "Attention on one example"),
+    make("h3", "Attention on one example"),
     choosers,
     frameScroll("Map of attention", grid),
     under,
@@ -141,7 +141,6 @@ function frameChoosers(place, found, redraw) {
 function frameSelect(title, choices, chosen, act) {
   return make(
     "label",
-    {},
     title,
     make(
       "select",
@@ -155,22 +154,20 @@ function frameSelect(title, choices, chosen, act) {
 
 function frameSamples(place, frame) {
   const rows = frame.samples.map(([asked, answer]) =>
-    make("tr", {}, make("td", { class: "mono" }, asked), make("td", { class: "mono" }, answer || "∅")),
+    make("tr", make("td.mono", asked), make("td.mono", answer || "∅")),
   );
   fill(
     place,
-    make("h3", {}, "What it answers"),
+    make("h3", "What it answers"),
     frameScroll(
       "Answers",
       make(
         "table",
-        {},
         make(
           "thead",
-          {},
-          make("tr", {}, make("th", { scope: "col" }, "asked"), make("th", { scope: "col" }, "answer")),
+          make("tr", make("th", { scope: "col" }, "asked"), make("th", { scope: "col" }, "answer")),
         ),
-        make("tbody", {}, rows),
+        make("tbody", rows),
       ),
     ),
   );
@@ -191,22 +188,21 @@ function frameNorms(place, course, frame, part, title, onpick) {
   const values = names.map((name, n) =>
     make(
       "tr",
-      {},
-      make("td", {}, n < LINES ? make("i", { class: `swatch mark${n}` }) : null),
-      make("td", { class: "mono" }, name),
-      make("td", { class: "number mono" }, short(frame[part][name], 4)),
+      make("td", n < LINES ? make("i", { class: `swatch mark${n}` }) : null),
+      make("td.mono", name),
+      make("td.number.mono", short(frame[part][name], 4)),
     ),
   );
   const open = place.querySelector("details")?.open ?? false;
   fill(
     place,
-    make("h3", {}, title),
+    make("h3", title),
     curve({ label: title, series, cursor: frame.step, last: course.frames.at(-1).step, onpick }),
     make(
       "details",
       { open },
-      make("summary", {}, `All ${names.length} after step ${whole(frame.step)}`),
-      frameScroll(title, make("table", {}, make("tbody", {}, values))),
+      make("summary", `All ${names.length} after step ${whole(frame.step)}`),
+      frameScroll(title, make("table", make("tbody", values))),
     ),
   );
 }
@@ -218,20 +214,15 @@ function frameHeads(place, frame) {
   const said =
     "Share of the attention that goes where each kind of head looks, on random tokens that come twice.";
   if (!stacks.length) {
-    fill(
-      place,
-      make("h3", {}, "What each head does"),
-      make("p", { class: "quiet" }, "The context is too short to tell."),
-    );
+    fill(place, make("h3", "What each head does"), make("p.quiet", "The context is too short to tell."));
     return;
   }
   fill(
     place,
-    make("h3", {}, "What each head does"),
-    make("p", { class: "quiet" }, said),
+    make("h3", "What each head does"),
+    make("p.quiet", said),
     make(
-      "div",
-      { class: "pair" },
+      "div.pair",
       stacks.map(([stack, found]) => frameScores(stack, found)),
     ),
   );
@@ -239,13 +230,11 @@ function frameHeads(place, frame) {
 
 function frameScores(stack, found) {
   const kinds = Object.keys(found.scores);
-  const cell = (score) =>
-    make("td", { class: "number mono", style: colored(score, 1, false) }, score.toFixed(2));
+  const cell = (score) => make("td.number.mono", { style: colored(score, 1, false) }, score.toFixed(2));
   const rows = found.scores[kinds[0]].flatMap((heads, layer) =>
     heads.map((_, head) =>
       make(
         "tr",
-        {},
         make("th", { scope: "row" }, `${layer}.${head}`),
         kinds.map((kind) => cell(found.scores[kind][layer][head])),
       ),
@@ -253,27 +242,23 @@ function frameScores(stack, found) {
   );
   const chance = make(
     "tr",
-    {},
     make("th", { scope: "row" }, "chance"),
-    kinds.map((kind) => make("td", { class: "number mono quiet" }, found.chance[kind].toFixed(2))),
+    kinds.map((kind) => make("td.number.mono.quiet", found.chance[kind].toFixed(2))),
   );
   return frameScroll(
     `Heads of the ${stack}`,
     make(
-      "table",
-      { class: "scores" },
-      make("caption", {}, `${stack}: layer.head`),
+      "table.scores",
+      make("caption", `${stack}: layer.head`),
       make(
         "thead",
-        {},
         make(
           "tr",
-          {},
           make("td"),
           kinds.map((kind) => make("th", { scope: "col" }, kind)),
         ),
       ),
-      make("tbody", {}, rows, chance),
+      make("tbody", rows, chance),
     ),
   );
 }

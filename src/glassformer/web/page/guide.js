@@ -50,10 +50,8 @@ export async function beginTour(tour) {
 
 // Go to a step, or show the answer of one: the scene opens what the step is about.
 async function goTo(at) {
-  const waiting = setTimeout(
-    () => guidePlace().append(make("p", { class: "quiet" }, "Computing this step …")),
-    500,
-  ); // a large model takes its time
+  // A large model takes its time.
+  const waiting = setTimeout(() => guidePlace().append(make("p.quiet", "Computing this step …")), 500);
   try {
     const found = await ask("guide_step", { state: plainRun(), tour: at.tour, step: at.step });
     const isTold = at.given[at.step] !== undefined;
@@ -130,10 +128,9 @@ export async function drawGuide(page) {
     fill(
       place,
       top("Guide"),
-      make("p", { class: "bad" }, error.message),
+      make("p.bad", error.message),
       make(
-        "div",
-        { class: "row" },
+        "div.row",
         button("All tours", () => endTour(true)),
       ),
     );
@@ -164,9 +161,8 @@ async function pointAt(point) {
 
 function top(title) {
   return make(
-    "div",
-    { class: "row guide-top" },
-    make("span", { class: "quiet grow" }, title),
+    "div.row.guide-top",
+    make("span.quiet.grow", title),
     button("×", leaveGuide, { "aria-label": "Close the guide", title: "Close the guide (Escape)" }),
   );
 }
@@ -176,25 +172,21 @@ function drawList(tours) {
     top("Guide"),
     make(
       "p",
-      {},
       "Short tours over the scene. Each step asks before it tells, and every number is of the run you see.",
     ),
     make(
-      "ul",
-      { class: "plain guide-list" },
+      "ul.plain.guide-list",
       tours.map(({ id, title, about, lacks }) =>
         make(
           "li",
-          {},
           button(title, () => beginTour(id), {
             disabled: Boolean(lacks),
             "data-tour": id,
             class: id === "first" ? "main" : null,
           }),
           make(
-            "span",
-            { class: "quiet" },
-            (lacks || about).split("`").map((part, n) => (n % 2 ? make("code", {}, part) : part)),
+            "span.quiet",
+            (lacks || about).split("`").map((part, n) => (n % 2 ? make("code", part) : part)),
           ),
         ),
       ),
@@ -215,19 +207,18 @@ function drawStep(found, at) {
   return [
     top(`${found.tour}, step ${at.step + 1} of ${found.count}`),
     make(
-      "div",
-      { class: "guide-body", onkeydown: keys },
+      "div.guide-body",
+      { onkeydown: keys },
       make(
-        "div",
-        { class: "stack" },
+        "div.stack",
         make("h2", { tabindex: "-1" }, found.title),
-        make("p", {}, found.say),
+        make("p", found.say),
         found.math ? formula(found.math) : null,
       ),
       make(
-        "div",
-        { class: "stack", role: "group", "aria-label": found.ask },
-        make("p", {}, make("b", {}, found.ask)),
+        "div.stack",
+        { role: "group", "aria-label": found.ask },
+        make("p", make("b", found.ask)),
         found.choices.length ? choices(found, given, answer) : numberField(found, given, answer),
         isTold
           ? make(
@@ -239,8 +230,7 @@ function drawStep(found, at) {
           : null,
       ),
       make(
-        "div",
-        { class: "row guide-moves" },
+        "div.row.guide-moves",
         at.step > 0 ? button("Back", () => move(at.step - 1)) : null,
         isTold ? null : button("Show me", () => answer(null)),
         isLast
@@ -254,8 +244,7 @@ function drawStep(found, at) {
 function choices({ choices: all, right }, given, answer) {
   const mark = (n) => (given === undefined ? "" : n === right ? "✓ " : n === given ? "✗ " : "");
   return make(
-    "div",
-    { class: "row" },
+    "div.row",
     all.map((choice, n) =>
       button(`${mark(n)}${choice}`, () => answer(n), {
         disabled: given !== undefined && n !== right && n !== given,
@@ -285,9 +274,8 @@ function numberField(found, given, answer) {
   };
   if (given === null) return null; // it was asked for, not guessed
   return make(
-    "div",
-    { class: "row" },
-    make("label", {}, "Your number", input),
+    "div.row",
+    make("label", "Your number", input),
     given === undefined ? button("Check", check, { class: "main" }) : null,
   );
 }

@@ -34,22 +34,14 @@ export function heat(settings) {
       if (canvas.matches(":focus-visible")) say(own);
     },
   });
-  const mark = make("div", { class: "cursor", hidden: true });
+  const mark = make("div.cursor", { hidden: true });
   const caption = make("figcaption");
-  const under = make("div", { class: "under", "aria-live": "polite" });
+  const under = make("div.under", { "aria-live": "polite" });
   const sides = [make("div"), make("div")]; // what stands beside the rows and above the columns
   const figure = make(
-    "figure",
-    { class: "heat" },
+    "figure.heat",
     caption,
-    make(
-      "div",
-      { class: "named" },
-      make("span"),
-      sides[1],
-      sides[0],
-      make("div", { class: "cells" }, canvas, mark),
-    ),
+    make("div.named", make("span"), sides[1], sides[0], make("div.cells", canvas, mark)),
     settings.onpoint ? null : under,
   );
   const own = { ...settings, canvas, mark, caption, under, sides, cursor: [0, 0], found: null };
@@ -86,7 +78,7 @@ async function load(own, figure) {
     ]);
     draw(own);
   } catch (error) {
-    figure.append(fill(own.under, make("span", { class: "bad" }, error.message)));
+    figure.append(fill(own.under, make("span.bad", error.message)));
   }
   return figure;
 }
@@ -117,14 +109,14 @@ function draw(own) {
   own.canvas.setAttribute("aria-label", describe(own, facts));
   const cutOff =
     top < fullColor({ least: facts.here.least, most: facts.here.most }) && !own.masked
-      ? make("span", {}, `full color from ${short(top)}`)
+      ? make("span", `full color from ${short(top)}`)
       : null;
   fill(
     own.caption,
-    make("b", {}, own.title ?? own.name),
+    make("b", own.title ?? own.name),
     own.says
-      ? make("span", {}, own.says)
-      : [make("span", {}, shapeText(own, facts)), make("span", {}, statistics(facts)), cutOff],
+      ? make("span", own.says)
+      : [make("span", shapeText(own, facts)), make("span", statistics(facts)), cutOff],
   );
 }
 

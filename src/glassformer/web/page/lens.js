@@ -25,16 +25,15 @@ function lensPercent(p) {
 }
 
 export function drawLens(place, page) {
-  const title = make("h2", {}, "Lens");
+  const title = make("h2", "Lens");
   const answer = page.info.classes ? "class" : "token";
   if (page.info.vectors) {
     fill(
       place,
       title,
-      make("p", {}, "This model has no head to read the stream with: it returns vectors, not predictions."),
+      make("p", "This model has no head to read the stream with: it returns vectors, not predictions."),
       make(
-        "p",
-        { class: "quiet" },
+        "p.quiet",
         "Open a decoder, an encoder-decoder or a classifier to use the lens. The scene shows what this " +
           "model computes.",
       ),
@@ -44,15 +43,14 @@ export function drawLens(place, page) {
   const own = {
     page,
     set: lensSettings(page),
-    table: make("div", {
-      class: "scroll lens-scroll",
+    table: make("div.scroll.lens-scroll", {
       tabindex: "0",
       role: "region",
       "aria-label": "What each layer would say",
     }),
-    said: make("p", { class: "lens-said", "aria-live": "polite" }),
-    progress: make("div", { class: "lens-progress" }),
-    parts: make("section", { class: "stack tight" }),
+    said: make("p.lens-said", { "aria-live": "polite" }),
+    progress: make("div.lens-progress"),
+    parts: make("section.stack.tight"),
     found: null,
   };
   own.redo = (parts) => {
@@ -63,8 +61,7 @@ export function drawLens(place, page) {
     place,
     title,
     make(
-      "p",
-      { class: "quiet" },
+      "p.quiet",
       "The residual stream has the same width after every block, so the head can read it anywhere: each " +
         `cell is the ${answer} that the model would predict if it stopped there.`,
     ),
@@ -122,16 +119,15 @@ function lensChoosers(own) {
     onchange: () => own.redo({ between: between.checked }),
   });
   return make(
-    "div",
-    { class: "row" },
-    make("label", {}, classes ? "Follow a class" : "Follow a token (its text, or #id)", token),
+    "div.row",
+    make("label", classes ? "Follow a class" : "Follow a token (its text, or #id)", token),
     set.token === null ? null : button("Follow none", () => own.redo({ token: null }), live),
     make(
       "datalist",
       { id: "lens-tokens" },
       (page.run.next ?? []).map((one) => make("option", { value: `#${one.id}` }, one.label)),
     ),
-    make("label", { class: "lens-check" }, between, "also between attention and feed-forward"),
+    make("label.lens-check", between, "also between attention and feed-forward"),
     classes || set.size <= LENS_WIDTHS[0] ? null : lensWindow(own),
   );
 }
@@ -152,10 +148,9 @@ function lensWindow(own) {
     LENS_WIDTHS.map((n) => make("option", { value: String(n), selected: n === count }, String(n))),
   );
   return make(
-    "div",
-    { class: "row" },
-    make("label", {}, `Positions of ${whole(size)}, from`, from),
-    make("label", {}, "at once", many),
+    "div.row",
+    make("label", `Positions of ${whole(size)}, from`, from),
+    make("label", "at once", many),
     button("◀ earlier", () => own.redo({ first: Math.max(0, first - count) }), {
       ...live,
       disabled: Boolean(kept) || first === 0,
@@ -179,8 +174,7 @@ async function lensAsk(own) {
     fill(
       own.progress,
       make(
-        "div",
-        { class: "row" },
+        "div.row",
         make("progress", { max: job.total || 1, value: job.done, "aria-label": "reading the stream" }),
         button("Stop", () => asking.abort()),
       ),
@@ -208,7 +202,6 @@ function lensTable(own) {
   const classes = page.info.classes;
   const head = make(
     "tr",
-    {},
     make("th", { scope: "col" }, "after"),
     found.columns.map((column) =>
       make(
@@ -218,7 +211,7 @@ function lensTable(own) {
           ? "the whole text"
           : [
               visible(page.run.tokens[column.position]?.label ?? "?"),
-              make("small", {}, ` at ${column.position}`),
+              make("small", ` at ${column.position}`),
             ],
       ),
     ),
@@ -226,13 +219,12 @@ function lensTable(own) {
   const rows = found.points.map((point, row) =>
     make(
       "tr",
-      {},
       make("th", { scope: "row" }, point.label),
       found.columns.map((column) => lensCell(own, row, column)),
     ),
   );
   const scrolled = own.table.firstChild ? own.table.scrollLeft : null;
-  fill(own.table, make("table", { class: "lens-table" }, make("thead", {}, head), make("tbody", {}, rows)));
+  fill(own.table, make("table.lens-table", make("thead", head), make("tbody", rows)));
   own.table.scrollLeft = scrolled ?? own.table.scrollWidth;
 }
 
@@ -244,12 +236,10 @@ function lensCell(own, row, column) {
   const label = (id) => visible(found.labels[id] ?? `#${id}`);
   const inside =
     own.page.info.classes && !followed
-      ? cell.ids.map((id, n) =>
-          make("span", { class: "lens-class" }, `${label(id)} ${lensPercent(cell.p[n])}`),
-        )
+      ? cell.ids.map((id, n) => make("span.lens-class", `${label(id)} ${lensPercent(cell.p[n])}`))
       : [
-          make("span", { class: "word" }, followed ? `rank ${whole(cell.rank)}` : label(cell.ids[0])),
-          make("span", { class: "share" }, lensPercent(p)),
+          make("span.word", followed ? `rank ${whole(cell.rank)}` : label(cell.ids[0])),
+          make("span.share", lensPercent(p)),
         ];
   const title =
     `${found.points[row].label}: ` +
@@ -259,11 +249,10 @@ function lensCell(own, row, column) {
       own.said,
       make(
         "b",
-        {},
         `After ${found.points[row].label}` +
           `${column.position === null ? "" : `, position ${column.position}`}: `,
       ),
-      cell.ids.map((id, n) => make("span", { class: "token" }, `${label(id)} ${lensPercent(cell.p[n])}`)),
+      cell.ids.map((id, n) => make("span.token", `${label(id)} ${lensPercent(cell.p[n])}`)),
       followed ? ` ${visible(found.token.label)}: ${short(cell.chance, 3)}, rank ${whole(cell.rank)}` : "",
     );
   const pick = () => {
@@ -276,7 +265,6 @@ function lensCell(own, row, column) {
   };
   return make(
     "td",
-    {},
     button(inside, pick, {
       class: "lens-cell",
       title,

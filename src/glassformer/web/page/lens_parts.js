@@ -12,8 +12,8 @@ let partsAsking = null;
 
 // set: {token, against, position} as the lens has them
 export function lensAttribution(place, page, set) {
-  const title = make("h3", {}, "What adds to a logit");
-  const body = make("div", { class: "stack tight" });
+  const title = make("h3", "What adds to a logit");
+  const body = make("div.stack.tight");
   const redo = (parts) => {
     look("lens", parts);
     page.redraw();
@@ -55,7 +55,7 @@ function partsChoosers(page, set, redo) {
       ...live,
       onchange: () => redo({ [name]: input.value === "" ? null : input.value }),
     });
-    return make("label", {}, title, input);
+    return make("label", title, input);
   };
   const position = make("input", {
     type: "number",
@@ -67,17 +67,15 @@ function partsChoosers(page, set, redo) {
   });
   const which = page.info.classes ? "class" : "token";
   return make(
-    "div",
-    { class: "row" },
+    "div.row",
     make(
-      "p",
-      { class: "quiet lens-why" },
+      "p.quiet.lens-why",
       set.token === null
         ? `The logit of the likeliest ${which}; follow another one above.`
         : `The logit of the ${which} that is followed above.`,
     ),
     field("minus the logit of", "against", set.against, "nothing"),
-    page.info.classes ? null : make("label", {}, "at position", position),
+    page.info.classes ? null : make("label", "at position", position),
   );
 }
 
@@ -87,17 +85,16 @@ async function askParts(body, question, page) {
   fill(
     body,
     make(
-      "div",
-      { class: "row" },
+      "div.row",
       make("progress", { "aria-label": "taking the logit apart" }),
-      make("span", { class: "quiet" }, "running the logit back along the direct path"),
+      make("span.quiet", "running the logit back along the direct path"),
     ),
   );
   try {
     const found = await work("attribution", question, null, asking.signal);
     if (!asking.signal.aborted) fill(body, partsShown(found, page));
   } catch (error) {
-    if (!asking.signal.aborted) fill(body, make("p", { class: "bad" }, error.message));
+    if (!asking.signal.aborted) fill(body, make("p.bad", error.message));
   }
 }
 
@@ -126,21 +123,18 @@ function partsShown(found, page) {
   return [
     make(
       "p",
-      {},
       `All parts sum to ${what}${found.position === null ? "" : ` at position ${found.position}`}: `,
-      make("b", { class: "mono" }, short(found.value, 6)),
+      make("b.mono", short(found.value, 6)),
       ". Each part counts by its direct path to the logit; the scale of every norm is held fixed.",
     ),
     make(
-      "div",
-      { class: "lens-bars" },
+      "div.lens-bars",
       partBars("By kind", kinds),
       partBars(all ? "All parts" : "The largest parts", shown),
     ),
     order.length > BARS
       ? make(
-          "div",
-          { class: "row" },
+          "div.row",
           button(all ? "Show the largest" : `Show all ${order.length} parts`, () => {
             look("lens", { all: !all });
             page.redraw();
@@ -161,28 +155,19 @@ function partBars(title, bars) {
       : make("span", { class: bar.quiet ? "quiet" : null }, bar.label);
     return make(
       "tr",
-      {},
       make("th", { scope: "row" }, label),
-      make("td", { class: "lens-bar" }, make("span", { class: "axis" }), strip),
-      make("td", { class: "number mono" }, `${bar.value < 0 ? "" : "+"}${short(bar.value, 4)}`),
+      make("td.lens-bar", make("span.axis"), strip),
+      make("td.number.mono", `${bar.value < 0 ? "" : "+"}${short(bar.value, 4)}`),
     );
   });
   const total = bars.reduce((sum, bar) => sum + bar.value, 0);
   return make(
-    "table",
-    { class: "lens-parts" },
-    make("caption", {}, title),
-    make("tbody", {}, rows),
+    "table.lens-parts",
+    make("caption", title),
+    make("tbody", rows),
     make(
       "tfoot",
-      {},
-      make(
-        "tr",
-        {},
-        make("th", { scope: "row" }, "sum"),
-        make("td"),
-        make("td", { class: "number mono" }, short(total, 6)),
-      ),
+      make("tr", make("th", { scope: "row" }, "sum"), make("td"), make("td.number.mono", short(total, 6))),
     ),
   );
 }

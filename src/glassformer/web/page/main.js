@@ -152,7 +152,7 @@ function refused(error, now, before) {
 
 function drawView() {
   const own = views.find((view) => view.id === state().view);
-  const place = make("div", { class: "stack", "data-view": own?.id ?? "none" });
+  const place = make("div.stack", { "data-view": own?.id ?? "none" });
   try {
     if (!own) fill(place, noSuchView());
     else if (!page.run && own.needsRun) fill(place, emptyView());
@@ -161,7 +161,7 @@ function drawView() {
     // such as what an address says about a view that it cannot show
     fill(
       place,
-      make("p", { class: "bad" }, `This view cannot be drawn as the address wants it: ${error.message}.`),
+      make("p.bad", `This view cannot be drawn as the address wants it: ${error.message}.`),
       button("Show it from the beginning", () => change({ look: {} }, { undoable: false })),
     );
   }
@@ -174,9 +174,8 @@ function drawView() {
 function noSuchView() {
   const shown = views.map((view) => view.title).join(", ");
   return make(
-    "div",
-    { class: "stack" },
-    make("p", { class: "bad" }, `This page has no view “${state().view}”. It has: ${shown}.`),
+    "div.stack",
+    make("p.bad", `This page has no view “${state().view}”. It has: ${shown}.`),
     button(`Open “${views[0].title}”`, () => change({ view: views[0].id }, { undoable: false }), {
       class: "main",
     }),
@@ -190,12 +189,10 @@ function emptyView() {
       ? "Choose a model above, or train a small one."
       : "There is no model here yet: train a small one and look into it.";
   return make(
-    "div",
-    { class: "stack" },
+    "div.stack",
     make("p", { class: state().model ? "bad" : null }, said ?? "…"),
     make(
-      "div",
-      { class: "row" },
+      "div.row",
       state().model && page.info?.example
         ? button(
             "Read an example instead",
@@ -228,7 +225,7 @@ function drawTabs() {
         0,
         button("Experiments", () => go(own[0].id), { id: "tab-experiments" }),
       );
-    fill($("views"), places, make("span", { class: "grow" }), guideButton(), inGroup("beside").map(tab));
+    fill($("views"), places, make("span.grow"), guideButton(), inGroup("beside").map(tab));
     fill($("experiments"), own.map(tab));
   }
   $("experiments").hidden = !isExperiment;
@@ -250,4 +247,4 @@ function shortcut(event) {
     change({ view: views[event.key - 1].id }, { undoable: false });
 }
 
-start().catch((error) => fill($("view"), make("p", { class: "bad" }, error.message)));
+start().catch((error) => fill($("view"), make("p.bad", error.message)));

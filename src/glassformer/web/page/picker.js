@@ -10,13 +10,8 @@ let pickerCount = 0;
 // written as the text is)
 export function tokenPicker(settings) {
   const id = `picker-${(pickerCount += 1)}`;
-  const list = make("div", {
-    class: "tokens picked",
-    id: `${id}-list`,
-    role: "group",
-    "aria-label": "Tokens found",
-  });
-  const said = make("p", { class: "quiet", role: "status" });
+  const list = make("div.tokens.picked", { id: `${id}-list`, role: "group", "aria-label": "Tokens found" });
+  const said = make("p.quiet", { role: "status" });
   const box = make("input", {
     type: "search",
     id,
@@ -51,7 +46,7 @@ export function tokenPicker(settings) {
             : "No token of this model has that in it.",
       );
     } catch (error) {
-      fill(said, make("span", { class: "bad" }, error.message));
+      fill(said, make("span.bad", error.message));
     }
   };
   const enter = () => {
@@ -72,5 +67,5 @@ export function tokenPicker(settings) {
     }
   });
   look();
-  return make("div", { class: "stack picker" }, make("label", { for: id }, settings.title, box), said, list);
+  return make("div.stack.picker", make("label", { for: id }, settings.title, box), said, list);
 }

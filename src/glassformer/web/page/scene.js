@@ -21,7 +21,7 @@ let zoomed = null; // what stood large in the picture before
 let drawn = null; // the scene on the page: it stays until the next one is painted
 
 export function drawScene(place) {
-  const box = make("section", { class: "scene", "aria-label": "The scene" });
+  const box = make("section.scene", { "aria-label": "The scene" });
   const before =
     drawn?.isConnected && drawn.dataset.model === page.opened.replace(/@\d+$/, "") ? drawn : null;
   box.dataset.model = page.opened.replace(/@\d+$/, "");
@@ -37,7 +37,7 @@ export function drawScene(place) {
     runState().changes.length ? ask("outcome", { state: runState() }) : null,
   ])
     .then(([found, outcome]) => drawFound(box, found, outcome, before && { focused, scrolled }))
-    .catch((error) => fill(box, make("p", { class: "bad" }, error.message)));
+    .catch((error) => fill(box, make("p.bad", error.message)));
 }
 
 async function drawFound(box, found, outcome, before) {
@@ -66,10 +66,10 @@ async function drawFound(box, found, outcome, before) {
   });
   if (before) await Promise.all([widened, ...parts.flatMap((one) => one.loads)]);
   if (drawn !== box) return;
-  const detail = make("div", { class: "scene-detail stack" });
+  const detail = make("div.scene-detail.stack");
   fill(
     box,
-    make("p", { class: "scene-story" }, sceneStory(page, outcome)),
+    make("p.scene-story", sceneStory(page, outcome)),
     tools(shown, outcome),
     parts.map((one) => one.element),
     detail,
@@ -111,11 +111,9 @@ function welcome() {
       settings,
     );
   const box = make(
-    "div",
-    { class: "box row welcome" },
+    "div.box.row.welcome",
     make(
-      "p",
-      { class: "quiet" },
+      "p.quiet",
       "This is one run of the model on the text above, from the tokens on the left to its answer on the " +
         "right. Every strip of color is a vector that it computed.",
     ),
@@ -152,11 +150,10 @@ function tools(shown, outcome) {
       "data-key": id,
     });
   return make(
-    "div",
-    { class: "row scene-tools" },
+    "div.row.scene-tools",
     make(
-      "div",
-      { class: "row", role: "group", "aria-label": "What is shown" },
+      "div.row",
+      { role: "group", "aria-label": "What is shown" },
       choose("Forward", "values", "the values, from the tokens to the answer"),
       page.whats?.includes("gradient") === false
         ? null
@@ -167,8 +164,8 @@ function tools(shown, outcome) {
       page.hasChanges ? choose("What changed", "change", "the values minus those before the changes") : null,
     ),
     make(
-      "span",
-      { class: "scene-legend", "aria-hidden": "true" },
+      "span.scene-legend",
+      { "aria-hidden": "true" },
       legend(shown),
       outcome && shown === "values"
         ? " · pale: as before the changes"
@@ -181,7 +178,7 @@ function tools(shown, outcome) {
 
 function legend(shown) {
   const swatch = (kind, low, high) =>
-    make("span", {}, make("i", { class: `swatch-bar ${kind}` }), ` ${low} to ${high}`);
+    make("span", make("i", { class: `swatch-bar ${kind}` }), ` ${low} to ${high}`);
   const change = shown === "change";
   return [
     shown === "gradients"
@@ -210,19 +207,15 @@ function drawDetail(place, found, whats, wide) {
     .split(".")
     .map((word) => (/^\d+$/.test(word) ? `block ${word}` : word.replaceAll("_", " ")));
   const crumbs = make(
-    "nav",
-    { class: "scene-crumbs", "aria-label": "Where you are" },
+    "nav.scene-crumbs",
+    { "aria-label": "Where you are" },
     button("Scene", () => setScene({ zoom: null }), { class: "link", "data-key": "crumbs" }),
     ` › ${where.join(" › ")}${station.kind === "weights" ? ` › head ${head}` : ""}`,
   );
   fill(
     place,
     crumbs,
-    make(
-      "p",
-      { class: "quiet" },
-      `${found.says[station.kind][0].toUpperCase()}${found.says[station.kind].slice(1)}.`,
-    ),
+    make("p.quiet", `${found.says[station.kind][0].toUpperCase()}${found.says[station.kind].slice(1)}.`),
   );
   if (station.kind === "weights") {
     place.append(headPanel({ station, head, layer: Number(/\.(\d+)\./.exec(zoom)[1]), whats, wide }));
@@ -246,8 +239,7 @@ function drawDetail(place, found, whats, wide) {
   if (station.off.length && !kept)
     place.append(
       make(
-        "div",
-        { class: "row" },
+        "div.row",
         station.off.map(({ title, changes }) =>
           button(
             areMade(changes) ? `Switch ${title} on again` : `What happens without ${title}?`,
@@ -259,8 +251,7 @@ function drawDetail(place, found, whats, wide) {
     );
   place.append(
     make(
-      "div",
-      { class: "pair" },
+      "div.pair",
       whats.map((what) => large(tensor, what, `${what === "value" ? "" : `${what} of `}${zoom}`)),
     ),
   );
@@ -275,8 +266,7 @@ function drawDetail(place, found, whats, wide) {
             if (event.target.open && event.target.childElementCount === 1)
               event.target.append(
                 make(
-                  "div",
-                  { class: "pair" },
+                  "div.pair",
                   made
                     .map((one) =>
                       whats.map((what) =>
@@ -288,7 +278,7 @@ function drawDetail(place, found, whats, wide) {
               );
           },
         },
-        make("summary", {}, `The weights that made it: ${made.map((one) => one.name).join(", ")}`),
+        make("summary", `The weights that made it: ${made.map((one) => one.name).join(", ")}`),
       ),
     );
   return place.querySelector("figure").ready;

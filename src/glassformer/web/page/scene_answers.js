@@ -24,16 +24,14 @@ export function sceneAnswers(page, outcome, { x, y, width }) {
   const bar = (kind, share) => make("i", { class: kind, style: { width: `${(100 * share) / top}%` } });
   const rows = shown.map((one) =>
     make(
-      "div",
-      { class: "scene-answer" },
-      make("span", { class: "word" }, visible(one.label)),
+      "div.scene-answer",
+      make("span.word", visible(one.label)),
       make(
-        "span",
-        { class: "odds" },
+        "span.odds",
         one.before === undefined || percent(one.before) === percent(one.after)
           ? ""
           : `${percent(one.before)} → `,
-        make("b", {}, percent(one.after)),
+        make("b", percent(one.after)),
       ),
       make(
         "span",
@@ -51,25 +49,24 @@ export function sceneAnswers(page, outcome, { x, y, width }) {
         ? "next in the answer"
         : "next token";
   return make(
-    "div",
-    { class: "scene-answers", style: { left: `${x}px`, top: `${y - 28}px`, width: `${width}px` } },
-    make("h3", {}, title),
+    "div.scene-answers",
+    { style: { left: `${x}px`, top: `${y - 28}px`, width: `${width}px` } },
+    make("h3", title),
     rows,
     run.loss === null
       ? null
       : make(
-          "p",
-          { class: "quiet" },
+          "p.quiet",
           outcome
             ? `loss ${short(run.loss_before, 4)} → ${short(run.loss, 4)}`
             : `loss ${short(run.loss, 4)}`,
         ),
-    outcome ? make("p", { class: "quiet" }, "hatched: before the changes") : null,
+    outcome ? make("p.quiet", "hatched: before the changes") : null,
   );
 }
 
 const mostOf = (rows, when) => rows.reduce((most, one) => (one[when] > most[when] ? one : most), rows[0]);
-const quoted = (one, other) => make("b", {}, `“${spoken(one.label, other?.label)}”`);
+const quoted = (one, other) => make("b", `“${spoken(one.label, other?.label)}”`);
 
 // Where in the answer a token is asked for.
 const whereIn = (run, { position }) =>
@@ -90,11 +87,10 @@ export function sceneStory(page, outcome) {
   if (run.source)
     return [
       "The model reads ",
-      make("b", {}, `“${run.source.map((token) => token.label).join("")}”`),
+      make("b", `“${run.source.map((token) => token.label).join("")}”`),
       " and writes ",
       make(
         "b",
-        {},
         `“${run.tokens
           .slice(1)
           .map((token) => token.label)

@@ -27,12 +27,10 @@ export function headCards(stack) {
     )
     .catch(() => {});
   return make(
-    "div",
-    { class: "scene-cards" },
-    make("div", { class: "scene-hand", role: "group", "aria-label": `Heads of block ${stack.open}` }, small),
+    "div.scene-cards",
+    make("div.scene-hand", { role: "group", "aria-label": `Heads of block ${stack.open}` }, small),
     make(
-      "div",
-      { class: "row" },
+      "div.row",
       kept
         ? null
         : button(
@@ -62,8 +60,8 @@ function headCard(stack, station, layer, head) {
       onclick: () => stack.set({ open: layer, head }),
     },
     canvas,
-    make("span", {}, `head ${head}`),
-    make("small", {}, ""),
+    make("span", `head ${head}`),
+    make("small", ""),
   );
   card.load = () =>
     stack.load(canvas, { ...station, width: 52, height: 52, isLane: true }, { head, fades: false });
@@ -73,7 +71,7 @@ function headCard(stack, station, layer, head) {
 
 // The heads of all blocks, a row for each; a row is asked for when it comes into sight.
 function allHeads(stack, station) {
-  const rows = make("div", { class: "scene-all" });
+  const rows = make("div.scene-all");
   const seen = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries)
       if (isIntersecting) {
@@ -92,9 +90,8 @@ function allHeads(stack, station) {
           const own = block.stations.find((one) => one.kind === "weights" && one.part === station.part);
           if (!own) return;
           const row = make(
-            "div",
-            { class: "row" },
-            make("span", { class: "scene-at" }, `block ${layer}`),
+            "div.row",
+            make("span.scene-at", `block ${layer}`),
             Array.from({ length: own.shape[1] }, (_, head) => headCard(stack, own, layer, head)),
           );
           rows.append(row);
@@ -102,7 +99,7 @@ function allHeads(stack, station) {
         });
       },
     },
-    make("summary", {}, "The heads of all blocks"),
+    make("summary", "The heads of all blocks"),
     rows,
   );
   return box;

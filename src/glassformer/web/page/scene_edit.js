@@ -30,9 +30,8 @@ export function tokenEditor(part, embedding, position, style, close) {
     });
   };
   const box = make(
-    "div",
+    "div.scene-pop.box.stack",
     {
-      class: "scene-pop box stack",
       role: "dialog",
       "aria-label": `Another token at position ${position}`,
       style,
@@ -49,10 +48,9 @@ export function tokenEditor(part, embedding, position, style, close) {
       onpick: put,
       enters: true,
     }),
-    asks ? make("label", { class: "check" }, follow, "the loss asks for it, too") : null,
+    asks ? make("label.check", follow, "the loss asks for it, too") : null,
     make(
-      "div",
-      { class: "row" },
+      "div.row",
       button(areMade(silent) ? "Give it its vector again" : "Zeros for its vector", () =>
         toggleChanges(silent),
       ),
@@ -92,12 +90,11 @@ addToCards((card, one) => {
       } else
         tryChanges([oneChange(kind, card.name, place, Number(box.value))], { without: same(kind, place) });
     };
-    return make("div", { class: "row" }, make("label", { for: id }, title, box), button(does, act));
+    return make("div.row", make("label", { for: id }, title, box), button(does, act));
   };
   return make(
     "section",
-    {},
-    make("h3", {}, "Change it"),
+    make("h3", "Change it"),
     field(
       "card-number",
       word === "put" ? "Another number in its place" : "Another gradient in its place",

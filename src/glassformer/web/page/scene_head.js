@@ -33,9 +33,9 @@ const MAPS = {
 // one: {station (of the weights), layer, head, whats, wide (pixels there are)}; returns a place that fills
 // itself.
 export function headPanel(one) {
-  const place = make("section", { class: "scene-head stack", "aria-label": `Head ${one.head}` });
+  const place = make("section.scene-head.stack", { "aria-label": `Head ${one.head}` });
   place.ready = drawHead(place, { ...one, name: one.station.name.replace(/\.attend\.weights$/, "") }).catch(
-    (error) => fill(place, make("p", { class: "bad" }, error.message)),
+    (error) => fill(place, make("p.bad", error.message)),
   );
   return place;
 }
@@ -52,8 +52,8 @@ async function drawHead(place, own) {
   own.maps = own.whats.flatMap((what) =>
     Object.entries(MAPS[what]).map(([step, words]) => headMap(own, what, step, words)),
   );
-  own.said = make("p", { class: "scene-cell", "aria-live": "polite" });
-  own.tools = make("div", { class: "row scene-cell-tools" });
+  own.said = make("p.scene-cell", { "aria-live": "polite" });
+  own.tools = make("div.row.scene-cell-tools");
   await Promise.all(own.maps.map((map) => map.ready));
   const { cell } = look("scene");
   const isInside =
@@ -66,16 +66,15 @@ async function drawHead(place, own) {
   );
   fill(
     place,
-    make("h3", {}, `Block ${own.layer}, head ${own.head}${say ? `: ${say.words[own.head]}` : ""}`),
+    make("h3", `Block ${own.layer}, head ${own.head}${say ? `: ${say.words[own.head]}` : ""}`),
     shares.length
       ? make(
-          "p",
-          { class: "quiet" },
+          "p.quiet",
           `Share of its attention on this text that goes to each kind of place: ${shares.join(", ")}.`,
         )
       : null,
     windowChoosers(own),
-    make("div", { class: "pair" }, own.maps),
+    make("div.pair", own.maps),
     own.said,
     own.tools,
   );
@@ -100,17 +99,17 @@ function windowChoosers({ kind, windows }) {
       page.redraw();
     };
     return make(
-      "div",
-      { class: "row", role: "group", "aria-label": title },
+      "div.row",
+      { role: "group", "aria-label": title },
       button("‹", () => go(from - WINDOW), { disabled: from === 0, "aria-label": `earlier ${title}` }),
-      make("span", { class: "scene-at" }, `${title} ${from} to ${to - 1} of ${count}`),
+      make("span.scene-at", `${title} ${from} to ${to - 1} of ${count}`),
       button("›", () => go(from + WINDOW), { disabled: to === count, "aria-label": `later ${title}` }),
     );
   };
   const both = [one("query", kind.queries.length, "queries"), one("key", kind.keys.length, "keys")].filter(
     Boolean,
   );
-  return both.length ? make("div", { class: "row" }, both) : null;
+  return both.length ? make("div.row", both) : null;
 }
 
 function headMap(own, what, step, [title, under]) {
@@ -189,7 +188,6 @@ function sentence(own, at) {
   const words = [
     make(
       "b",
-      {},
       `“${spoken(own.kind.queries[at[0]])}” (${at[0]}) looks at “${spoken(own.kind.keys[at[1]])}” ` +
         `(${at[1]}): `,
     ),
@@ -254,9 +252,9 @@ function choose(own, cell) {
   });
   fill(
     own.tools,
-    make("label", { class: "narrow" }, "Weight", own.field),
+    make("label.narrow", "Weight", own.field),
     own.slider,
-    make("label", { class: "check" }, own.shares, "the rest of the row shares what is left"),
+    make("label.check", own.shares, "the rest of the row shares what is left"),
     button("Put it there", () => putWeight(own), { class: "main" }),
     button(
       `${isOff ? "Allow" : "Forbid"} “${spoken(kind.queries[query])}” to look at “${spoken(kind.keys[key])}”`,
@@ -271,7 +269,7 @@ function choose(own, cell) {
 async function putWeight(own) {
   const weight = Number(own.field.value);
   if (own.field.value === "" || !(weight >= 0 && weight <= 1)) {
-    fill(own.said, make("span", { class: "bad" }, "A weight is a number from 0 to 1."));
+    fill(own.said, make("span.bad", "A weight is a number from 0 to 1."));
     own.field.focus();
     return;
   }
@@ -313,7 +311,7 @@ function preview(own, weight) {
   map.own.found = { ...own.before, cells };
   map.redraw();
   own.field.value = own.slider.value = String(weight);
-  fill(own.said, make("b", {}, `weight ${short(was, 3)} → ${weight}`), ": let go to run the model with it.");
+  fill(own.said, make("b", `weight ${short(was, 3)} → ${weight}`), ": let go to run the model with it.");
 }
 
 function restore(own) {

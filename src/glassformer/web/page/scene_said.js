@@ -10,15 +10,14 @@ export function heading(stack) {
   const many = words.length > MOST_LANES;
   const [first, last] = lanesOf(words.length, stack.first);
   return make(
-    "div",
-    { class: "row scene-heading" },
-    stack.found.parts.length > 1 ? make("h3", {}, part.stack) : null,
+    "div.row.scene-heading",
+    stack.found.parts.length > 1 ? make("h3", part.stack) : null,
     part.blocks.length > 1
       ? make(
-          "div",
-          { class: "row", role: "group", "aria-label": "Open block" },
+          "div.row",
+          { role: "group", "aria-label": "Open block" },
           button("‹", () => go(open - 1), { disabled: open === 0, "aria-label": "The block before" }),
-          make("span", { class: "scene-at" }, `block ${open} of 0 … ${part.blocks.length - 1}`),
+          make("span.scene-at", `block ${open} of 0 … ${part.blocks.length - 1}`),
           button("›", () => go(open + 1), {
             disabled: open === part.blocks.length - 1,
             "aria-label": "The next block",
@@ -27,22 +26,18 @@ export function heading(stack) {
       : null,
     many
       ? make(
-          "div",
-          { class: "row", role: "group", "aria-label": "Tokens shown" },
+          "div.row",
+          { role: "group", "aria-label": "Tokens shown" },
           button("earlier tokens", () => stack.set({ first: Math.max(0, first - MOST_LANES) }), {
             disabled: first === 0,
           }),
-          make(
-            "span",
-            { class: "scene-at" },
-            `tokens ${whole(first)} to ${whole(last - 1)} of ${whole(words.length)}`,
-          ),
+          make("span.scene-at", `tokens ${whole(first)} to ${whole(last - 1)} of ${whole(words.length)}`),
           button("later tokens", () => stack.set({ first: first + MOST_LANES }), {
             disabled: last === words.length,
           }),
         )
       : null,
-    make("p", { class: "quiet" }, growth(stack)),
+    make("p.quiet", growth(stack)),
   );
 }
 
@@ -96,9 +91,7 @@ export function reads(stack, lane) {
     .slice(0, 3);
   return [
     `${own}: in block ${stack.open}, head ${stack.head}, it looks at `,
-    best
-      .map(([weight, n], k) => [k ? ", " : "", make("b", {}, `“${words[n]}”`), ` ${percent(weight)}`])
-      .flat(),
+    best.map(([weight, n], k) => [k ? ", " : "", make("b", `“${words[n]}”`), ` ${percent(weight)}`]).flat(),
     ".",
   ].flat();
 }

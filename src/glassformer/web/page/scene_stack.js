@@ -51,7 +51,7 @@ export class StackPicture {
     this.words = part.words.map(visible);
     // A learned vector may stand before the tokens.
     this.ahead = this.words.length - page.run[part.tokens].length;
-    this.element = make("div", { class: "scene-stack", "data-stack": part.stack });
+    this.element = make("div.scene-stack", { "data-stack": part.stack });
     this.key = part.stack;
     const own = look("scene")[part.stack] ?? {};
     const block = part.blocks[Math.max(0, Math.min(part.blocks.length - 1, own.open ?? 0))];
@@ -83,14 +83,13 @@ export class StackPicture {
       isFirst: page.info.classes, // a class is read from one vector
     });
     const { plan } = this;
-    this.under = make("canvas", { class: "scene-under", "aria-hidden": "true" });
-    this.over = make("canvas", { class: "scene-over", "aria-hidden": "true" });
+    this.under = make("canvas.scene-under", { "aria-hidden": "true" });
+    this.over = make("canvas.scene-over", { "aria-hidden": "true" });
     this.under.redraw = () => this.widen(this.lengths, this.what); // in the colors of another theme
-    this.said = make("p", { class: "scene-said", role: "status" });
+    this.said = make("p.scene-said", { role: "status" });
     const picture = make(
-      "div",
+      "div.scene-picture",
       {
-        class: "scene-picture",
         style: {
           width: `${plan.width}px`,
           height: `${Math.max(plan.height, plan.answers ? plan.top + answersTall(page, this.outcome) : 0)}px`,
@@ -112,8 +111,8 @@ export class StackPicture {
       this.element,
       heading(this),
       make(
-        "div",
-        { class: "scene-scroll", tabindex: "0", role: "group", "aria-label": "Picture; scroll sideways" },
+        "div.scene-scroll",
+        { tabindex: "0", role: "group", "aria-label": "Picture; scroll sideways" },
         picture,
       ),
       headCards(this),
@@ -130,8 +129,7 @@ export class StackPicture {
     openBefore.set(key, open);
     if (!frame || before === undefined || before === open) return null;
     const row = (this.pinned ?? plan.lanes[1] - 1) - plan.lanes[0];
-    const one = make("div", {
-      class: "scene-traveler",
+    const one = make("div.scene-traveler", {
       "aria-hidden": "true",
       style: {
         left: `${frame.x}px`,
@@ -151,7 +149,7 @@ export class StackPicture {
           class: "scene-frame-title",
           "aria-label": `Open ${title}`,
         })
-      : make("span", { class: "scene-frame-title" }, title);
+      : make("span.scene-frame-title", title);
     return make(
       "div",
       {
@@ -187,7 +185,7 @@ export class StackPicture {
           height: `${one.height + 22}px`,
         },
       },
-      make("span", {}, one.layer % every === 0 ? String(one.layer) : ""),
+      make("span", one.layer % every === 0 ? String(one.layer) : ""),
       canvas,
     );
   }
@@ -249,14 +247,10 @@ export class StackPicture {
     const words = this.keyWords(place);
     const each = place.width / words.length;
     if (each < 9)
-      return make(
-        "div",
-        { class: "scene-columns many", "aria-hidden": "true" },
-        `${whole(words.length)} keys →`,
-      );
+      return make("div.scene-columns.many", { "aria-hidden": "true" }, `${whole(words.length)} keys →`);
     return make(
-      "div",
-      { class: "scene-columns", "aria-hidden": "true" },
+      "div.scene-columns",
+      { "aria-hidden": "true" },
       words.map((word, n) => make("span", { style: { left: `${(n + 0.5) * each}px` } }, cutWord(word))),
     );
   }
@@ -266,9 +260,8 @@ export class StackPicture {
     const words = this.found.parts[0].words.map(visible);
     const each = place.height / words.length;
     return make(
-      "div",
+      "div.scene-side",
       {
-        class: "scene-side",
         "aria-hidden": "true",
         style: { width: `${place.words}px`, left: `${-place.words}px`, height: `${place.height}px` },
       },

@@ -49,7 +49,7 @@ function build(base, steps, step) {
     max: String(last),
     "aria-label": "Step of the training",
   });
-  const said = make("output", { class: "scene-at" });
+  const said = make("output.scene-at");
   const speed = make(
     "select",
     { "aria-label": "Speed" },
@@ -94,6 +94,6 @@ function build(base, steps, step) {
     fill(said, `after step ${whole(now === undefined ? steps[last] : Number(now))} of ${whole(steps[last])}`);
   };
   stepsPlace().show(step);
-  fill(stepsPlace(), make("b", {}, "Training"), play, slider, said, speed);
+  fill(stepsPlace(), make("b", "Training"), play, slider, said, speed);
   stepsPlace().hidden = false;
 }

@@ -32,13 +32,8 @@ export function tokenButtons(stack) {
   });
   stack.tokens = rows.filter(Boolean);
   return make(
-    "div",
-    {
-      class: "scene-tokens",
-      role: "group",
-      "aria-label": `Tokens of the ${stack.part.stack}`,
-      style: { width: `${plan.label}px` },
-    },
+    "div.scene-tokens",
+    { role: "group", "aria-label": `Tokens of the ${stack.part.stack}`, style: { width: `${plan.label}px` } },
     stack.tokens,
   );
 }

@@ -10,7 +10,7 @@ const ABOUT_NOW = new Set(["models", "job", "stop", "train", "trainings", "share
 
 export function drawShare(place, page) {
   place.append(
-    make("h2", {}, "Share"),
+    make("h2", "Share"),
     ...(kept ? [inFile()] : [shareAddress(), shareFile(page)]),
     shareTensor(page),
   );
@@ -18,12 +18,11 @@ export function drawShare(place, page) {
 
 function inFile() {
   return make(
-    "p",
-    { class: "box" },
+    "p.box",
     "This page is one file and works without a server. It has what was saved: controls that need the " +
       "model are off. ",
     "To change the model or its text, open it with ",
-    make("code", {}, "glassformer explore"),
+    make("code", "glassformer explore"),
     ".",
   );
 }
@@ -39,20 +38,13 @@ function shareAddress() {
       },
     );
   return make(
-    "section",
-    { class: "box stack" },
-    make("h3", {}, "The address"),
+    "section.box.stack",
+    make("h3", "The address"),
     make(
-      "p",
-      { class: "quiet" },
+      "p.quiet",
       "It holds the text, all changes and what is open. It works on this machine while the server runs.",
     ),
-    make(
-      "div",
-      { class: "row" },
-      make("label", { class: "share-wide" }, "Address of what you see", box),
-      button("Copy", copy),
-    ),
+    make("div.row", make("label.share-wide", "Address of what you see", box), button("Copy", copy)),
   );
 }
 
@@ -70,9 +62,9 @@ function shareFile(page) {
       act(box.checked);
       keep();
     });
-    return make("label", { class: "share-tick" }, box, title);
+    return make("label.share-tick", box, title);
   };
-  const progress = make("div", { class: "row" });
+  const progress = make("div.row");
   const save = button(
     "Save as one file",
     () =>
@@ -85,20 +77,17 @@ function shareFile(page) {
     { class: "main", id: "share-save" },
   );
   return make(
-    "section",
-    { class: "box stack" },
-    make("h3", {}, "One file"),
+    "section.box.stack",
+    make("h3", "One file"),
     make(
-      "p",
-      { class: "quiet" },
+      "p.quiet",
       "One page with this text, its values and gradients. It opens anywhere without a server, and has at " +
         "most 5 MB. Every cell opens its card with value, gradient, formula and numbers; of a large model, " +
         "some numbers are left out, and the card says so.",
     ),
     make(
-      "fieldset",
-      { class: "row" },
-      make("legend", {}, "What is kept"),
+      "fieldset.row",
+      make("legend", "What is kept"),
       views.map((view) =>
         tick(view.title, chosen.has(view.id), (on) => {
           if (on) chosen.add(view.id);
@@ -109,7 +98,7 @@ function shareFile(page) {
         set.gradients = on;
       }),
     ),
-    make("div", { class: "row" }, save),
+    make("div.row", save),
     progress,
   );
 }
@@ -194,7 +183,7 @@ function shareTensor(page) {
     { id: "share-what" },
     ["value", "gradient"].map((what) => make("option", { value: what, selected: what === set.what }, what)),
   );
-  const place = make("div", { class: "scroll" });
+  const place = make("div.scroll");
   const redraw = () => {
     const chosen = all.find((one) => one.name === names.value);
     look("share", { name: names.value, what: whats.value });
@@ -218,14 +207,12 @@ function shareTensor(page) {
       .then(({ name, blob }) => saveBlob(blob, name))
       .catch((error) => tell(error.message));
   return make(
-    "section",
-    { class: "box stack" },
-    make("h3", {}, "A tensor"),
+    "section.box.stack",
+    make("h3", "A tensor"),
     make(
-      "div",
-      { class: "row" },
-      make("label", {}, "Tensor", names),
-      make("label", {}, "What", whats),
+      "div.row",
+      make("label", "Tensor", names),
+      make("label", "What", whats),
       button("Picture as PNG", () => asPng(canvas(), word())),
       button("Picture as SVG", () => asSvg(canvas(), word())),
       kept ? null : button("Numbers as .npz", numbers),
@@ -256,7 +243,7 @@ function asSvg(canvas, word) {
       viewBox: `0 0 ${width} ${height}`,
       "shape-rendering": "crispEdges",
     },
-    make("title", {}, canvas.getAttribute("aria-label")),
+    make("title", canvas.getAttribute("aria-label")),
   );
   for (let row = 0; row < height; row += 1) {
     for (let column = 0; column < width; column += 1) {

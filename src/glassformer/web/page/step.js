@@ -9,13 +9,12 @@ import { change, look, runState, state, wantedRun } from "./state.js";
 const STEP_SHOWN = 12; // parameters shown first
 
 export function stepBox(page) {
-  const place = make("div", { class: "stack" });
+  const place = make("div.stack");
   if (page.run.loss === null) {
     fill(
       place,
       make(
-        "p",
-        { class: "quiet" },
+        "p.quiet",
         page.info.classes
           ? "There is no loss yet: choose the right class above, under “the loss”."
           : "This model returns vectors, so it has no loss to lower.",
@@ -26,7 +25,7 @@ export function stepBox(page) {
   }
   place.ready = ask("optimizers")
     .then(({ optimizers }) => fill(place, stepForm(page, optimizers)))
-    .catch((error) => fill(place, make("p", { class: "bad" }, error.message)));
+    .catch((error) => fill(place, make("p.bad", error.message)));
   return place;
 }
 
@@ -34,7 +33,7 @@ function stepForm(page, optimizers) {
   const settings = look("step");
   const chosen = optimizers.find((one) => one.name === settings.optimizer) ?? optimizers[0];
   const lr = settings.optimizer === chosen.name && settings.lr > 0 ? settings.lr : chosen.lr;
-  const shown = make("div", { class: "stack" });
+  const shown = make("div.stack");
   const rate = make("input", {
     type: "number",
     step: "any",
@@ -69,10 +68,9 @@ function stepForm(page, optimizers) {
   if (settings.open) drawStep(page, asked(), shown);
   return [
     make(
-      "div",
-      { class: "row" },
-      make("label", { class: "narrow" }, "Optimizer", select),
-      make("label", { class: "narrow", for: "step-rate" }, "Learning rate", rate),
+      "div.row",
+      make("label.narrow", "Optimizer", select),
+      make("label.narrow", { for: "step-rate" }, "Learning rate", rate),
       button("Preview the step", preview, live),
       button("Take the step", () => takeStep(asked()), { class: "main", ...live }),
       taken ? button("Undo the last step", () => change({ steps: state().steps.slice(0, -1) }), live) : null,
@@ -94,35 +92,32 @@ async function takeStep(step) {
 }
 
 async function drawStep(page, step, place) {
-  fill(place, make("p", { class: "quiet" }, "…"));
+  fill(place, make("p.quiet", "…"));
   try {
     const found = await ask("step", { state: runState(), ...step });
     fill(place, lossLine(found), stepTable(found.moves));
   } catch (error) {
-    fill(place, make("p", { class: "bad" }, error.message));
+    fill(place, make("p.bad", error.message));
   }
 }
 
 function lossLine(found) {
   const one = (word, number) =>
-    make("span", { title: exact(number) }, `${word} `, make("b", {}, short(number, 6)));
+    make("span", { title: exact(number) }, `${word} `, make("b", short(number, 6)));
   const history =
     found.losses.length > 1
       ? make(
-          "p",
-          { class: "losses" },
-          make("span", {}, "so far "),
+          "p.losses",
+          make("span", "so far "),
           found.losses.map((loss, n) => one(n ? `step ${n}` : "at first", loss)),
         )
       : null;
   return make(
-    "div",
-    { class: "stack" },
+    "div.stack",
     history,
     make(
-      "p",
-      { class: "losses" },
-      make("span", {}, "the next step: loss "),
+      "p.losses",
+      make("span", "the next step: loss "),
       one("before", found.before),
       one("predicted", found.promised),
       one("after", found.after),
@@ -136,7 +131,6 @@ function stepTable(moves) {
   const all = look("step").all === true;
   const body = make(
     "tbody",
-    {},
     (all ? sorted : sorted.slice(0, STEP_SHOWN)).map((move) => stepRow(move, top)),
   );
   const more = button(`Show all ${sorted.length} parameters`, () => {
@@ -151,39 +145,35 @@ function stepTable(moves) {
     make("th", { scope: "col" }, word),
   );
   return make(
-    "div",
-    { class: "stack" },
+    "div.stack",
     make(
-      "p",
-      { class: "quiet" },
+      "p.quiet",
       "Cosine: between the move of the optimizer and that of gradient descent, 1 for the same direction. " +
         "Predicted: the change of the loss that this move would make if the loss were linear.",
     ),
     make(
-      "div",
-      { class: "scroll", tabindex: "0", role: "group", "aria-label": "What every parameter would move" },
-      make("table", { class: "flowed" }, make("thead", {}, make("tr", {}, head)), body),
+      "div.scroll",
+      { tabindex: "0", role: "group", "aria-label": "What every parameter would move" },
+      make("table.flowed", make("thead", make("tr", head)), body),
     ),
-    !all && sorted.length > STEP_SHOWN ? make("div", { class: "row" }, more) : null,
+    !all && sorted.length > STEP_SHOWN ? make("div.row", more) : null,
   );
 }
 
 function stepRow(move, top) {
-  const bar = make("span", {
-    class: "bar",
+  const bar = make("span.bar", {
     "aria-hidden": "true",
     style: { width: `${top ? (move.relative / top) * 6 : 0}rem` },
   });
   return make(
     "tr",
-    {},
     make("th", { scope: "row", class: "mono" }, move.name),
     make(
       "td",
       { title: exact(move.relative) },
-      make("span", { class: "barred" }, bar, make("span", { class: "mono" }, short(move.relative))),
+      make("span.barred", bar, make("span.mono", short(move.relative))),
     ),
-    make("td", { class: "number mono" }, short(move.downhill)),
-    make("td", { class: "number mono" }, short(move.promised)),
+    make("td.number.mono", short(move.downhill)),
+    make("td.number.mono", short(move.promised)),
   );
 }

@@ -23,8 +23,8 @@ export function sweepBox(page) {
     look("sweep", parts);
     page.redraw();
   };
-  const result = make("div", { class: "stack" });
-  const cost = make("span", { class: "quiet" });
+  const result = make("div.stack");
+  const cost = make("span.quiet");
   const question = { state: runState(), kind, ...(kind === "stream" ? { stack } : {}) };
   ask("sweep_cost", question)
     .then((found) =>
@@ -34,19 +34,17 @@ export function sweepBox(page) {
   const key = JSON.stringify(question);
   if (sweepLast?.key === key) fill(result, sweepMap(sweepLast.found));
   return make(
-    "div",
-    { class: "stack" },
+    "div.stack",
     make(
-      "div",
-      { class: "row", role: "group", "aria-label": "Which sweep" },
+      "div.row",
+      { role: "group", "aria-label": "Which sweep" },
       Object.entries(SWEEP_TITLES).map(([word, title]) =>
         button(title, () => again({ kind: word }), { "aria-pressed": String(word === kind) }),
       ),
     ),
     kind === "stream" && stacks.length > 1
       ? make(
-          "label",
-          { class: "narrow" },
+          "label.narrow",
           "Stream of the",
           make(
             "select",
@@ -60,10 +58,9 @@ export function sweepBox(page) {
           look("sweep", { other: text }),
         )
       : null,
-    make("p", {}, "Measured: ", make("b", {}, page.run.of.title)),
+    make("p", "Measured: ", make("b", page.run.of.title)),
     make(
-      "div",
-      { class: "row" },
+      "div.row",
       button("Start", () => startSweep(question, key, result), { class: "main" }),
       cost,
     ),
@@ -86,13 +83,12 @@ async function startSweep(question, key, result) {
   const own = new AbortController();
   sweepStop = own;
   const bar = make("progress", { max: 1, value: 0, "aria-label": "How far the sweep is" });
-  const said = make("span", { class: "quiet" });
+  const said = make("span.quiet");
   fill(
     result,
     bar,
     make(
-      "div",
-      { class: "row" },
+      "div.row",
       button("Stop", () => own.abort()),
       said,
     ),
@@ -115,16 +111,14 @@ function sweepMap(found) {
   const top = Math.max(...found.effect.flat().map((number) => Math.abs(number ?? 0)));
   const head = make(
     "tr",
-    {},
     make("th", { scope: "col" }, found.axis === "head" ? "head" : "position"),
     found.columns.map((word) => make("th", { scope: "col", class: "mono" }, visible(word))),
   );
   const rows = found.effect.map((row, n) =>
     make(
       "tr",
-      {},
       make("th", { scope: "row" }, found.rows[n]),
-      row.map((number, column) => make("td", {}, sweepCell(found, number, n, column, top))),
+      row.map((number, column) => make("td", sweepCell(found, number, n, column, top))),
     ),
   );
   const there = found.there === undefined ? "" : `; with the second text it is ${short(found.there, 5)}`;
@@ -134,14 +128,13 @@ function sweepMap(found) {
       : "By how much it grows with each vector of the second text.";
   return [
     make(
-      "p",
-      { class: "quiet" },
+      "p.quiet",
       `${words} As it is: ${found.of} ${short(found.before, 5)}${there}. Click a cell to make that change.`,
     ),
     make(
-      "div",
-      { class: "scroll", tabindex: "0", role: "group", "aria-label": `Effect on ${found.of}` },
-      make("table", { class: "sweep" }, make("thead", {}, head), make("tbody", {}, rows)),
+      "div.scroll",
+      { tabindex: "0", role: "group", "aria-label": `Effect on ${found.of}` },
+      make("table.sweep", make("thead", head), make("tbody", rows)),
     ),
   ];
 }

@@ -26,12 +26,11 @@ export function targetBox(page) {
     else page.redraw();
   };
   return make(
-    "div",
-    { class: "stack" },
-    make("p", {}, make("b", {}, of.title), " = ", make("code", {}, exact(of.value))),
+    "div.stack",
+    make("p", make("b", of.title), " = ", make("code", exact(of.value))),
     make(
-      "div",
-      { class: "row", role: "group", "aria-label": "Gradient of" },
+      "div.row",
+      { role: "group", "aria-label": "Gradient of" },
       kinds.map((word) =>
         button(TARGET_TITLES[word], () => choose(word), { "aria-pressed": String(word === kind), ...live }),
       ),
@@ -45,7 +44,7 @@ function targetParts(page, kind) {
     return page.info.classes
       ? classChooser()
       : page.run.loss === null
-        ? make("p", { class: "quiet" }, "This run has no loss.")
+        ? make("p.quiet", "This run has no loss.")
         : null;
   if (kind === "entry") return entryFields(page);
   return logitFields(page, kind === "difference");
@@ -67,7 +66,7 @@ function classChooser() {
       ),
     )
     .catch((error) => tell(error.message));
-  return make("label", { class: "narrow" }, "The right class", select);
+  return make("label.narrow", "The right class", select);
 }
 
 function logitFields(page, both) {
@@ -93,12 +92,10 @@ function logitFields(page, both) {
     ),
   );
   return make(
-    "div",
-    { class: "stack" },
-    page.info.classes ? null : make("label", { class: "narrow" }, "After the token at position", select),
+    "div.stack",
+    page.info.classes ? null : make("label.narrow", "After the token at position", select),
     make(
-      "div",
-      { class: "row top" },
+      "div.row.top",
       tokenPicker({ title: "The logit of", part, onpick: (token) => act({ token: token.id }) }),
       both
         ? tokenPicker({ title: "minus the logit of", part, onpick: (token) => act({ against: token.id }) })
@@ -138,8 +135,8 @@ function entryFields(page) {
   };
   const shape = page.run.values.find((one) => one.name === now.name)?.shape;
   return make(
-    "form",
-    { class: "row", onsubmit: act },
+    "form.row",
+    { onsubmit: act },
     make(
       "label",
       { for: "entry-name" },
@@ -152,7 +149,7 @@ function entryFields(page) {
       ),
     ),
     make("label", { for: "entry-index" }, shape ? `Index in ${shape.join(" × ")}` : "Index", index),
-    make("button", { class: "main" }, "Show its gradient"),
+    make("button.main", "Show its gradient"),
   );
 }
 

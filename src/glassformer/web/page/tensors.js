@@ -39,26 +39,23 @@ export function everyTensor(page) {
     page.redraw();
   };
   const box = make(
-    "details",
-    { class: "box every", open: Boolean(settings.listed || open.size) },
-    make("summary", {}, "Every tensor of this run, by name"),
+    "details.box.every",
+    { open: Boolean(settings.listed || open.size) },
+    make("summary", "Every tensor of this run, by name"),
   );
   const list = () => {
     look("tensors", { listed: box.open });
     if (box.open && box.childElementCount === 1)
       box.append(
         make(
-          "div",
-          { class: "stack" },
+          "div.stack",
           make(
-            "div",
-            { class: "row" },
+            "div.row",
             button("Open all", () => opened(true)),
             button("Close all", () => opened(false)),
           ),
           make(
-            "div",
-            { class: "lane" },
+            "div.lane",
             [...tree.inside.values()].map((node) => drawNode(node, page, open, shown)),
           ),
         ),
@@ -141,15 +138,14 @@ function drawNode(node, page, open, shown) {
   const last = node.name.split(".").at(-1);
   const isInside = (name) => name === node.name || name.startsWith(`${node.name}.`);
   const box = make(
-    "details",
-    { class: "node", "data-name": node.name, open: [...open].some(isInside) },
+    "details.node",
+    { "data-name": node.name, open: [...open].some(isInside) },
     make(
-      "summary",
-      { class: "head" },
-      make("strong", {}, /^\d+$/.test(last) ? `block ${last}` : last.replaceAll("_", " ")),
-      make("span", { class: "what" }, WORDS[last] ?? ""),
-      make("span", { class: "grow" }),
-      make("span", { class: "what" }, counted(node)),
+      "summary.head",
+      make("strong", /^\d+$/.test(last) ? `block ${last}` : last.replaceAll("_", " ")),
+      make("span.what", WORDS[last] ?? ""),
+      make("span.grow"),
+      make("span.what", counted(node)),
     ),
   );
   const list = () => {
@@ -177,11 +173,9 @@ function counted(node) {
 function body(node, page, open, shown) {
   const inner = [...node.inside.values()].map((one) => drawNode(one, page, open, shown));
   return make(
-    "div",
-    { class: "body" },
+    "div.body",
     make(
-      "div",
-      { class: "tensors" },
+      "div.tensors",
       node.tensors.map((tensor) => tensorBox(tensor, page, shown)),
     ),
     inner,
@@ -189,7 +183,7 @@ function body(node, page, open, shown) {
 }
 
 function tensorBox(tensor, page, shown) {
-  const place = make("div", { class: "pair", "data-tensor": tensor.names.join(" ") });
+  const place = make("div.pair", { "data-tensor": tensor.names.join(" ") });
   const at = tensor.shape.slice(0, -2).map(() => 0);
   const redraw = () =>
     place.replaceChildren(
@@ -228,7 +222,7 @@ function choosers(tensor, at, redraw) {
           redraw();
         },
       });
-      return make("label", {}, `${tensor.axes[axis] ?? "index"} of ${size}`, choice);
+      return make("label", `${tensor.axes[axis] ?? "index"} of ${size}`, choice);
     })
     .filter(Boolean);
 }

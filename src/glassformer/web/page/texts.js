@@ -13,7 +13,7 @@ export function piecesBox(page) {
     placeholder: "type any text",
     value: look("writing").pieces ?? "",
   });
-  const found = make("div", { class: "stack" });
+  const found = make("div.stack");
   const cut = async () => {
     const asked = field.value;
     look("writing", { pieces: asked || undefined });
@@ -25,16 +25,15 @@ export function piecesBox(page) {
       const answer = await ask("pieces", { model: state().model, text: asked });
       if (asked === field.value) fill(found, piecesFound(answer));
     } catch (error) {
-      fill(found, make("p", { class: "bad" }, error.message));
+      fill(found, make("p.bad", error.message));
     }
   };
   field.addEventListener("input", cut);
   cut();
   return make(
-    "section",
-    { class: "box stack" },
-    make("h2", {}, "Tokens of a text"),
-    make("label", { class: "broad" }, "Any text", field),
+    "section.box.stack",
+    make("h2", "Tokens of a text"),
+    make("label.broad", "Any text", field),
     found,
   );
 }
@@ -43,10 +42,7 @@ export function piecesBox(page) {
 function piecesRead(page) {
   const row = (tokens, title) =>
     tokens
-      ? [
-          make("p", { class: "quiet" }, title),
-          piecesRow(tokens.map((token) => ({ text: token.label, id: token.id }))),
-        ]
+      ? [make("p.quiet", title), piecesRow(tokens.map((token) => ({ text: token.label, id: token.id })))]
       : [];
   return page.run.source
     ? [...row(page.run.source, "the source, as it was read"), ...row(page.run.tokens, "the target")]
@@ -58,14 +54,13 @@ function piecesRead(page) {
 
 function piecesRow(pieces) {
   return make(
-    "div",
-    { class: "pieces" },
+    "div.pieces",
     pieces.map((piece) =>
       make(
         "span",
         { class: piece.special ? "piece special" : "piece" },
-        make("span", { class: "token" }, visible(piece.text)),
-        make("small", {}, String(piece.id)),
+        make("span.token", visible(piece.text)),
+        make("small", String(piece.id)),
       ),
     ),
   );
@@ -78,7 +73,7 @@ function piecesFound(answer) {
     `${whole(answer.size)}; the model reads at most ${whole(answer.context)}`;
   const more =
     answer.count > answer.pieces.length
-      ? make("p", { class: "quiet" }, `and ${whole(answer.count - answer.pieces.length)} more`)
+      ? make("p.quiet", `and ${whole(answer.count - answer.pieces.length)} more`)
       : null;
   return [
     make("p", { class: over ? "bad" : "quiet" }, over ? `${said}: this is too long for it.` : `${said}.`),
@@ -91,39 +86,28 @@ export function classesBox(page) {
   const before = new Map(page.run.next_before.map((one) => [one.id, one.probability]));
   const rows = page.run.next.map((one) =>
     make(
-      "li",
-      { class: "choice" },
-      make("span", { class: "token" }, visible(one.label)),
+      "li.choice",
+      make("span.token", visible(one.label)),
       barTrack(before.get(one.id) ?? 0, one.probability),
-      make("span", { class: "odds mono" }, percent(one.probability)),
-      make(
-        "span",
-        { class: "why" },
-        page.hasChanges && before.has(one.id) ? `before ${percent(before.get(one.id))}` : "",
-      ),
+      make("span.odds.mono", percent(one.probability)),
+      make("span.why", page.hasChanges && before.has(one.id) ? `before ${percent(before.get(one.id))}` : ""),
     ),
   );
   return make(
-    "section",
-    { class: "box stack" },
-    make("h2", {}, "Classes"),
+    "section.box.stack",
+    make("h2", "Classes"),
     make(
-      "div",
-      { class: "tokens" },
-      page.run.tokens.map((token) => make("span", { class: "token" }, visible(token.label))),
+      "div.tokens",
+      page.run.tokens.map((token) => make("span.token", visible(token.label))),
     ),
-    make(
-      "p",
-      { class: "quiet" },
-      "This model does not write: it tells which class the text above belongs to.",
-    ),
-    make("ul", { class: "bars plain" }, rows),
-    rows.length === 10 ? make("p", { class: "quiet" }, "The ten likeliest are shown.") : null,
+    make("p.quiet", "This model does not write: it tells which class the text above belongs to."),
+    make("ul.bars.plain", rows),
+    rows.length === 10 ? make("p.quiet", "The ten likeliest are shown.") : null,
   );
 }
 
 export function masksBox() {
-  const found = make("div", { class: "stack" });
+  const found = make("div.stack");
   const field = make("textarea", { rows: 2, spellcheck: false, value: look("writing").masked ?? "" });
   const fillIn = async () => {
     look("writing", { masked: field.value });
@@ -131,33 +115,30 @@ export function masksBox() {
       const answer = await ask("masks", { model: state().model, text: field.value });
       fill(
         found,
-        make("p", {}, answer.answer),
+        make("p", answer.answer),
         answer.places.map((place) =>
           make(
-            "ul",
-            { class: "bars plain" },
+            "ul.bars.plain",
             place.map((one) =>
               make(
-                "li",
-                { class: "choice" },
-                make("span", { class: "token" }, visible(one.text)),
+                "li.choice",
+                make("span.token", visible(one.text)),
                 barTrack(one.probability, one.probability),
-                make("span", { class: "odds mono" }, percent(one.probability)),
+                make("span.odds.mono", percent(one.probability)),
               ),
             ),
           ),
         ),
       );
     } catch (error) {
-      fill(found, make("p", { class: "bad" }, error.message));
+      fill(found, make("p.bad", error.message));
     }
   };
   return make(
-    "section",
-    { class: "box stack" },
-    make("h2", {}, "Masks"),
-    make("label", { class: "broad" }, "a text with [MASK] in the place of words", field),
-    make("div", { class: "row" }, button("Fill in", fillIn, { class: "main" })),
+    "section.box.stack",
+    make("h2", "Masks"),
+    make("label.broad", "a text with [MASK] in the place of words", field),
+    make("div.row", button("Fill in", fillIn, { class: "main" })),
     found,
   );
 }
@@ -171,8 +152,8 @@ export function similarityBox() {
     "Paris is the capital of France",
     "My cat sleeps all day",
   ];
-  const found = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cosines" });
-  const fields = make("div", { class: "stack" });
+  const found = make("div.scroll", { tabindex: "0", role: "region", "aria-label": "Cosines" });
+  const fields = make("div.stack");
   const read = () => [...fields.querySelectorAll("textarea")].map((field) => field.value);
   const compare = async () => {
     look("writing", { texts: read() });
@@ -180,7 +161,7 @@ export function similarityBox() {
       const answer = await ask("similarity", { model: state().model, texts: read() });
       fill(found, similarityTable(answer));
     } catch (error) {
-      fill(found, make("p", { class: "bad" }, error.message));
+      fill(found, make("p.bad", error.message));
     }
   };
   const draw = (list) =>
@@ -200,31 +181,23 @@ export function similarityBox() {
                 { "aria-label": `Leave out text ${number + 1}` },
               )
             : null;
-        return make(
-          "div",
-          { class: "row" },
-          make("label", { class: "broad" }, `text ${number + 1}`, field),
-          remove,
-        );
+        return make("div.row", make("label.broad", `text ${number + 1}`, field), remove);
       }),
     );
   draw(texts);
   compare();
   similarityAgain = () => found.isConnected && compare();
   return make(
-    "section",
-    { class: "box stack" },
-    make("h2", {}, "Similarity of texts"),
+    "section.box.stack",
+    make("h2", "Similarity of texts"),
     make(
-      "p",
-      { class: "quiet" },
+      "p.quiet",
       "The cosine of the angle between the vectors of every two texts: 1 for the same direction, 0 for " +
         "nothing in common.",
     ),
     fields,
     make(
-      "div",
-      { class: "row" },
+      "div.row",
       button("Compare", compare, { class: "main" }),
       button("One more text", () => draw([...read(), ""])),
     ),
@@ -233,27 +206,23 @@ export function similarityBox() {
 }
 
 function similarityTable(answer) {
-  const cell = (value) => make("td", { class: "number mono", style: colored(value, 1) }, short(value, 3));
+  const cell = (value) => make("td.number.mono", { style: colored(value, 1) }, short(value, 3));
   const names = answer.cosine.map((_, number) => `text ${number + 1}`);
   return make(
     "table",
-    {},
-    make("caption", { class: "quiet" }, `cosines of vectors with ${whole(answer.width)} entries`),
+    make("caption.quiet", `cosines of vectors with ${whole(answer.width)} entries`),
     make(
       "thead",
-      {},
       make(
         "tr",
-        {},
         make("td"),
         names.map((name) => make("th", { scope: "col" }, name)),
       ),
     ),
     make(
       "tbody",
-      {},
       answer.cosine.map((row, number) =>
-        make("tr", {}, make("th", { scope: "row" }, names[number]), row.map(cell)),
+        make("tr", make("th", { scope: "row" }, names[number]), row.map(cell)),
       ),
     ),
   );

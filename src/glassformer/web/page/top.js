@@ -53,14 +53,7 @@ export function drawTop() {
         "the model's own",
       )
     : null;
-  fill(
-    $("top"),
-    make("h1", {}, "Glassformer"),
-    make("label", {}, "Model", models),
-    text,
-    answer,
-    target(now),
-  );
+  fill($("top"), make("h1", "Glassformer"), make("label", "Model", models), text, answer, target(now));
 }
 
 // The models at hand, and the one that is open where it is not among them: a step of a training, or none.
@@ -105,7 +98,7 @@ function field(id, title, value, act, placeholder = null) {
     clearWrong(id);
     if (box.value !== (state()[id] ?? "")) act(box.value);
   };
-  return make("label", { class: "text" }, title, box);
+  return make("label.text", title, box);
 }
 
 // The number whose gradient is shown.
@@ -145,7 +138,7 @@ export function sayWrong(field, typed, message) {
   box.value = box.dataset.refused = typed;
   box.setAttribute("aria-invalid", "true");
   box.setAttribute("aria-describedby", `${field}-wrong`);
-  box.after(make("span", { class: "bad wrong", id: `${field}-wrong`, role: "alert" }, message));
+  box.after(make("span.bad.wrong", { id: `${field}-wrong`, role: "alert" }, message));
 }
 
 function clearWrong(field) {
@@ -173,7 +166,7 @@ export function drawStrip() {
   );
   fill(
     $("strip"),
-    changes.length + steps.length ? make("b", {}, "Changed:") : null,
+    changes.length + steps.length ? make("b", "Changed:") : null,
     moves,
     chips,
     button("Undo", undo, { disabled: !canUndo() }),
@@ -186,10 +179,9 @@ export function drawStrip() {
 
 function chip(text, idle, remove) {
   return make(
-    "span",
-    { class: "token" },
+    "span.token",
     text,
-    idle ? make("span", { class: "bad" }, " (altered nothing)") : null,
+    idle ? make("span.bad", " (altered nothing)") : null,
     " ",
     button("×", remove, { class: "link", "aria-label": `Take back: ${text}`, ...live }),
   );

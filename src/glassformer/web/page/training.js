@@ -16,8 +16,8 @@ const NO_MODEL =
 
 export function drawTraining(place, page) {
   shownTraining.page = page;
-  const form = make("form", { class: "box stack" });
-  const courses = make("section", { class: "box stack", "aria-label": "Trainings to go through" });
+  const form = make("form.box.stack");
+  const courses = make("section.box.stack", { "aria-label": "Trainings to go through" });
   shownTraining.parts = trainingParts();
   if (kept) {
     place.append(shownTraining.parts.root); // a file shows the frames that it holds
@@ -26,8 +26,8 @@ export function drawTraining(place, page) {
     return;
   }
   place.append(
-    page.run ? "" : make("p", {}, NO_MODEL),
-    make("div", { class: "beside" }, form, courses),
+    page.run ? "" : make("p", NO_MODEL),
+    make("div.beside", form, courses),
     shownTraining.parts.root,
   );
   trainingForm(form);
@@ -39,15 +39,14 @@ export function drawTraining(place, page) {
 // --- begin -------------------------------------------------------------------------------------------------
 
 async function trainingForm(form) {
-  const title = make("h2", {}, "Train a small model");
-  fill(form, title, make("p", { class: "quiet" }, "…"));
+  const title = make("h2", "Train a small model");
+  fill(form, title, make("p.quiet", "…"));
   try {
     const found = await ask("trainings");
-    const summary = make("p", { class: "quiet" });
-    const fields = make("div", { class: "row" });
+    const summary = make("p.quiet");
+    const fields = make("div.row");
     const tasks = make(
       "select",
-      {},
       found.tasks.map((task) =>
         make("option", { value: task.name, selected: task.name === look("training").task }, task.name),
       ),
@@ -57,17 +56,17 @@ async function trainingForm(form) {
     fill(
       form,
       title,
-      make("div", { class: "row" }, make("label", {}, "task", tasks), make("label", {}, "seed", seed)),
+      make("div.row", make("label", "task", tasks), make("label", "seed", seed)),
       summary,
       fields,
-      make("div", { class: "row" }, begin),
+      make("div.row", begin),
     );
     const choose = async () => {
       const said = found.tasks.find((task) => task.name === tasks.value).summary;
       fill(summary, said);
       const usual = await ask("task", { task: tasks.value });
       if (usual.name !== tasks.value) return;
-      fill(summary, make("b", {}, `${usual.architecture}: `), said);
+      fill(summary, make("b", `${usual.architecture}: `), said);
       fill(fields, trainingFields(usual.settings, found));
     };
     tasks.addEventListener("change", () => {
@@ -80,7 +79,7 @@ async function trainingForm(form) {
     });
     await choose();
   } catch (error) {
-    fill(form, title, make("p", { class: "bad" }, error.message));
+    fill(form, title, make("p.bad", error.message));
   }
 }
 
@@ -88,7 +87,6 @@ function trainingFields(usual, found) {
   const numbers = Object.entries(FIELDS).map(([name, title]) =>
     make(
       "label",
-      {},
       title,
       make("input", {
         name,
@@ -101,7 +99,6 @@ function trainingFields(usual, found) {
   );
   const optimizer = make(
     "label",
-    {},
     "optimizer",
     make(
       "select",
@@ -170,26 +167,24 @@ async function trainingCourses(place) {
     const list = courses.map((one) =>
       make(
         "li",
-        {},
         button(one.title, () => openCourse(one.key), { class: "link" }),
         one.live ? " (goes on)" : "",
       ),
     );
     fill(
       place,
-      make("h2", {}, "Or go through one"),
+      make("h2", "Or go through one"),
       list.length
-        ? make("ul", { class: "plain" }, list)
+        ? make("ul.plain", list)
         : make(
-            "p",
-            { class: "quiet" },
+            "p.quiet",
             "Nothing is recorded here yet: ",
-            make("code", {}, "glassformer train induction --record"),
+            make("code", "glassformer train induction --record"),
             " writes a run whose every step can be returned to.",
           ),
     );
   } catch (error) {
-    fill(place, make("p", { class: "bad" }, error.message));
+    fill(place, make("p.bad", error.message));
   }
 }
 
@@ -234,14 +229,14 @@ async function openCourse(key, steps = undefined) {
 function trainingParts() {
   const parts = {
     title: make("h2"),
-    note: make("span", { class: "quiet" }),
+    note: make("span.quiet"),
     progress: make("progress", { "aria-label": "How far the training is" }),
     stop: button("Stop", () => shownTraining.stop?.()),
     chart: make("div"),
-    judged: make("p", { class: "quiet" }),
-    actions: make("div", { class: "row" }),
+    judged: make("p.quiet"),
+    actions: make("div.row"),
     slider: make("input", { type: "range", min: "0", "aria-label": "Step" }),
-    at: make("output", { class: "mono" }),
+    at: make("output.mono"),
   };
   parts.slider.addEventListener("input", () => trainingGo(Number(parts.slider.value)));
   const log = button(
@@ -254,20 +249,19 @@ function trainingParts() {
     { "aria-pressed": String(!!look("training").log) },
   );
   parts.panels = framePanels((step) => trainingGo(trainingNearest(step)));
-  parts.going = make("div", { class: "row" }, parts.progress, parts.note, parts.stop);
+  parts.going = make("div.row", parts.progress, parts.note, parts.stop);
   parts.panels.prepend(
     make(
-      "section",
-      { class: "box stack lead" },
-      make("div", { class: "row" }, make("h3", {}, "Loss"), log),
+      "section.box.stack.lead",
+      make("div.row", make("h3", "Loss"), log),
       parts.chart,
       parts.judged,
-      make("div", { class: "scrub" }, parts.slider, parts.at),
+      make("div.scrub", parts.slider, parts.at),
       parts.actions,
     ),
   );
   parts.body = parts.panels;
-  parts.root = make("div", { class: "stack", hidden: true }, parts.title, parts.going, parts.body);
+  parts.root = make("div.stack", { hidden: true }, parts.title, parts.going, parts.body);
   return parts;
 }
 
@@ -374,7 +368,7 @@ function trainingActions(course, step, going) {
     course.recorded || going
       ? null
       : course.kept
-        ? make("span", { class: "quiet" }, "kept in ", make("code", {}, course.kept))
+        ? make("span.quiet", "kept in ", make("code", course.kept))
         : button("Keep it as a run", () => keepTrained(course)),
   );
 }

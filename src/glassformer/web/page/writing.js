@@ -22,15 +22,11 @@ import { classesBox, masksBox, piecesBox, similarityBox } from "./texts.js";
 export function drawWriting(view, page) {
   writing.stop?.();
   // A file shows what was written, and writes no more.
-  const place = make("fieldset", { class: "stack", ...live });
+  const place = make("fieldset.stack", { ...live });
   view.append(place);
   if (page.info.reads === false) {
     place.append(
-      make(
-        "p",
-        { class: "quiet" },
-        "This model was given a batch of ids, and no tokenizer to read and write texts with.",
-      ),
+      make("p.quiet", "This model was given a batch of ids, and no tokenizer to read and write texts with."),
     );
     return;
   }
@@ -84,34 +80,31 @@ function writingGo(node) {
 
 function writingParts(page) {
   const parts = {
-    path: make("div", { class: "tokens", "aria-label": "What was read and written" }),
-    note: make("p", { class: "quiet" }),
-    bars: make("div", { class: "bars" }),
-    cut: make("p", { class: "quiet" }),
-    tree: make("section", { class: "box stack" }),
-    actions: make("div", { class: "row" }),
-    progress: make("span", { class: "quiet", role: "status" }),
-    wrong: make("p", { class: "bad" }),
+    path: make("div.tokens", { "aria-label": "What was read and written" }),
+    note: make("p.quiet"),
+    bars: make("div.bars"),
+    cut: make("p.quiet"),
+    tree: make("section.box.stack"),
+    actions: make("div.row"),
+    progress: make("span.quiet", { role: "status" }),
+    wrong: make("p.bad"),
     limits: make("div"),
   };
   const source = page.run.source
     ? [
-        make("h2", {}, "Source"),
+        make("h2", "Source"),
         make(
-          "div",
-          { class: "tokens" },
-          page.run.source.map((token) => make("span", { class: "token" }, visible(token.label))),
+          "div.tokens",
+          page.run.source.map((token) => make("span.token", visible(token.label))),
         ),
       ]
     : null;
   parts.root = make(
-    "div",
-    { class: "stack" },
+    "div.stack",
     make(
-      "section",
-      { class: "box stack" },
+      "section.box.stack",
       source ?? [],
-      make("h2", {}, page.run.source ? "Target" : chatOn() ? "The prompt and the answer" : "Text"),
+      make("h2", page.run.source ? "Target" : chatOn() ? "The prompt and the answer" : "Text"),
       parts.path,
       parts.note,
       parts.wrong,
@@ -120,16 +113,8 @@ function writingParts(page) {
       parts.limits,
     ),
     make(
-      "div",
-      { class: "beside" },
-      make(
-        "section",
-        { class: "box stack" },
-        make("h2", {}, "The next token"),
-        writingSettings(),
-        parts.bars,
-        parts.cut,
-      ),
+      "div.beside",
+      make("section.box.stack", make("h2", "The next token"), writingSettings(), parts.bars, parts.cut),
       parts.tree,
     ),
   );
@@ -140,8 +125,8 @@ function writingParts(page) {
 function writingSettings() {
   const now = look("writing");
   return make(
-    "div",
-    { class: "row", role: "group", "aria-label": "How the next token is drawn" },
+    "div.row",
+    { role: "group", "aria-label": "How the next token is drawn" },
     Object.entries(SETTINGS).map(([name, one]) => {
       const { title, usual, ...limits } = one;
       const value = now[name] ?? usual;
@@ -155,7 +140,7 @@ function writingSettings() {
           writingShow();
         },
       });
-      return make("label", {}, title, field);
+      return make("label", title, field);
     }),
   );
 }
@@ -179,7 +164,7 @@ function writingActions(parts) {
     parts.one,
     parts.many,
     count,
-    make("span", { class: "quiet" }, "tokens at once"),
+    make("span.quiet", "tokens at once"),
     parts.halt,
     parts.back,
     parts.again,
@@ -234,19 +219,15 @@ function writingLimits(limits) {
   fill(
     writing.parts.limits,
     make(
-      "p",
-      { class: "quiet" },
+      "p.quiet",
       limits.length
         ? "The model writes with the changes above, but for these:"
         : "The model writes with the changes above.",
     ),
     limits.length
       ? make(
-          "ul",
-          { class: "quiet" },
-          limits.map((one) =>
-            make("li", {}, make("b", {}, changeInWords(changes[one.change])), `: ${one.why}.`),
-          ),
+          "ul.quiet",
+          limits.map((one) => make("li", make("b", changeInWords(changes[one.change])), `: ${one.why}.`)),
         )
       : null,
   );
@@ -268,9 +249,7 @@ function writingRefused(error) {
 function writingTokens() {
   const { parts, found } = writing;
   const path = writingPath();
-  const before = (found?.before ?? []).map((token) =>
-    make("span", { class: "token given" }, visible(token.label)),
-  );
+  const before = (found?.before ?? []).map((token) => make("span.token.given", visible(token.label)));
   const written = path.map((node) =>
     button(visible(node.label), () => writingGo(node), {
       class: "token",
@@ -289,12 +268,11 @@ function writingTree() {
   const here = new Set(writingPath());
   fill(
     tree,
-    make("h2", {}, "What was written so far"),
+    make("h2", "What was written so far"),
     root.children.length
       ? writingBranches(root, here)
       : make(
-          "p",
-          { class: "quiet" },
+          "p.quiet",
           "Nothing yet. Take the next token, or click another one: every way that you went stays here.",
         ),
   );
@@ -302,8 +280,7 @@ function writingTree() {
 
 function writingBranches(node, here) {
   return make(
-    "ul",
-    { class: "branches" },
+    "ul.branches",
     node.children.map((child) => {
       const chain = [child];
       while (chain.at(-1).children.length === 1) chain.push(chain.at(-1).children[0]);
@@ -315,8 +292,7 @@ function writingBranches(node, here) {
       );
       return make(
         "li",
-        {},
-        make("div", { class: "tokens" }, line),
+        make("div.tokens", line),
         chain.at(-1).children.length ? writingBranches(chain.at(-1), here) : null,
       );
     }),
