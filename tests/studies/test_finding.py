@@ -72,9 +72,9 @@ def test_the_finding_has_a_sentence_for_each_group_answer_and_setting():
 
 def test_one_seed_tells_nothing_and_without_a_whole_the_ends_are_named():
     alone = rows_of({"none": (1.0,), "norm": (2.0,)})
-    assert findings(study(), alone, ["part"]) == ["loss is 1 at part=none (mean of 1 seed); unknown spread: norm 2."]
+    assert findings(study(), alone, ["part"]) == ["loss is 1 at part=none (1 seed); unknown spread: norm 2."]
     plain = findings(study(whole={}), alone, ["part"])
-    assert plain == ["loss is lowest at part=none (1; mean of 1 seed) and highest at part=norm (2; mean of 1 seed)."]
+    assert plain == ["loss is lowest at part=none (1; 1 seed) and highest at part=norm (2; 1 seed)."]
     assert findings(study(whole={}), rows_of({"none": (math.nan,)}), ["part"]) == ["No run has a finite loss."]
 
 

@@ -44,7 +44,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
         for line in (names, *([cell.plain for cell in row] for row in cells)):
             print("\t".join(" ".join(part.splitlines()).replace("\t", " ") for part in line))
         return
-    table = Table(title=None if title is None else Text(title), title_justify="left", header_style="bold")
+    if title is not None:
+        out.print(Text(title, style="italic"))  # as wide as the terminal, not as the table
+    table = Table(header_style="bold")
     for column in columns:
         is_number = column.startswith(">")
         justify: Literal["left", "right"] = "right" if is_number else "left"

@@ -110,8 +110,8 @@ def _within(group: dict[str, Any]) -> str:
 
 def _sentence(comparison: Sequence[Comparison]) -> str:
     whole, *others = comparison
-    seeds = plural(max(one.result.runs for one in comparison), "seed")
-    where = f"{_within(whole.group)} is {over_seeds(whole.result)} at {written(whole.setting)} (mean of {seeds})"
+    seeds = _seeds(max(one.result.runs for one in comparison))
+    where = f"{_within(whole.group)} is {over_seeds(whole.result)} at {written(whole.setting)} ({seeds})"
     parts = [f"{whole.answer}{where}"]
     for verdict in ("better", "worse", "no clear difference", "unknown spread"):
         if entries := [str(one) for one in others if one.verdict == verdict]:
@@ -127,11 +127,15 @@ def _extremes(rows: Rows, name: str, points: Sequence[str], where: str) -> str:
 
     def at(key: Any, one: Summary) -> str:
         place = written(dict(zip(points, key, strict=True)))
-        return f"at {place} ({over_seeds(one)}; mean of {plural(one.runs, 'seed')})"
+        return f"at {place} ({over_seeds(one)}; {_seeds(one.runs)})"
 
     if not points:
-        return f"{name}{where} is {over_seeds(low[1])} (mean of {plural(low[1].runs, 'seed')})."
+        return f"{name}{where} is {over_seeds(low[1])} ({_seeds(low[1].runs)})."
     return f"{name}{where} is lowest {at(*low)} and highest {at(*high)}."
+
+
+def _seeds(count: int) -> str:
+    return "1 seed" if count == 1 else f"mean of {count:,} seeds"
 
 
 def numbers_of(rows: Rows, settings: Sequence[str]) -> list[str]:
