@@ -67,7 +67,7 @@ def import_file(path: str | Path) -> CustomFile:
     sha256 = digest(content)
     if not _is_registered(file) or _imported[file][0] != sha256:
         with registry.reading(file) as made, failing(f"{path} cannot be imported", file):
-            _run(content, file)
+            run_file(content, file)
         if not made:
             raise DataError(
                 f"{path} registers nothing",
@@ -109,8 +109,8 @@ def _line(error: Exception, file: Path) -> str:
     return "" if line is None else f" ({file.name}, line {line})"
 
 
-def _run(content: bytes, file: Path) -> None:
-    """Run exactly the bytes whose hash was taken."""
+def run_file(content: bytes, file: Path) -> ModuleType:
+    """Run exactly these bytes of a file, which may import its neighbors in the same folder; return the module."""
     name = f"{file.stem}_{digest(str(file).encode())[:8]}"
     module = ModuleType(name)
     module.__file__ = str(file)
@@ -121,6 +121,7 @@ def _run(content: bytes, file: Path) -> None:
         exec(compile(content, str(file), "exec"), module.__dict__)
     finally:
         sys.path.remove(neighbors)
+    return module
 
 
 ARCHITECTURES: dict[Architecture, tuple[str, ...]] = {

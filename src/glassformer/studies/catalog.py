@@ -3,10 +3,8 @@
 import functools
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import pkgutil
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 
 from ..core.errors import DataError
 from ..core.settings import check_known
-from ..data.python_files import failing
+from ..data.python_files import failing, run_file
 from .study import Study
 
 
@@ -38,19 +36,11 @@ def find_study(study: str | Path | Study) -> Study:
 
 def load_study(path: Path) -> Study:
     """Run a Python file, and return the study in it; it may import its neighbors in the same folder."""
-    place = path.expanduser().resolve()
-    name = f"glassformer_study_{place.stem}"
-    spec = importlib.util.spec_from_file_location(name, place)
-    if spec is None or spec.loader is None or not place.is_file():
+    file = path.expanduser().resolve()
+    if not file.is_file():
         raise DataError(f"{path} cannot be read: there is no such file", hint="pass a Python file with a study")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(place.parent))
-    try:
-        with failing(f"{path} cannot be imported", place):
-            spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(place.parent))
+    with failing(f"{path} cannot be imported", file):
+        module = run_file(file.read_bytes(), file)
     made = [value for value in vars(module).values() if isinstance(value, Study)]
     study = getattr(module, "STUDY", made[0] if len(made) == 1 else None)
     if not isinstance(study, Study):
