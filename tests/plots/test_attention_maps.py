@@ -102,3 +102,14 @@ def test_long_sequences_keep_the_largest_weights_and_labels_must_fit(rng):
 
     with pytest.raises(ShapeError, match=r"shape \(2, 3, 3\) do not fit 4 query labels"):
         attention_heads(weights(rng, 2, 3, 3), list("abcd"))
+
+
+@pytest.mark.parametrize(("heads", "size"), [(1, 3), (3, 16), (16, 12)])
+def test_long_labels_leave_the_names_of_the_axes_inside_the_figure(rng, heads, size):
+    figure = attention_heads(weights(rng, heads, size, size), [f"{n} internationalization" for n in range(size)])
+    figure.draw_without_rendering()
+    for ax in maps(figure):
+        for text in (ax.xaxis.label, ax.yaxis.label, ax.title):
+            box = text.get_window_extent()
+            assert min(box.x0, box.y0) >= 0
+            assert box.x1 <= figure.bbox.x1

@@ -50,15 +50,16 @@ def attention_heads(
     rows, columns = visible_all(queries, 10), visible_all(keys, 10)
     side = float(np.clip(0.36 * max(T, S), 1.5, 4.3))
     cell = side * max(S / max(T, S), 0.35) / S, side * max(T / max(T, S), 0.35) / T
-    figure, axes, inches = charts.map_panels(shown, (T, S), cell, names=rows)
+    figure, axes, inches = charts.map_panels(shown, (T, S), cell, names=rows, below=columns)
+    # Elsewhere, the figure has the shape of its maps; a fixed one would cut off labels below maps that it moves.
+    aspect = "equal" if figure.get_figwidth() == charts.NARROWEST and 0.4 <= T / S <= 2.5 else "auto"
     masked = _masked(weights, allowed)[:shown]
     scale, ramp = _scale(masked), style.weight_colors()
-    square = "equal" if 0.4 <= T / S <= 2.5 else "auto"
     for name, ax, values in zip(names, axes, masked, strict=False):
         texts = None
         if max(T, S) <= WRITTEN_UP_TO:
             texts = [["" if np.ma.is_masked(weight) else weight_text(weight) for weight in row] for row in values]
-        image = charts.heat_map(ax, values, ramp, scale, texts=texts, inches=inches, aspect=square)
+        image = charts.heat_map(ax, values, ramp, scale, texts=texts, inches=inches, aspect=aspect)
         # A thin line around the map, since weights near zero have the color of the page.
         ax.spines[:].set(visible=True, color=colors().never)
         ax.set_title(fill(name, max(int(inches[0] * 15), 8)), fontsize=9, pad=3)

@@ -17,6 +17,8 @@ from .style import LETTER, colors
 
 PAGE = (9.6, 5.9)
 """Inches that the maps of a figure take at most, across and down."""
+NARROWEST = 4.6
+"""Inches of the width of a figure of maps, at least: its title needs room."""
 MOST_TEXTS = 800
 """Texts are written into the cells of maps of at most this many cells, where they can be read."""
 FEW = 20
@@ -34,12 +36,13 @@ def map_panels(
     cell: tuple[float, float],
     *,
     names: Sequence[str] = (),
+    below: Sequence[str] = (),
     page: tuple[float, float] = PAGE,
 ) -> tuple[Figure, list[Axes], tuple[float, float]]:
     """Return a figure of `count` maps side by side and below each other, its axes, and the inches of a map.
 
     shape   rows and columns of a map; cell: the inches of a cell, across and down, which shrink if maps fill the page
-    names   labels of the rows, which take room on the left
+    names   labels of the rows, which take room on the left; below: those of the columns, upright where they are long
     """
     width = min(max(shape[1] * cell[0], 1.3), page[0])
     height = min(max(shape[0] * cell[1], 0.6), page[1] - 0.3)
@@ -52,8 +55,12 @@ def map_panels(
             best = columns, rows, scale
     columns, rows, scale = best
     width, height = width * scale, height * scale
-    left = 0.4 + 0.075 * max(map(len, names), default=4)
-    figure = style.new_figure(max(columns * width + left + 1.0, 4.6), max(rows * (height + 0.3) + 1.2, 2.2))
+    letters, longest = 0.075, max(map(len, below), default=1)
+    left = 0.4 + letters * max(map(len, names), default=4)
+    foot = letters * longest if letters * longest > width / shape[1] else 0.15
+    figure = style.new_figure(
+        max(columns * width + left + 1.0, NARROWEST), max(rows * (height + 0.3) + 1.0 + foot, 2.2)
+    )
     return figure, style.panels(figure, count, columns), (width, height)
 
 

@@ -170,7 +170,8 @@ def _effect_map(
 ) -> Figure:
     """Draw effects (rows, columns), the last row on top; where there is none, a cell is empty."""
     effect, names = effect[::-1], names[::-1]
-    figure, (ax,), inches = charts.map_panels(1, effect.shape, (0.45, 0.25), names=names, page=(14, 60))
+    below = visible_all(labels or (), 8)
+    figure, (ax,), inches = charts.map_panels(1, effect.shape, (0.45, 0.25), names=names, below=below, page=(14, 60))
     size = np.nan_to_num(np.abs(effect))
     most = float(size.max()) or 1.0
     texts = [["" if np.isnan(value) else f"{value:.2f}" for value in row] for row in effect]

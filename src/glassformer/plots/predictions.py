@@ -154,11 +154,12 @@ def _token_map(
 ) -> tuple[Figure, Axes, Any]:
     """Write tokens (rows, positions) into the cells of a map, colored by how likely they are."""
     rows, columns = ids.shape
-    figure, (ax,), inches = charts.map_panels(1, ids.shape, (0.54, 0.3), names=names, page=(16, 40))
+    inputs = visible_all(inputs, 7)
+    figure, (ax,), inches = charts.map_panels(1, ids.shape, (0.54, 0.3), names=names, below=inputs, page=(16, 40))
     letters = max(7, int(72 * inches[0] / columns / 5))
     texts = [[visible(label(int(i)), letters) for i in row] for row in ids]
     norm = Normalize(0, most)
     image = charts.heat_map(ax, odds, style.weight_colors(), norm, texts=texts, inches=inches)
-    style.token_ticks(ax.xaxis, visible_all(inputs, 7), room=inches[0])
+    style.token_ticks(ax.xaxis, inputs, room=inches[0])
     ax.set_yticks(range(rows), names)
     return figure, ax, image
