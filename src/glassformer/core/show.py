@@ -135,13 +135,16 @@ class Result:
         for row in self.rows:
             cells = []
             for n, cell in enumerate(row):
-                cells += _numbers_of(cell) if n in maps and names[n] else [] if n in maps else [cell_text(cell)]
+                if n not in maps:
+                    cells.append(cell_text(cell))
+                elif names[n]:
+                    cells += _numbers_of(cell)
             rows.append(cells)
         return columns, rows
 
 
 def _numbers_of(cell: Map) -> list[str]:
-    return [signed(x, 2).removeprefix("+") if np.isfinite(x) else "" for x in np.asarray(cell.numbers).tolist()]
+    return ["" if np.isnan(x) else signed(x, 2).removeprefix("+") for x in np.asarray(cell.numbers).tolist()]
 
 
 def unfinished(measured: int, total: int) -> str:
