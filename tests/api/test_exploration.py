@@ -48,7 +48,7 @@ def test_elsewhere_it_is_served_and_opened_in_the_browser(decoder, monkeypatch, 
     assert len(windows) == 1
 
 
-def test_a_trained_model_reads_a_text(tmp_path):
+def test_a_trained_and_a_loaded_model_read_a_text(tmp_path):
     model = gf.train("counting", steps=1, show=False)
     seen = model.explore("1 2 3", show=False)
     assert seen.text == "1 2 3"
@@ -56,8 +56,6 @@ def test_a_trained_model_reads_a_text(tmp_path):
     assert path.read_text(encoding="utf-8") == seen.html()
     assert model.explore(show=False).text == "1"
 
-
-def test_a_model_that_was_loaded_is_explored_too(tmp_path):
     model = gf.train("counting", steps=1, show=False)
     gf.save(model, tmp_path / "kept")
     alone = gf.TrainedModel(model.config, model.params, model.tokenizer, source="mine")

@@ -255,25 +255,19 @@ def test_the_old_order_of_arguments_is_refused_with_the_call_as_it_is_now(argume
         assert error.value.hint == f"write {call}".replace("gf.train", "gf.Loop").replace(", show=False", "")
 
 
-def test_a_name_of_a_task_and_a_preset_is_the_data_where_it_comes_first():
+def test_a_name_of_a_task_is_the_data_and_train_and_the_loop_show_the_same_arguments():
     suited, preset = gf.train("counting", **QUICK), gf.train("counting", "counting", **QUICK)
     assert (suited.config.positions, preset.config.positions) == ("sinusoidal", "learned")
-
-
-def test_train_and_the_loop_show_the_same_arguments():
     ours, theirs = (list(inspect.signature(one).parameters) for one in (gf.train, gf.Loop))
     assert ours[:3] == ["data", "model", "steps"]
     assert [name for name in ours if name not in ("callbacks", "show")] == theirs
 
 
-def test_weights_in_blocks_are_refused():
+def test_weights_in_blocks_are_refused_and_a_training_that_fails_says_so():
     model = gf.train("counting", steps=1, show=False).kept_as("int8")
     assert any(isinstance(leaf, Quantized) for leaf in gf.tree.flatten(model.params).values())
     with pytest.raises(ConfigError, match="cannot be trained"):
         gf.train("counting", model, steps=1, show=False)
-
-
-def test_a_training_that_fails_says_so():
     with pytest.raises(TrainingError, match="were refused"):
         gf.train("counting", steps=40, lr=1e30, show=False)
 

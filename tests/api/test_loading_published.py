@@ -197,7 +197,7 @@ def test_weights_are_kept_as_asked_for(folders, name, weights, kinds):
     assert kinds_of(model.kept_as("float32")) == set()
 
 
-def test_a_gguf_file_is_used_as_it_is_stored_unless_asked_otherwise(tmp_path):
+def test_a_gguf_file_is_used_as_it_is_stored_and_storages_that_make_no_sense_are_refused(tmp_path, folders):
     path = small_gguf(tmp_path)
     model = gf.load(path)
     assert kinds_of(model) == kinds_of(gf.load(path, weights="as-stored")) == {"Q4_1"}
@@ -208,8 +208,6 @@ def test_a_gguf_file_is_used_as_it_is_stored_unless_asked_otherwise(tmp_path):
     with use_engine("numpy"):  # which would turn blocks into numbers again for every token
         assert kinds_of(gf.load(path)) == set()
 
-
-def test_storages_that_make_no_sense_are_refused(folders):
     with pytest.raises(ConfigError, match="only GGUF files are used as they are stored"):
         gf.load(folders["gpt2"], weights="as-stored")
     with pytest.raises(ConfigError, match="weights cannot be kept as 'int'"):

@@ -79,7 +79,7 @@ class Louder(gf.Decoder):
         return 10 * loss, grads
 
 
-def test_a_model_of_ones_own_class_is_trained_as_it_is(tmp_path):
+def test_a_model_of_ones_own_class_or_execution_is_trained_as_it_is(tmp_path):
     tokens, base = np.random.default_rng(0).integers(0, 50, (32, 9)), gf.build("tiny-decoder")
     own, params = Louder(base.config, base.execution), base.init(0)
     plain, louder = (gf.Loop(tokens, model, steps=2, batch=8, params=params) for model in (base, own))
@@ -88,8 +88,6 @@ def test_a_model_of_ones_own_class_is_trained_as_it_is(tmp_path):
     with pytest.raises(ConfigError, match="does not know the class Louder"):
         gf.train("counting", own, out=tmp_path / "run", show=False)
 
-
-def test_a_model_is_trained_with_its_own_execution():
     execution = gf.Execution(tile=4, remat=True)
     loop = gf.Loop(np.zeros((16, 9), int), gf.build("tiny-decoder", execution), steps=1, batch=8)
     assert loop.session.model.execution == execution
@@ -246,7 +244,7 @@ def test_the_batches_of_a_generator_are_used_one_after_the_other(engine):
     assert len(trained.history) == 2
 
 
-def test_a_generator_that_cannot_be_used_is_refused(tmp_path):
+def test_a_generator_that_cannot_be_used_is_refused_and_callbacks_get_the_record_of_each_step(tmp_path):
     model, held = gf.build("tiny-decoder"), next(drawn(1))
     with pytest.raises(ConfigError, match="validation"):
         gf.Loop(drawn(3), model)
@@ -257,8 +255,6 @@ def test_a_generator_that_cannot_be_used_is_refused(tmp_path):
     with pytest.raises(DataError, match="cannot be trained on"):
         gf.Loop(iter(["a"]), model, validation=held)
 
-
-def test_callbacks_get_the_record_of_each_step():
     seen = []
     model = gf.train("majority", **SMALL, callbacks=[seen.append], show=False)
     assert [record.step for record in seen] == model.history.step.tolist()

@@ -76,7 +76,7 @@ def test_texts_have_vectors(encoder, tmp_path):
         bert.classify("dog")
 
 
-def test_what_an_architecture_cannot_do_is_said(encoder, decoder):
+def test_what_an_architecture_cannot_do_and_inputs_that_make_no_sense_are_refused(encoder, decoder):
     for call in (encoder.generate, encoder.stream, encoder.chat):
         with pytest.raises(ConfigError, match="does not write text") as error:
             call("0")
@@ -88,8 +88,6 @@ def test_what_an_architecture_cannot_do_is_said(encoder, decoder):
     with pytest.raises(ConfigError, match="no chat template"):
         decoder.chat("Hello")
 
-
-def test_inputs_that_make_no_sense_are_refused(encoder):
     for wrong in ([0.5, 1.0], np.zeros((2, 2, 2), int)):
         with pytest.raises(LengthError, match="one input has shape"):
             encoder.classify(wrong)
@@ -126,12 +124,10 @@ def test_evaluation_measures_any_data_that_fits(decoder, tmp_path):
         decoder.evaluate("majority")
 
 
-def test_a_given_execution_replaces_that_of_the_model(decoder):
+def test_a_given_execution_replaces_that_of_the_model_and_what_is_no_model_is_refused(decoder):
     how = gf.Execution(remat=True)
     assert gf.TrainedModel(decoder.model, decoder.params, execution=how).model.execution == how
 
-
-def test_what_is_no_model_or_no_parameters_is_refused_at_once(decoder):
     with pytest.raises(ConfigError, match=r"^3 is no model"):
         gf.TrainedModel(3, 4)
     for params in (4, None, [decoder.params]):

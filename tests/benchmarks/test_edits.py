@@ -71,15 +71,13 @@ def row(**facts):
     return kept | {"verdict": "followed", "hidden": [], "stopped": {"cpu": 0.25}} | facts
 
 
-def test_an_ignored_edit_fails_the_campaign(capsys):
+def test_an_ignored_edit_fails_the_campaign_and_parts_are_all_edits_once(capsys):
     assert edits._report([row(), row(verdict="no effect", stopped={})]) == 0
     assert "| ops/mask.py | 1 | 0 | 1 | 0 | 0 | 25 % |" in capsys.readouterr().out
     for verdict in ("ignored", "crashed"):
         assert edits._report([row(), row(verdict=verdict, hidden=["cpu: written"])]) == 1
         assert "--repeat ops/mask.py:0) in cpu: written" in capsys.readouterr().out
 
-
-def test_parts_are_all_edits_once():
     class Arguments:
         quick, each, repeat, only, engines, seed = True, None, None, ["ops/mask.py", "ops/norm.py"], ("cpu",), 0
 

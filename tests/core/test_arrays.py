@@ -74,12 +74,10 @@ def test_unbroadcast_is_the_transpose_of_broadcasting(shapes):
     assert_close(np.sum(dx * x), np.sum(dy * np.broadcast_to(x, whole)), 1e-13)
 
 
-def test_ids_that_are_ignored_may_lie_outside():
+def test_lengths_and_widths_are_checked_and_ignored_ids_may_lie_outside():
     check_ids(np.array([0, -100]), 2, ignore=-100)
     check_ids(np.zeros(0, dtype=int), 2)
 
-
-def test_lengths_and_widths_are_checked():
     check_length(4, 4)
     with pytest.raises(LengthError, match=r"the sequence is empty(?s:.*)hint: pass at least one token"):
         check_length(0, 4)

@@ -102,12 +102,10 @@ def test_nothing_makes_an_array_of_it_by_accident(use):
         np.asarray(quantize(normal(4, 32), "Q8_0"))
 
 
-def test_products_with_it_are_products_with_its_values():
+def test_products_with_it_are_products_with_its_values_and_wrong_shapes_are_named():
     w, x = quantize(normal(6, 40), "Q4_0").T, normal(3, 40, seed=1)
     np.testing.assert_array_equal(x @ w, x @ w.dequantize())
 
-
-def test_unknown_kinds_and_wrong_shapes_are_named():
     with pytest.raises(ConfigError, match="no blocks of the kind 'Q8_1'"):
         quantize(normal(2, 2), "Q8_1")
     with pytest.raises(ShapeError, match="only matrices"):

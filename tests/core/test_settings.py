@@ -85,12 +85,9 @@ def test_values_of_another_type_or_out_of_range_are_refused(settings, message):
     assert str(caught.value) == message
 
 
-def test_a_dataclass_is_built_from_its_settings_by_name():
+def test_a_dataclass_is_built_from_its_settings_by_name_and_refuses_others():
     assert from_settings("a lamp has no setting", {"watts": 5}, Lamp) == Lamp(watts=5)
     assert setting_names(Lamp) == ["color", "watts"]
-
-
-def test_a_setting_that_a_dataclass_does_not_have_is_refused():
     with pytest.raises(ConfigError, match=r"a lamp has no setting 'colour'(?s:.*)did you mean 'color'\?"):
         from_settings("a lamp has no setting", {"watts": 5, "colour": "red"}, Lamp)
 
@@ -113,7 +110,7 @@ class Lantern(Lamp):
     lit: bool = False
 
 
-def test_settings_are_described_by_the_docstring_of_who_takes_them():
+def test_settings_are_described_by_the_docstring_of_who_takes_them_and_choices_may_be_given():
     assert described(Lantern) == [
         Setting("color", "white", "text", "of its light"),
         Setting("watts", 40, "whole number", ""),
@@ -123,8 +120,6 @@ def test_settings_are_described_by_the_docstring_of_who_takes_them():
         Setting("lit", False, "true, false", ""),
     ]
 
-
-def test_choices_that_no_type_knows_can_be_given():
     assert described(Lamp, {"color": ("red", "blue")})[0].takes == "red, blue"
 
 
@@ -146,7 +141,7 @@ def test_a_function_is_described_by_its_keyword_arguments():
 OLD = {"architecture": "decoder", "vocab": 7, "width": 8, "heads": 2, "layers": 1, "context": 8}
 
 
-def test_old_settings_of_a_model_still_load_and_go_back_to_where_they_came_from():
+def test_a_model_takes_its_settings_when_it_is_built_old_ones_included():
     config = gf.config_from_dict({**OLD, "attention_tile": 4, "compute": "float16", "remat": True})
     assert config == gf.config_from_dict(OLD)
     _, how = separated({**OLD, "attention_tile": 4, "compute": "float16", "remat": True})
@@ -157,8 +152,6 @@ def test_old_settings_of_a_model_still_load_and_go_back_to_where_they_came_from(
     assert Execution(**separated(joined(how))[1]) == how
     assert joined(PLAIN) == {}
 
-
-def test_a_model_takes_them_when_it_is_built():
     config = gf.config_from_dict(OLD)
     model = gf.build(config, attention_tile=2, remat=True)
     assert model.execution == Execution(tile=2, remat=True) == gf.build(config, Execution(tile=2, remat=True)).execution

@@ -47,13 +47,19 @@ def test_mapping_keeps_the_structure_and_none_and_gives_every_leaf_its_dotted_na
     assert tree.map_named(lambda name, x: name, np.ones(2)) == ""
 
 
-def test_a_tree_is_rebuilt_from_leaves_by_name_with_its_empty_parts_in_order():
+def test_trees_are_rebuilt_from_leaves_by_name_in_order():
     like = {"head": {}, "blocks": [{"w": 0, "b": None}], "pair": Pair(1, 2)}
     leaves = {"pair.b": "b", "pair.a": "a", "blocks.0.w": "w", "more": "?"}
     assert tree.rebuilt(like, leaves) == {"head": {}, "blocks": [{"w": "w", "b": None}], "pair": Pair("a", "b")}
     params = [{"w": np.full(1, i)} for i in range(12)]
     assert [int(part["w"][0]) for part in tree.unflatten(tree.flatten(params))] == list(range(12))
     assert tree.unflatten({"0": 1, "2": 3}) == {"0": 1, "2": 3}
+
+    params = {"blocks": [{"w": np.ones(1)}, {"w": np.zeros(1)}], "head": {"b": np.ones(2)}}
+    again = tree.unflatten(tree.flatten(params))
+    assert isinstance(again["blocks"], list)
+    assert tree.flatten(again).keys() == tree.flatten(params).keys()
+    assert again["blocks"][1]["w"] is params["blocks"][1]["w"]
 
 
 def test_mapping_over_several_trees_pairs_their_leaves_or_refuses_them_by_name():
@@ -67,29 +73,19 @@ def test_mapping_over_several_trees_pairs_their_leaves_or_refuses_them_by_name()
         tree.add([np.ones(1), np.ones(1)], [np.ones(1)])
 
 
-def test_flattening_is_undone_by_unflattening():
-    params = {"blocks": [{"w": np.ones(1)}, {"w": np.zeros(1)}], "head": {"b": np.ones(2)}}
-    again = tree.unflatten(tree.flatten(params))
-    assert isinstance(again["blocks"], list)
-    assert tree.flatten(again).keys() == tree.flatten(params).keys()
-    assert again["blocks"][1]["w"] is params["blocks"][1]["w"]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_leaf_is_found_by_its_name(name):
     params = example()
     assert tree.leaf(params, name) is tree.flatten(params)[name]
 
 
-def test_counting_needs_shapes_alone():
+def test_counting_needs_shapes_alone_and_others_than_expected_are_refused():
     class Shape:
         shape = (10**6, 10**7)
 
     assert tree.count(example()) == 6 + 6 + 3 + 2 + 1 + 1
     assert tree.count([Shape(), Shape()]) == 2 * 10**13
 
-
-def test_other_names_or_shapes_than_expected_are_refused():
     want = {"a": np.ones(2), "b": np.ones(3)}
     tree.check_same({"a": np.zeros(2), "b": np.zeros(3)}, want)
     with pytest.raises(ShapeError, match=r"missing b, unexpected c(?s:.*)hint: build them with init"):

@@ -34,7 +34,7 @@ def test_classes_make_an_encoder_and_rows_or_a_long_text_a_decoder():
     assert (len(task.train.tokens), len(task.held_out.tokens), task.settings["vocab"]) == (90, 10, 9)
 
 
-def test_sources_make_an_encoder_decoder_and_a_target_for_each_token_a_head():
+def test_sources_make_an_encoder_decoder_and_what_is_held_out_is_taken_as_it_is():
     task = array_task(Batch(ROWS, ROWS, source=ROWS + 3))
     assert (task.architecture, task.metric) == ("encoder-decoder", "sequence")
     assert (task.settings["vocab"], task.settings["source_vocab"]) == (7, 10)
@@ -45,8 +45,6 @@ def test_sources_make_an_encoder_decoder_and_a_target_for_each_token_a_head():
     task = array_task((ROWS, ROWS), architecture="encoder")
     assert (task.settings["head"], task.settings["classes"]) == ("tokens", None)
 
-
-def test_data_that_is_held_out_is_taken_as_it_is_and_own_data_say_nothing_of_a_vocabulary():
     task = array_task(Examples(Batch(ROWS, ROWS)), validation=(ROWS[:2], ROWS[:2]))
     assert (len(task.train), len(task.held_out)) == (10, 2)
     assert "vocab" not in array_task(Endless(), validation=Endless()).settings

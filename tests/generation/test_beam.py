@@ -115,15 +115,13 @@ def test_the_cache_changes_nothing(positions):
     assert [one.score for one in cached] == pytest.approx([one.score for one in plain], abs=1e-12)
 
 
-def test_scores_are_sums_of_log_probabilities_over_the_penalized_length():
+def test_scores_are_penalized_sums_and_the_context_or_a_caller_ends_a_search():
     model, params = model_of()
     for one in beam_search(model, params, [1, 2], beams=4, max_new_tokens=8, length_penalty=0.7, stop_ids=[3]):
         assert list(one.log_probabilities) == pytest.approx(list(log_p(model, params, [1, 2], one.ids)), abs=1e-12)
         assert one.score == pytest.approx(sum(one.log_probabilities) / len(one.ids) ** 0.7)
         assert one.finish == ("stop" if one.ids[-1] == 3 else "length")
 
-
-def test_the_context_or_a_caller_ends_a_search():
     model, params = model_of()
     found = beam_search(model, params, prompts_of(22)[0], beams=3, max_new_tokens=100)
     assert [len(one.ids) for one in found] == [3, 3, 3]

@@ -13,23 +13,19 @@ def logits(rng):
     return rng.normal(size=12) * 2
 
 
-def test_the_stages_lead_from_the_models_own_distribution_to_the_one_that_is_drawn_from(logits):
+def test_the_stages_lead_to_the_distribution_that_is_drawn_from_and_cut_every_token_once(logits):
     found = stages(logits, EVERY)
     assert [stage.name for stage in found] == ["own", "temperature", "top_k", "top_p", "min_p"]
     assert found[0].probabilities.tolist() == distribution(logits, None, Sampling()).tolist()
     assert found[-1].probabilities.tolist() == distribution(logits, None, EVERY).tolist()
     assert all(abs(stage.probabilities.sum() - 1) < 1e-12 for stage in found)
 
-
-def test_every_token_is_left_or_cut_by_one_setting(logits):
     found = stages(logits, EVERY)
     cuts = np.sum([stage.cut for stage in found], axis=0)
     assert cuts.tolist() == (found[-1].probabilities == 0).astype(int).tolist()
     assert found[2].cut.sum() == 6
     assert not any(stage.cut.any() for stage in stages(logits, Sampling()))
 
-
-def test_temperature_zero_leaves_the_likeliest_token_and_forbidden_ones_were_never_there(logits):
     found = stages(logits, Sampling(temperature=0))
     assert found[1].cut.sum() == 11
     assert not found[1].cut[logits.argmax()]

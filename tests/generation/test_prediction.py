@@ -137,7 +137,7 @@ def model(tmp_path_factory, numpy_engine):
     return gf.load(gf.save(trained, folder / "model"))
 
 
-def test_an_answer_is_that_of_the_command_and_a_text_one_message_of_the_user(model):
+def test_an_answer_is_that_of_the_command_and_conversations_that_cannot_be_read_are_refused(model):
     chat = Conversation(model, system=None, max_new_tokens=5, seed=0, temperature=0)
     messages = []
     for text in ("the sea", "the land"):
@@ -150,8 +150,6 @@ def test_an_answer_is_that_of_the_command_and_a_text_one_message_of_the_user(mod
     messages = [{"role": "user", "content": "the sea"}]
     assert model.chat("the sea", max_new_tokens=3, seed=1) == model.chat(messages, max_new_tokens=3, seed=1)
 
-
-def test_conversations_that_cannot_be_read_are_refused(model):
     with pytest.raises(ChatError, match="the conversation is empty"):
         model.chat([])
     for wrong in (3, ["hello"]):

@@ -85,8 +85,6 @@ def test_blocks_are_kept_as_stored_and_turned_into_others_on_request():
     assert kinds(stored(kept, "float32")) == {}
     np.testing.assert_array_equal(stored(kept, "float32")["head"]["w"], kept["head"]["w"].dequantize())
 
-
-def test_other_types_are_left_alone():
     _, params = model_of(dtype=np.float64)
     assert {str(leaf.dtype) for leaf in flatten(stored(params, "int8")).values()} == {"float64"}
 

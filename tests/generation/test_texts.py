@@ -154,15 +154,13 @@ def test_beams_find_a_stop_string_where_one_token_after_the_other_does(stop):
             assert stop not in one.text
 
 
-def test_the_default_temperature_is_documented_and_zero_is_greedy():
+def test_the_default_temperature_is_documented_and_log_probabilities_come_on_request():
     model = letters()
     assert model.generate("abc") == model.generate("abc", temperature=0.8)
     greedy = model.generate("abc", temperature=0, seed=1)
     assert greedy == model.generate("abc", temperature=0, seed=2) == model.generate("abc", top_k=1)
     assert greedy.ids == model.generate("abc", beams=1).ids
 
-
-def test_log_probabilities_on_request():
     model = letters()
     answer = model.generate("abc", log_probabilities=2, max_new_tokens=7, temperature=0)
     assert len(answer.log_probabilities) == len(answer.top) == len(answer.ids)

@@ -78,14 +78,12 @@ def test_samples_differ_and_the_seed_brings_them_back():
     assert written(model, params, prompts[1:], max_new_tokens=10, n=2, seed=1)[0] == ids[4:6]
 
 
-def test_a_full_context_ends_a_sequence_and_only_that_one():
+def test_a_full_context_a_stop_id_and_a_caller_end_a_sequence():
     model, params = model_of()
     ids, finish = written(model, params, prompts_of(24, 20, 2), max_new_tokens=8)
     assert [len(row) for row in ids] == [1, 5, 8]  # the last token needs no room: it is not read
     assert finish == ["length"] * 3
 
-
-def test_stop_ids_end_a_sequence_and_are_part_of_it():
     model, params = model_of()
     prompts = prompts_of(3, 4, 5)
     free, _ = written(model, params, prompts, max_new_tokens=12, sampling=GREEDY)
@@ -97,8 +95,6 @@ def test_stop_ids_end_a_sequence_and_are_part_of_it():
     assert finish == ["stop" if row[-1] in stops else "length" for row in ids]
     assert finish[0] == "stop"
 
-
-def test_a_caller_may_end_a_sequence():
     model, params = model_of()
     seen = []
     ids, finish = written(

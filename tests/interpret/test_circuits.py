@@ -1,9 +1,12 @@
+"""Circuits of heads as products of their matrices; single entries of gradients, proven by the complex step."""
+
 import numpy as np
 import pytest
 
 import glassformer as gf
 from glassformer.core.errors import ConfigError, LengthError
-from glassformer.core.tree import tree_map
+from glassformer.core.tree import flatten, tree_map
+from glassformer.interpret import Cards, Logit, Sum, gradients, scale, watch, zero
 from glassformer.interpret.circuits import composition, copying_score, head_circuit, vocabulary
 
 SETTINGS = {"vocab": 20, "width": 12, "heads": 4, "layers": 3, "context": 8}
@@ -91,3 +94,31 @@ def test_what_is_not_there_is_refused(model):
         head_circuit(model, "VO", layer=0, head=0)
     with pytest.raises(ConfigError, match="copying"):
         copying_score(model, head_circuit(model, "QK", layer=0, head=0))
+
+
+def test_any_entry_a_logit_and_a_sum_are_proven(run, rng):
+    run = run.changed(scale(str(rng.choice([name for name in run if name.endswith("feed_forward")])), 0.5))
+    values = {**{name: run[name] for name in run if not name.endswith("mask")}, **flatten(run.params)}
+    found = gradients(run)
+    for name, value in values.items():
+        index = tuple(int(rng.integers(size)) for size in value.shape)
+        assert Cards(run, found=found).prove(name, index).difference < 1e-12, name
+
+    stream = next(name for name in run if name.endswith("blocks.0"))
+    first = "source_embedding" if "source_embedding" in run else "embedding"
+    for target in (Logit(1), Logit(2, against=0, example=1), Sum(stream, 2.0, position=1)):
+        found = Cards(run, target).prove(first, (0, 1, 3))
+        assert found.difference < 1e-12
+        assert found.step != 0 or isinstance(target, Logit)
+
+
+def test_single_precision_is_proven_in_double_and_what_has_no_derivative_refused(decoder):
+    model, params, batch = decoder
+    run = watch(model, tree_map(lambda x: x.astype(np.float32), params), batch).changed(zero("blocks.0.attention"))
+    assert Cards(run).prove("blocks.0.feed_forward", (0, 1, 2)).difference < 1e-12
+
+    run = watch(*decoder)
+    with pytest.raises(ConfigError, match="no real number"):
+        Cards(run).prove("blocks.0.attention.attend.mask", (0, 0, 0, 0))
+    with pytest.raises(ConfigError, match="3 axes"):
+        Cards(run).prove("blocks.0", (0, 0))

@@ -37,7 +37,7 @@ def test_the_order_names_every_statement():
 
 
 @pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
-def test_the_file_filled_in_passes_and_empty_says_what_to_do(lab):
+def test_a_lab_passes_filled_in_says_what_to_do_empty_and_hides_its_solution(lab):
     solved, empty = functions(lab.solution), functions(lab.start)
     for exercise in lab.exercises:
         assert check(solved[exercise.name], lab.name).ok
@@ -45,9 +45,6 @@ def test_the_file_filled_in_passes_and_empty_says_what_to_do(lab):
         assert verdict.kind == "empty"
         assert f"{exercise.name} is still to be written" in repr(verdict)
 
-
-@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
-def test_a_statement_says_what_to_do_and_hints_keep_the_solution(lab):
     assert lab.chapter
     assert lab.statement
     assert len(lab.hints) >= 2
@@ -57,9 +54,6 @@ def test_a_statement_says_what_to_do_and_hints_keep_the_solution(lab):
         assert not [line for line in returned if len(line) > 12 and line in text], "the answer is given away"
     assert f"gf.labs.check({lab.exercises[-1].name}" in lab.notebook
 
-
-@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
-def test_the_terms_of_a_result_sum_to_it(lab):
     for exercise in lab.exercises:
         for example in examples(exercise.example, 3):
             right = results(exercise.reference(*example.args), exercise.returns)
@@ -82,7 +76,7 @@ def test_another_right_way_is_right(lab, source):
     assert verdict.ok, repr(verdict)
 
 
-def test_a_verdict_shows_the_term_the_smallest_input_and_the_formula():
+def test_a_verdict_shows_the_term_the_smallest_input_and_the_formula_of_a_wrong_answer():
     def my_softmax_backward(dy, y):
         return y * dy
 
@@ -92,8 +86,6 @@ def test_a_verdict_shows_the_term_the_smallest_input_and_the_formula():
     assert "right dx: [[[0.]]]" in words
     assert "dx = y · (dy − Σ dy · y)" in words
 
-
-def test_an_answer_that_is_wrong_for_one_size_only_is_diagnosed():
     def softmax_backward(dy, y):
         dx = y * (dy - (dy * y).sum(-1, keepdims=True))
         return 2 * dx if dx.size == 6 else dx
@@ -101,7 +93,7 @@ def test_an_answer_that_is_wrong_for_one_size_only_is_diagnosed():
     assert check(softmax_backward).findings[0].kind == "wrong factor"
 
 
-def test_a_changed_loop_of_this_process_comes_to_an_end():
+def test_a_changed_loop_comes_to_an_end():
     def top_p(logits, p):
         e = np.exp(logits - logits.max())
         e, out, total = e / e.sum(), np.zeros(len(e)), 0.0
@@ -113,8 +105,6 @@ def test_a_changed_loop_of_this_process_comes_to_an_end():
 
     assert not check(top_p).ok
 
-
-def test_a_change_of_a_solution_never_runs_without_end():
     by_column = "norms = np.sqrt(np.sum(dw**2, axis=0))\n        dw = dw / np.maximum(norms, 1)"
     old = "norm = np.sqrt(np.sum(dw**2))\n        if norm > 1:\n            dw = dw / norm"
     assert not check(filled_in("training_loop", old, by_column)["training_loop"]).ok

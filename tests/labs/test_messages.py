@@ -100,9 +100,8 @@ def test_infinity_that_the_file_names_is_no_mistake(judged):
     assert verdict.findings[0].line == 8
 
 
-def test_no_mistake_that_is_not_finite_explains_one(judged):
-    """√ of a negative number hides which one it was: the same NaN comes out of any."""
-
+def test_only_finite_mistakes_explain_finite_results(judged):
+    # √ of a negative number hides which one it was: the same NaN comes out of any.
     def layer_norm(x, gamma, beta):
         centered = x - x.mean(-1, keepdims=True)
         return gamma * centered / np.sqrt(-(centered**2).mean(-1, keepdims=True) - 1e-5) + beta
@@ -111,8 +110,6 @@ def test_no_mistake_that_is_not_finite_explains_one(judged):
     assert "comes out" not in repr(verdict)
     assert "line 3 is the first that makes NaN or infinity of finite numbers: y is not finite" in repr(verdict)
 
-
-def test_finite_results_beside_one_that_is_not_are_explained():
     text = get_lab("adam").solution.replace("dw**2", "dw", 1)
     namespace = {}
     exec(text, namespace)
@@ -165,7 +162,7 @@ def test_a_line_is_blamed_only_if_its_right_value_mends_the_result(judged):
     assert "no typical mistake gives its numbers" in repr(two)
 
 
-def test_a_check_from_python_counts_as_a_try(desk):
+def test_a_check_from_python_counts_as_a_try_and_a_graded_one_does_not(desk, judged):
     def softmax(x):
         return np.exp(x) / np.exp(x).sum(-2, keepdims=True)
 
@@ -178,8 +175,6 @@ def test_a_check_from_python_counts_as_a_try(desk):
     assert [name for name in ("remedy",) if name in first.as_dict()["findings"][0]] == []
     assert second.as_dict()["findings"][0]["remedy"]
 
-
-def test_a_file_checked_from_python_counts_and_one_that_is_graded_does_not(judged, desk):
     (desk / "class").mkdir()
     (desk / "class" / "softmax.py").write_text(get_lab("softmax").solution)
     assert [row["right"] for row in gf.labs.grade("class")] == [True]

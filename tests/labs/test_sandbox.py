@@ -151,7 +151,7 @@ def test_only_an_installed_package_is_imported_before_the_walls_stand(written, t
     assert "os.system is refused" in check_file(written(RIGHT, top="import scipy")).findings[0].words
 
 
-def test_a_files_home_is_its_folder_and_goes_with_it(written, tmp_path):
+def test_a_files_home_is_its_folder_and_only_warnings_about_its_lines_are_shown(written, tmp_path):
     names = "HOME", "TMPDIR", "XDG_CACHE_HOME", "MPLCONFIGDIR", "NUMBA_CACHE_DIR"
     lines = [f"assert os.path.samefile(os.environ[{name!r}], '.')" for name in names]
     lines += ["print(os.getcwd())", "open(os.path.expanduser('~/a'), 'w').write('x')"]
@@ -159,15 +159,13 @@ def test_a_files_home_is_its_folder_and_goes_with_it(written, tmp_path):
     assert verdict.ok, repr(verdict)
     assert not os.path.exists(verdict.printed.splitlines()[0])
 
-
-def test_only_warnings_about_the_learners_lines_are_shown(written):
     lines = "import warnings\nwarnings.warn('mine')\nwarnings.warn_explicit('theirs', UserWarning, np.__file__, 1)"
     printed = check_file(written(f"{lines}\n{RIGHT}")).printed
     assert "mine" in printed
     assert "theirs" not in printed
 
 
-def test_a_file_that_is_not_python_is_a_message(written, tmp_path):
+def test_a_file_that_is_not_python_is_a_message_and_a_notebook_is_read_without_its_calls(written, tmp_path):
     verdict = check_file(written("pass", top="def ("), "softmax_backward")
     assert (verdict.kind, verdict.has_run) == ("not Python", False)
     assert "the file is not Python" in verdict.findings[0].words
@@ -176,8 +174,6 @@ def test_a_file_that_is_not_python_is_a_message(written, tmp_path):
     with pytest.raises(DataError, match=r"mine.py is not Python: .* \(line 1\)"):
         check_file(other)
 
-
-def test_a_notebook_is_read_without_its_calls(tmp_path):
     path = tmp_path / "a.ipynb"
     path.write_text('{"cells": [{"cell_type": "code", "source": ["%matplotlib inline\\n", "x = 1\\n", "print(x)"]}]}')
     assert read_source(path) == "x = 1"

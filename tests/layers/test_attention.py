@@ -67,7 +67,7 @@ def test_a_pattern_is_a_mask(x, pattern):
     assert_close(bound.forward(params, x)[0], free.forward(params, x, mask=pattern.dense(T, T))[0])
 
 
-def test_a_bias_may_be_of_the_output_alone_or_not_learned(x):
+def test_biases_and_the_memory_get_gradients_where_they_are_learned(x, rng):
     assert {n for n in flatten(Attention(D, H, bias=False).specs()) if n.endswith(".b")} == set()
     both = Attention(D, H, bias=False, output_bias=True).specs()
     assert {n for n in flatten(both) if n.endswith(".b")} == {"output.b"}
@@ -76,8 +76,6 @@ def test_a_bias_may_be_of_the_output_alone_or_not_learned(x):
     y, saved = layer.forward(params, x, bias=np.zeros((H, T, T)))
     assert layer.backward(params, saved, np.ones_like(y))[0].bias is None
 
-
-def test_the_memory_gets_gradients_through_keys_and_values(x, rng):
     layer, memory = Attention(D, H), rng.standard_normal((S, D))
     assert_exact(layer, x=x, memory=memory)
     params = layer.init(0, np.float64)

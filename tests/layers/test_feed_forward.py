@@ -48,7 +48,7 @@ def test_first_weights_keep_the_spread_of_their_input(rng):
     assert abs(smaller["down"]["w"].std() - 0.01) < 0.001
 
 
-def test_it_is_what_the_blackboard_says(rng):
+def test_a_linear_map_is_what_the_blackboard_says_and_keeps_the_spread_of_its_input(rng):
     layer, x = Linear(4, 3), rng.standard_normal((2, 5, 4))
     params = layer.init(0, np.float64)
     params["b"] += [1.0, -2.0, 3.0]
@@ -56,8 +56,6 @@ def test_it_is_what_the_blackboard_says(rng):
     assert_close(y, x @ params["w"] + params["b"])
     assert list(flatten(saved)) == ["x"]
 
-
-def test_first_weights_of_a_linear_map_keep_the_spread_of_their_input(rng):
     y, _ = (layer := Linear(256, 256)).forward(layer.init(0, np.float64), rng.standard_normal((100, 256)))
     assert 0.9 < y.std() < 1.1
     params = Linear(256, 8, std=0.02).init(0, np.float64)

@@ -48,7 +48,7 @@ def test_a_scale_and_a_transform_stand_before_the_bias(x, table):
     assert_close(head.forward(params, x, table)[0], expected @ table.T)
 
 
-def test_only_a_tied_head_has_a_gradient_for_the_embedding(x, table):
+def test_only_a_tied_head_has_a_gradient_for_the_embedding_and_first_logits_are_nearly_even(x, table):
     dy = np.ones((2, T, V))
     tied, free = TokenHead(D, V), TokenHead(D, V, tied=False)
     read, grads = tied.backward({}, tied.forward({}, x, table)[1], dy, table)
@@ -59,8 +59,6 @@ def test_only_a_tied_head_has_a_gradient_for_the_embedding(x, table):
     assert read.table is None
     assert grads.keys() == {"w"}
 
-
-def test_first_logits_of_a_free_head_are_nearly_even(x):
     head = TokenHead(D, V, tied=False)
     logits, _ = head.forward(head.init(0, np.float64), x)
     assert np.abs(logits).max() < 0.5

@@ -55,7 +55,7 @@ def test_it_is_its_blocks_in_turn_and_without_any_its_last_norm(x):
     assert_exact(stack, x=x)
 
 
-def test_its_parameters_are_one_tree_per_block_a_last_norm_and_a_learned_bias():
+def test_its_parameters_are_one_tree_per_block_which_all_give_gradients(x, rng):
     assert stack_of(norm=False).specs().keys() == {"blocks"}
     assert stack_of(POSITIONS["rotary"]).specs().keys() == {"blocks", "final_norm"}
     specs = stack_of(POSITIONS["relative"], layers=3).specs()
@@ -64,8 +64,6 @@ def test_its_parameters_are_one_tree_per_block_a_last_norm_and_a_learned_bias():
     drawn = stack_of().init(0, np.float64)["blocks"]
     assert not np.array_equal(drawn[0]["attention"]["query"]["w"], drawn[1]["attention"]["query"]["w"])
 
-
-def test_the_memory_and_the_bias_collect_gradients_from_every_block(x, rng):
     crossed = stack_of(POSITIONS["relative"], cross=True, dropout=0.2)
     mask = {"memory_mask": (np.arange(S) < [[3], [4]])[:, None, :]}
     assert_exact(crossed, x=x, memory=rng.standard_normal((2, S, D)), settings={"key": ops.new_key(1), **mask})
@@ -81,7 +79,7 @@ def test_only_positions_tell_one_order_of_the_tokens_from_another(x, positions):
     assert alike == (positions is None or isinstance(positions, AlibiPositions))
 
 
-def test_given_positions_count_instead_of_places(x):
+def test_given_positions_count_instead_of_places_and_no_two_blocks_drop_the_same(x):
     stack = stack_of(POSITIONS["rotary"])
     params = stack.init(0, np.float64)
     y, _ = stack.forward(params, x)
@@ -91,8 +89,6 @@ def test_given_positions_count_instead_of_places(x):
     assert_close(apart[0], y[0])
     assert not np.allclose(apart[1], y[1])
 
-
-def test_no_two_blocks_drop_the_same(x):
     stack = stack_of(dropout=0.5, norm=False)
     _, saved = stack.forward(stack.init(0, np.float64), x, key=ops.new_key(2))
     first, second = (flatten(record) for record in saved["blocks"])

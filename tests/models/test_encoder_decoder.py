@@ -55,7 +55,7 @@ def vectors(model, params):
     return plain.forward({name: params[name] for name in plain.specs()}, TOKENS, mask=MASK)[0]
 
 
-def test_classes_are_read_off_the_mean_of_the_real_tokens_or_the_first():
+def test_classes_are_read_off_the_mean_of_the_real_tokens_the_first_or_a_learned_vector():
     model, params = encoder(head="classes", classes=3, pooling="mean")
     x = vectors(model, params)
     pooled = np.stack([x[0].mean(axis=0), x[1, :3].mean(axis=0)])
@@ -67,8 +67,6 @@ def test_classes_are_read_off_the_mean_of_the_real_tokens_or_the_first():
     expected = vectors(model, params)[:, 0] @ part["w"] + part["b"]
     assert_close(model.forward(params, TOKENS, mask=MASK)[0], expected)
 
-
-def test_a_learned_vector_stands_before_the_tokens_and_is_never_padding():
     model, params = encoder(head="classes", classes=3, pooling="cls")
     assert params["cls"].shape == (8,)
     logits, saved = model.forward(params, TOKENS, mask=MASK)

@@ -72,7 +72,7 @@ def test_a_padded_batch_is_the_mean_of_its_unpadded_sequences(name):
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_what_stands_under_the_padding_does_not_matter(name):
+def test_what_stands_under_the_padding_does_not_matter_and_batched_is_single(name):
     case = CASES[name]
     batch = case.batch
     if batch.targets.ndim > 1:
@@ -84,9 +84,6 @@ def test_what_stands_under_the_padding_does_not_matter(name):
     other_loss, _ = case.model.loss_and_grads(case.params, other)
     assert_close(loss, other_loss, 1e-14)
 
-
-@pytest.mark.parametrize("name", CHOSEN)
-def test_batched_is_single_and_unbatched_is_a_batch_of_one(name):
     case = CASES[name]
     y, _ = case.forward()
     for row in range(len(y)):
@@ -191,7 +188,7 @@ def test_the_same_key_repeats_dropout_and_no_two_places_share_a_mask():
     assert len(set(seen)) == len(seen)
 
 
-def test_an_ignored_target_changes_neither_loss_nor_gradient():
+def test_an_ignored_target_changes_nothing_and_a_shared_table_collects_three_gradients():
     case = CASES["decoder"]
     tokens, targets = TOKENS[:1], np.array([[4, 1, IGNORE, IGNORE, IGNORE]])
     long = case.model.loss_and_grads(case.params, Batch(tokens, targets))
@@ -199,8 +196,6 @@ def test_an_ignored_target_changes_neither_loss_nor_gradient():
     assert_close(long[0], short[0])
     assert_same(long[1], short[1])
 
-
-def test_a_shared_and_tied_table_collects_three_gradients():
     case = CASES["encoder-decoder (embeddings), tied and shared"]
     apart = type(case.model)(case.model.config.replace(tied_head=False, shared_embedding=False))
     table = case.params["embedding"]["tokens"]["table"]

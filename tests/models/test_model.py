@@ -31,7 +31,7 @@ def params(model):
     return scattered(model, np.random.default_rng(0))
 
 
-def test_what_is_not_used_is_none_and_a_batch_is_cut_like_any_other_tree():
+def test_a_batch_is_cut_like_any_other_tree_and_the_loss_is_the_mean_surprise(model, params):
     batch = Batch(np.zeros((2, 3), int), np.ones((2, 3), int))
     assert batch.mask is batch.source is batch.source_mask is batch.segments is None
     assert list(flatten(batch)) == ["tokens", "targets"]
@@ -43,8 +43,6 @@ def test_what_is_not_used_is_none_and_a_batch_is_cut_like_any_other_tree():
     assert first.mask.shape == (1, 3)
     assert first.targets is None
 
-
-def test_the_loss_is_the_mean_surprise_at_the_targets(model, params):
     logits, _ = model.forward(params, TOKENS)
     chances = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     chosen = np.take_along_axis(chances, BATCH.targets[..., None], axis=-1)
@@ -59,7 +57,7 @@ def test_the_loss_alone_is_the_loss_beside_its_gradients(model, params, settings
     assert_close(model.loss(params, BATCH, **settings), model.loss_and_grads(params, BATCH, **settings)[0])
 
 
-def test_gradients_are_as_many_times_larger_as_asked_for_and_a_seed_is_as_good_as_a_key(model, params):
+def test_a_seed_is_as_good_as_a_key_and_outputs_that_add_up_start_smaller_the_deeper_the_stack(model, params):
     (loss, grads), (same, scaled) = (model.loss_and_grads(params, BATCH, dloss=size) for size in (1.0, 1024.0))
     assert_close(same, loss)
     for name, grad in flatten(grads).items():
@@ -71,6 +69,10 @@ def test_gradients_are_as_many_times_larger_as_asked_for_and_a_seed_is_as_good_a
     assert as_key(key) is key
     assert as_key(None) is None
 
+    for depth in (1, 3):
+        assert build_attention(config(), depth=depth).output_scale == pytest.approx(1 / math.sqrt(2 * depth))
+    assert build_attention(config(norm_position="post"), depth=3).output_scale == 1
+
 
 SIZES = {"vocab": 9, "width": 8, "heads": 4, "layers": 3, "context": 6}
 
@@ -79,13 +81,7 @@ def config(**settings):
     return DecoderConfig(**SIZES, **settings)
 
 
-def test_outputs_that_add_up_start_smaller_the_deeper_the_stack():
-    for depth in (1, 3):
-        assert build_attention(config(), depth=depth).output_scale == pytest.approx(1 / math.sqrt(2 * depth))
-    assert build_attention(config(norm_position="post"), depth=3).output_scale == 1
-
-
-def test_every_preset_can_be_built_and_changed_and_says_what_it_is():
+def test_every_preset_can_be_built_and_changed_and_unknown_ones_are_refused():
     for name in PRESETS:
         model = gf.build(name)
         assert model.config == preset(name)
@@ -94,8 +90,6 @@ def test_every_preset_can_be_built_and_changed_and_says_what_it_is():
     assert (changed.layers, changed.width, changed.heads) == (2, 64, 4)
     assert preset("gpt2").layers == 12
 
-
-def test_what_is_no_model_and_unknown_presets_are_refused():
     with pytest.raises(ConfigError, match="3 is no model"):
         gf.build(3)
     with pytest.raises(ConfigError, match="there is no preset 'gpt-2'") as caught:

@@ -75,7 +75,7 @@ def test_what_is_switched_on_gets_a_name():
     }
 
 
-def test_the_record_of_an_encoder_decoder_has_two_stacks():
+def test_an_encoder_decoder_records_two_stacks_and_a_classifier_its_pooled_vector():
     model = EncoderDecoder(EncoderDecoderConfig(**TINY))
     _, saved = model.forward(model.init(), SOURCE, TOKENS, source_mask=SOURCE_MASK)
     assert list(saved) == ["source_embedding", "encoder", "embedding", "decoder", "head"]
@@ -83,8 +83,6 @@ def test_the_record_of_an_encoder_decoder_has_two_stacks():
     assert cross.weights.shape == (2, 4, 5, 4)
     assert {f"decoder.blocks.0.cross_attention.{name}.x" for name in ("query", "key", "value")} <= flatten(saved).keys()
 
-
-def test_the_record_of_a_classifier_ends_in_its_pooled_vector():
     model = Encoder(EncoderConfig(**TINY, classes=3))
     params = model.init(dtype=np.float64)
     logits, saved = model.forward(params, TOKENS)

@@ -73,7 +73,7 @@ def test_relu_has_slope_zero_at_zero_and_the_two_forms_of_gelu_differ_a_little()
 POINTS = np.concatenate((np.linspace(-38, 38, 4001), [0.0, -0.0, 1e-300, -1e-300, 1e-9, -700, 700]))
 
 
-def test_the_normal_distribution_equals_pytorch_in_every_digit(torch):
+def test_the_normal_distribution_equals_pytorch_and_curves_take_complex_numbers(torch):
     expected = torch.special.ndtr(torch.tensor(POINTS)).numpy()
     assert np.abs(normal_cdf(POINTS) - expected).max() < 5e-16
     # PyTorch loses digits far out on the left; its logarithm does not.
@@ -84,8 +84,6 @@ def test_the_normal_distribution_equals_pytorch_in_every_digit(torch):
     assert_close(normal_cdf(POINTS) + normal_cdf(-POINTS), np.ones_like(POINTS), 1e-15)
     assert_close(normal_cdf(np.array([-np.inf, 0.0, np.inf])), [0.0, 0.5, 1.0], 5e-16)
 
-
-def test_both_curves_take_complex_numbers():
     density = np.exp(-0.5 * POINTS * POINTS) / np.sqrt(2 * np.pi)
     assert_close(normal_cdf(POINTS + 1e-30j).imag / 1e-30, density, 1e-13)
     x = POINTS[np.abs(POINTS) < 30]

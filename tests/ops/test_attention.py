@@ -125,7 +125,7 @@ def test_padding_the_keys_changes_nothing(rng):
     assert not dv[1, :, 3:].any()
 
 
-def test_causal_attention_does_not_look_ahead(rng):
+def test_causal_attention_does_not_look_ahead_and_values_may_have_other_channels(rng, torch):
     q, k, v = heads(rng, (2,), 5, 5)
     before = attention(q, k, v, mask=causal_mask(5))[0]
     k[:, 3:] += 1
@@ -134,8 +134,6 @@ def test_causal_attention_does_not_look_ahead(rng):
     np.testing.assert_array_equal(before[:, :3], after[:, :3])
     assert np.abs(before[:, 3:] - after[:, 3:]).max() > 0.1
 
-
-def test_values_may_have_other_channels_than_keys(torch, rng):
     q, k, _ = heads(rng, (2,), 3, 4)
     v = rng.standard_normal((2, 4, 7))
     y, saved = attention(q, k, v)

@@ -45,15 +45,13 @@ def test_numpy_and_jax_drop_the_same_entries(jax, rate):
     np.testing.assert_array_equal(y, traced(jax.numpy.asarray(x), moved))
 
 
-def test_a_tile_of_the_mask_is_the_mask_of_the_tile_through_all_leading_axes():
+def test_a_tile_of_the_mask_is_that_of_the_whole_and_the_same_seed_gives_the_same():
     key, rows, columns = ops.new_key(3), np.arange(7, 30), np.arange(11, 50)
     np.testing.assert_array_equal(ops.keep_mask(key, rows, columns, rate=0.4), mask(key, 0.4)[7:30, 11:50])
     key = ops.new_key(4)
     _, keep = ops.dropout(np.ones((4, 5, 6)), key, rate=0.5)
     np.testing.assert_array_equal(keep.reshape(20, 6), mask(key, 0.5, (20, 6)))
 
-
-def test_the_same_seed_gives_the_same_mask_and_another_seed_another():
     np.testing.assert_array_equal(mask(ops.new_key(5)), mask(ops.new_key(5)))
     for other in (6, 5 + 2**32, 5 + 2**63):
         assert (mask(ops.new_key(5)) != mask(ops.new_key(other))).mean() > 0.4
@@ -84,7 +82,7 @@ def test_neighbors_are_unrelated(seed, step):
     assert abs(agreement(keep[step:, step:], keep[:-step, :-step])) < 4
 
 
-def test_seeds_and_child_keys_are_unrelated():
+def test_seeds_and_child_keys_are_unrelated_and_the_mean_stays():
     parent = ops.new_key(9)
     keys = [parent, ops.new_key(10), *(ops.fold_key(parent, n) for n in range(8))]
     keys += [ops.fold_key(keys[2], n) for n in range(4)]
@@ -93,8 +91,6 @@ def test_seeds_and_child_keys_are_unrelated():
     worst = max(abs(agreement(a, b)) for i, a in enumerate(masks) for b in masks[:i])
     assert worst < 4.5
 
-
-def test_many_children_have_different_keys_and_the_mean_stays():
     key = ops.new_key(0)
     children = {tuple(map(int, ops.fold_key(key, n))) for n in range(5000)}
     assert len(children) == 5000

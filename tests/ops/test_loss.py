@@ -40,7 +40,7 @@ def test_cross_entropy_equals_pytorch(torch, rng, shape, weighted, ignored, smoo
     )
 
 
-def test_another_number_may_stand_for_ignored(torch, rng):
+def test_another_number_may_stand_for_ignored_and_one_row_is_enough(torch, rng):
     logits, targets = rng.standard_normal((4, 5)), np.array([1, 0, 2, 0])
     assert_equals_torch(
         PAIR,
@@ -51,8 +51,6 @@ def test_another_number_may_stand_for_ignored(torch, rng):
         ignore=0,
     )
 
-
-def test_one_row_is_enough(rng):
     logits = rng.standard_normal(5)
     loss, saved = cross_entropy(logits, np.array(3))
     assert_close(loss, np.log(np.exp(logits).sum()) - logits[3])

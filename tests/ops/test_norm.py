@@ -36,7 +36,7 @@ def test_layer_norm_forgets_shift_and_scale(shift, scale, width):
     assert_close((y * y).mean(-1), np.ones(3))
 
 
-def test_the_gradient_is_orthogonal_to_what_the_norm_forgets(rng):
+def test_the_gradient_is_orthogonal_to_what_the_norm_forgets_and_eps_stands_inside_the_root(rng):
     x, gamma, dy = rng.standard_normal((4, 6)), rng.standard_normal(6), rng.standard_normal((4, 6))
     dx, _, _ = layer_norm_backward(dy, layer_norm(x, gamma, eps=0.0)[1])
     assert_close(dx.sum(-1), np.zeros(4))
@@ -44,8 +44,6 @@ def test_the_gradient_is_orthogonal_to_what_the_norm_forgets(rng):
     dx, _ = rms_norm_backward(dy, rms_norm(x, gamma, eps=0.0)[1])
     assert_close((dx * x).sum(-1), np.zeros(4), 1e-11)
 
-
-def test_eps_stands_inside_the_root():
     x = np.array([[3e-3, -3e-3]])
     y, saved = layer_norm(x, np.ones(2), eps=1.6e-5)  # variance 9e-6: the root of their sum is 5e-3
     assert_close(y, [[0.6, -0.6]])

@@ -8,7 +8,6 @@ from dataclasses import MISSING
 import pytest
 
 from glassformer.core.errors import ConfigError
-from glassformer.runs.folder import read_metrics
 from glassformer.runs.listing import (
     ROWS,
     changed_settings,
@@ -48,15 +47,13 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_the_newest_run_comes_first_and_broken_ones_are_named(folder):
+def test_the_newest_run_comes_first_and_says_how_far_it_came(folder):
     found = list_runs(folder)
     assert [str(one.folder.relative_to(folder)) for one in found] == ["deep/er/new", "headless", "damaged", "old"]
     assert [one.task for one in found] == ["sort", "", "", "majority"]
     assert "it has no config.json" in found[1].error
     assert "damaged has the schedule 'zigzag', which is not built in" in found[2].error
 
-
-def test_a_run_says_how_far_it_came(folder):
     one = summarize(folder / "old")
     assert (one.step, one.steps, one.error) == (6, 6, None)
     metrics = open_run(folder / "old").metrics()
@@ -99,18 +96,12 @@ def test_nothing_differs_in_a_run_as_it_comes(tmp_path):
         assert changed_settings(new_session(task, tmp_path / task).run) == {}
 
 
-def test_what_was_changed_is_named(tmp_path):
+def test_changes_optimizers_and_presets_are_named_and_not_what_they_leave_behind(tmp_path):
     run = tiny_session("majority", tmp_path / "run", seed=2, lr=0.5, dropout=0.1).run
     assert changed_settings(run) == {**CHANGED, "lr": 0.5, "dropout": 0.1, "seed": 2}
-
-
-def test_another_optimizer_is_named_and_what_it_leaves_behind_is_not(tmp_path):
     data = write_data("text", tmp_path)
     run = new_session("text", tmp_path / "run", data=data, settings={"optimizer": "sgd"}).run
     assert changed_settings(run) == {"data": data, "optimizer": "sgd"}
-
-
-def test_a_preset_is_named_instead_of_all_its_settings(tmp_path):
     small = {"width": 8, "heads": 2, "layers": 1, "feed_forward": 8}
     run = new_session("majority", tmp_path / "run", preset="bert-base", settings=small).run
     assert changed_settings(run) == {"preset": "bert-base", **small}
@@ -125,12 +116,6 @@ def test_a_fine_tuned_run_says_what_it_started_from(tmp_path):
 
 
 LINES = [{"step": 1, "loss": 2.0, "lr": 0.1}, {"step": 2, "loss": None, "val_loss": 1.5, "best": True, "accuracy": 0.5}]
-
-
-def test_lines_come_back(tmp_path):
-    assert read_metrics(tmp_path / "metrics.jsonl") == ([], 0)
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
-    assert read_metrics(tmp_path / "metrics.jsonl") == (LINES, 0)
 
 
 DAMAGED = {
@@ -149,14 +134,6 @@ DAMAGED = {
     "an evaluation that is not judged": b'{"step": 3, "loss": 1.0, "val_loss": 1.0}',
     "deep": b"[" * 100_000,
 }
-
-
-@pytest.mark.parametrize("damage", DAMAGED)
-def test_what_is_no_line_of_a_step_is_left_out_and_counted(tmp_path, damage):
-    path = tmp_path / "metrics.jsonl"
-    first, second = (json.dumps(line).encode() for line in LINES)
-    path.write_bytes(b"\n".join([first, DAMAGED[damage], second, b""]))
-    assert read_metrics(path) == (LINES, 1)
 
 
 def line(step, seconds=0.5, **more):
@@ -179,7 +156,7 @@ def test_curves_hold_what_was_recorded_and_runs_count_with_their_last_evaluation
     assert times[-1][0] == 2.0
 
 
-def test_long_runs_are_compared_in_a_few_rows_and_those_without_metrics_in_none():
+def test_long_runs_and_runs_of_different_tasks_are_compared_by_what_differs(tmp_path):
     long = curves_of("long", [line(step, val_loss=1.0) for step in range(1, 1001)])
     short = curves_of("short", [line(step, val_loss=1.0) for step in range(1, 334)])
     steps = [step for step, _ in losses_by("steps", [long, short])]
@@ -189,15 +166,11 @@ def test_long_runs_are_compared_in_a_few_rows_and_those_without_metrics_in_none(
     assert losses_by("steps", [curves_of("a", []), curves_of("b", [])]) == []
     assert losses_by("seconds", [curves_of("a", []), curves_of("b", [line(1)])]) == [(0.5, [None, 3.9])]
 
-
-def test_settings_that_differ_are_named_with_both_values(tmp_path):
     one = tiny_session("majority", tmp_path / "a", lr=0.1).run
     two = tiny_session("majority", tmp_path / "b", lr=0.2, seed=4).run
     assert differing([one, two]) == {"lr": [0.1, 0.2], "seed": [0, 4]}
     assert differing([one, one]) == {}
 
-
-def test_runs_of_different_tasks_are_compared_too(tmp_path):
     one = tiny_session("majority", tmp_path / "a").run
     two = tiny_session("lines", tmp_path / "b").run
     found = differing([one, two])

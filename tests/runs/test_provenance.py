@@ -46,7 +46,7 @@ def test_versions_are_those_of_the_engine_and_hashes_those_that_others_print(tmp
     assert data.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_folder_has_a_hash_over_its_files(tmp_path):
+def test_a_folder_a_carried_text_and_a_token_file_have_hashes(tmp_path):
     for name in ("a.txt", "b.md"):
         (tmp_path / name).write_text(f"the text of {name} " * 20)
     (tmp_path / "picture.png").write_bytes(b"no text")
@@ -57,8 +57,6 @@ def test_a_folder_has_a_hash_over_its_files(tmp_path):
     (tmp_path / "b.md").rename(tmp_path / "c.md")
     assert data_provenance("text", str(tmp_path)).sha256 != first.sha256
 
-
-def test_carried_texts_and_token_files_have_one_too(tmp_path):
     assert data_provenance("text", None).source == "pydoc"
     assert len(data_provenance("text", "pydoc").sha256) == 64
     (tmp_path / "a.txt").write_text("one two three " * 20)

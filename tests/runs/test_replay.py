@@ -245,13 +245,11 @@ def test_every_measure_has_a_row_for_each_step(run, course):
     np.testing.assert_allclose(course["attention"][1, 0], saved["blocks"][0]["attention"].weights[0], rtol=1e-5)
 
 
-def test_a_course_is_ready_for_json(course):
+def test_a_course_is_ready_for_json_and_what_cannot_be_measured_is_refused(course, run):
     plain = json.loads(json.dumps(course.to_dict(), allow_nan=False))
     assert plain["step"] == [0, 2, 5]
     assert plain["loss"][0] is None
 
-
-def test_what_cannot_be_measured_is_refused(run, course):
     with pytest.raises(ConfigError, match="nothing called 'los' was measured"):
         course["los"]
     with pytest.raises(ConfigError, match="no steps to measure"):

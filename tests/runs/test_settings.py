@@ -25,7 +25,7 @@ def test_the_settings_of_a_task_are_those_that_can_be_set(task):
     assert sizes == (own, *(len(group.settings) for group in groups[-2:]))
 
 
-def test_defaults_are_those_that_a_run_begins_with(tmp_path):
+def test_defaults_are_those_that_a_run_begins_with_and_tasks_and_presets_show_their_own(tmp_path):
     shown = {one.name: one.default for group in groups_of("majority") for one in group.settings}
     run = new_session("majority", tmp_path / "run").run
     assert shown["vocab"] == shown["classes"] == OF_DATA
@@ -35,8 +35,6 @@ def test_defaults_are_those_that_a_run_begins_with(tmp_path):
         assert shown[name] == getattr(run.recipe, name)
     assert shown["train"] == 1600
 
-
-def test_tasks_and_presets_show_their_own_values():
     task, model, _ = groups_of("text")
     assert "context" in [one.name for one in task.settings]
     assert "context" not in [one.name for one in model.settings]

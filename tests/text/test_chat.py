@@ -216,7 +216,7 @@ def test_no_words_of_a_conversation_become_a_special_token(parts):
     assert [ids.count(i) for i in LOWERED.specials.values()] == [2, 2]
 
 
-def test_what_people_say_is_kept_letter_by_letter(tokenizer):
+def test_what_people_say_is_kept_letter_by_letter_and_private_characters_are_refused(tokenizer):
     start, end = (tokenizer.specials[name] for name in ("<|im_start|>", "<|im_end|>"))
     ids = encode_chat(tokenizer, [SYSTEM, {"role": "user", "content": ATTACK}]).tolist()
     assert (ids.count(start), ids.count(end)) == (3, 2)
@@ -225,8 +225,6 @@ def test_what_people_say_is_kept_letter_by_letter(tokenizer):
     assert said.count(end) == 3, "a model must not end its turn for somebody who made it say so"
     assert tokenizer._inner.token_to_id("<think>") in said, "a word of the vocabulary stays one"
 
-
-def test_a_private_character_for_a_special_token_is_refused_and_a_missing_template_said(tokenizer):
     mark = tokenizer.marks["<|im_end|>"]
     looped = [{"text": "a"}]
     looped.append(looped)

@@ -191,7 +191,7 @@ class Upper:
         return cls(data["letters"])
 
 
-def test_a_registered_tokenizer_comes_back_from_its_dict_and_takes_no_built_in_name():
+def test_a_registered_tokenizer_comes_back_from_its_dict_and_others_are_refused():
     assert set(registry.BUILT_IN["tokenizer"]) == set(TOKENIZERS)
     for kind in ("chars", "bpe"):
         with pytest.raises(ConfigError, match=f"'{kind}' is the name of a built-in tokenizer"):
@@ -203,8 +203,6 @@ def test_a_registered_tokenizer_comes_back_from_its_dict_and_takes_no_built_in_n
     back = tokenizer_from_dict(Upper("ABC").to_dict())
     assert back.decode(back.encode("abcA")) == "ABCA"
 
-
-def test_what_is_no_tokenizer_is_refused():
     with pytest.raises(
         ConfigError, match=r"it has no decode, to_dict, from_dict(.|\n)*hint: a tokenizer is a class with"
     ):

@@ -60,7 +60,7 @@ def test_arrays_and_meta_come_back_bit_for_bit_from_an_ordinary_safetensors_file
     assert_identical(load_file(save_checkpoint(tmp_path, LATEST, arrays, {})), arrays)
 
 
-def test_jax_arrays_and_bfloat16_come_back_as_numpy(jax, tmp_path):
+def test_jax_arrays_come_back_as_numpy_and_an_optimizer_goes_on_from_its_saved_state(jax, tmp_path, rng):
     x = jax.numpy.arange(6, dtype=jax.numpy.bfloat16).reshape(2, 3)
     save_checkpoint(tmp_path, LATEST, {"x": x}, {})
     have = load_checkpoint(tmp_path).arrays["x"]
@@ -68,8 +68,6 @@ def test_jax_arrays_and_bfloat16_come_back_as_numpy(jax, tmp_path):
     assert have.dtype == x.dtype
     np.testing.assert_array_equal(have, np.asarray(x))
 
-
-def test_an_optimizer_goes_on_from_its_saved_state(tmp_path, rng):
     params = {"blocks": [{"w": rng.normal(size=(3, 3)).astype(np.float32)}]}
     params, state = AdamW().update(params, params, AdamW().init(params), lr=0.1)
     save_checkpoint(tmp_path, LATEST, flatten({"params": params, "optimizer": state}), {})

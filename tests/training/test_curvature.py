@@ -51,13 +51,11 @@ def test_the_hessian_product_is_the_change_of_the_gradient_and_symmetric(name):
     assert there == pytest.approx(back, rel=1e-11)
 
 
-def test_a_vector_of_another_shape_is_refused():
+def test_vectors_of_another_shape_and_parts_that_drop_the_imaginary_part_are_refused(monkeypatch):
     model, params, batch = drawn("decoder")
     with pytest.raises(ShapeError, match=r"embedding\.tokens\.table"):
         hvp(model, params, batch, {"embedding": params["embedding"]["tokens"]})
 
-
-def test_a_part_that_drops_the_imaginary_part_is_refused(monkeypatch):
     model, params, batch = drawn("decoder")
     backward = type(model).backward
     monkeypatch.setattr(type(model), "backward", lambda *given: tree_map(np.real, backward(*given)))

@@ -142,14 +142,12 @@ def test_one_wrong_token_makes_an_answer_wrong_and_ignored_ones_do_not_count():
     assert result.targets == count_targets(data.rows) == 7
 
 
-def test_dropout_is_off_while_evaluating(tmp_path):
+def test_dropout_is_off_and_large_models_read_fewer_examples_at_once(tmp_path):
     session = tiny_session("majority", tmp_path / "run", dropout=0.5)
     first, second = (session.evaluate(session.state.params) for _ in range(2))
     assert first == second
     assert isinstance(first, Evaluation)
 
-
-def test_large_models_read_fewer_examples_at_once():
     seen = []
 
     class Watched(Windows):

@@ -27,7 +27,7 @@ def test_clipping_equals_pytorch(torch, grads, max_norm):
         np.testing.assert_allclose(g, tensor.grad.numpy(), rtol=1e-14)
 
 
-def test_clipping_leaves_small_gradients_and_types_and_is_the_same_under_jit(grads, jax):
+def test_clipping_leaves_small_gradients_and_the_norm_neither_overflows_nor_depends_on_order(grads, jax, rng):
     have, norm = clip(grads, 100.0)
     assert norm < 100
     np.testing.assert_array_equal(have["a"], grads["a"])
@@ -39,8 +39,6 @@ def test_clipping_leaves_small_gradients_and_types_and_is_the_same_under_jit(gra
     have, _ = clip(mixed, 0.5)
     assert {name: g.dtype for name, g in have.items()} == {name: g.dtype for name, g in mixed.items()}
 
-
-def test_the_norm_neither_overflows_nor_depends_on_the_order_of_names(rng):
     assert global_norm({"a": np.full(100, 1000, np.float16)}) == pytest.approx(10_000)
     assert global_norm({}) == 0
     grads = {str(i): rng.normal(size=i + 1).astype(np.float32) for i in range(40)}
@@ -76,7 +74,7 @@ def test_accumulated_equals_one_large_batch_when_microbatches_count_differently(
     np.testing.assert_allclose(grads["w"], want["w"], rtol=tolerance, atol=tolerance)
 
 
-def test_accumulation_gives_the_same_on_jax_under_jit(jax, rng):
+def test_accumulation_is_the_same_under_jit_and_parts_are_worth_their_share_of_the_targets(jax, rng):
     parts = [(rng.normal(size=()), {"w": rng.normal(size=3)}, n) for n in (3, 0, 5)]
     parts = [(np.asarray(loss), grads, np.asarray(n)) for loss, grads, n in parts]
     loss, grads, count = accumulate(parts)
@@ -85,16 +83,12 @@ def test_accumulation_gives_the_same_on_jax_under_jit(jax, rng):
     np.testing.assert_allclose(traced[0], loss, rtol=1e-14)
     np.testing.assert_allclose(traced[1]["w"], grads["w"], rtol=1e-14)
 
-
-def test_microbatches_in_which_nothing_counts_give_zeros_and_none_at_all_are_refused():
     loss, grads, count = accumulate([(np.float32(0), {"w": np.zeros(2, np.float32)}, 0)] * 2)
     assert (loss, count) == (0, 0)
     np.testing.assert_array_equal(grads["w"], [0, 0])
     with pytest.raises(ConfigError, match="no microbatch"):
         accumulate([])
 
-
-def test_parts_are_worth_their_share_of_the_targets(jax):
     counts = np.array([1, 0, 3])
     assert target_shares(counts).tolist() == [0.25, 0.0, 0.75]
     assert jax.jit(target_shares)(jax.numpy.asarray(counts)).tolist() == [0.25, 0.0, 0.75]

@@ -32,7 +32,7 @@ def test_an_interruption_waits_until_the_block_is_done():
     assert done == ["first half", "second half"]
 
 
-def test_without_an_interruption_nothing_happens():
+def test_without_an_interruption_nothing_happens_and_an_error_comes_out():
     before = signal.getsignal(signal.SIGINT)
     with uninterrupted():
         assert signal.getsignal(signal.SIGINT) is not before
@@ -40,8 +40,6 @@ def test_without_an_interruption_nothing_happens():
     with pytest.raises(KeyboardInterrupt):
         ctrl_c()
 
-
-def test_an_error_comes_out_and_the_signal_is_as_before():
     before = signal.getsignal(signal.SIGINT)
 
     def fails():

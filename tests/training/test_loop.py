@@ -32,14 +32,12 @@ def lines(tmp_path):
     return tiny_session("lines", tmp_path / "run")
 
 
-def test_every_step_yields_one_record(majority):
+def test_every_step_yields_one_record_and_the_first_is_the_loss_of_the_first_batch(majority):
     steps = train(majority, Recipe(steps=7, batch=8, warmup=0, schedule="constant", lr=0.01))
     assert [record.step for _, record in steps] == [state.step for state, _ in steps] == list(range(1, 8))
     assert all(record.lr == 0.01 and record.tokens == 8 * 8 and record.seconds > 0 for _, record in steps)
     assert all(not record.refused and record.evaluation is None for _, record in steps)
 
-
-def test_the_first_record_is_the_loss_of_the_first_batch(majority):
     recipe = Recipe(steps=1, batch=8)
     state = start(majority.model, recipe)
     loss, grads = majority.model.loss_and_grads(state.params, majority.task.train.batch(0, 8, 0))
@@ -109,14 +107,11 @@ def test_accumulated_microbatches_equal_one_large_batch(task, parts, tmp_path):
         np.testing.assert_allclose(have[name], want[name], rtol=0, atol=1e-6)
 
 
-def test_microbatches_hold_different_numbers_of_targets(lines):
+def test_microbatches_hold_different_numbers_of_targets_and_draw_dropout_of_their_own(lines, tmp_path):
     # Otherwise the test above would not notice a plain mean.
     batch = lines.task.train.batch(0, 8, 0)
     halves = [type(batch)(*(None if x is None else x[part] for x in batch)) for part in (slice(0, 4), slice(4, 8))]
     assert len({count_targets(half) for half in halves}) == 2
-
-
-def test_microbatches_draw_dropout_of_their_own(tmp_path):
     session = tiny_session("majority", tmp_path / "run", dropout=0.5)
     recipe = Recipe(steps=1, batch=8)
     assert train(session, recipe)[0][1].loss != train(session, replace(recipe, accumulate=2))[0][1].loss
@@ -181,7 +176,7 @@ def test_the_moving_average_is_what_counts(majority):
     assert_same_bits(final_params(train(majority, plain)[-1][0], plain), steps[-1][0].params)
 
 
-def test_patience_ends_a_run_that_no_longer_improves_and_an_improvement_restores_it(majority):
+def test_patience_ends_a_run_that_no_longer_improves_and_a_loss_that_is_no_number_is_never_best(majority):
     recipe = Recipe(steps=100, batch=8, eval_every=2, patience=3)
     evaluate, _ = scripted([2.0, 1.0, 1.5, 1.0, 1.2, 0.1])
     steps = train(majority, recipe, evaluate=evaluate)
@@ -194,8 +189,6 @@ def test_patience_ends_a_run_that_no_longer_improves_and_an_improvement_restores
     steps = train(majority, Recipe(steps=12, batch=8, eval_every=2, patience=2), evaluate=evaluate)
     assert steps[-1][1].step == 12
 
-
-def test_a_loss_that_is_not_a_number_is_never_the_best(majority):
     evaluate, _ = scripted([float("nan"), 2.0, float("inf")])
     steps = train(majority, Recipe(steps=3, batch=8, eval_every=1), evaluate=evaluate)
     assert [record.is_best for _, record in steps] == [False, True, False]

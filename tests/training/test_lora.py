@@ -117,7 +117,7 @@ def test_a_merged_model_is_one_with_adapters_beside_its_weights(name, monkeypatc
     assert np.abs(merged - unmerged).max() <= 1e-6 * np.abs(unmerged).max()
 
 
-def test_adapters_act_by_alpha_over_rank_in_full_precision():
+def test_adapters_act_by_alpha_over_rank_and_first_values_follow_the_seed():
     params = {"w": np.zeros((3, 2), dtype=np.float32)}
     adapters = {"w": {"a": np.ones((3, 2), np.float32), "b": np.ones((2, 2), np.float32)}}
     merged = LoRA(rank=2, alpha=3.0, targets=("w",)).merge(params, adapters)
@@ -129,8 +129,6 @@ def test_adapters_act_by_alpha_over_rank_in_full_precision():
     assert {array.dtype for array in flatten(adapters).values()} == {np.dtype(np.float32)}
     assert lora.merge(params, adapters)["w"].dtype == np.float16
 
-
-def test_first_values_follow_the_seed_and_b_is_zero():
     model, params = model_and_params("GPT-2")
     lora = LoRA(rank=4)
     first = lora.init(params, 7)

@@ -232,15 +232,12 @@ def test_every_optimizer_keeps_types_whatever_the_type_of_the_learning_rate(rng,
 
 
 @every_optimizer
-def test_every_optimizer_remembers_half_precision_parameters_in_float32(rng, name):
+def test_every_optimizer_is_pure_and_remembers_half_precision_parameters_in_float32(rng, name):
     params = make_params(rng, np.float16)
     new, state = run(CASES[name], params, steps=2)
     assert {p.dtype for p in flatten(new).values()} == {np.dtype(np.float16)}
     assert {s.dtype for key, s in flatten(state).items() if key != "step"} == {np.dtype(np.float32)}
 
-
-@every_optimizer
-def test_every_optimizer_is_pure(rng, name):
     params = make_params(rng)
     state = CASES[name].init(params)
     _, state = CASES[name].update(params, make_grads(params, 0), state, lr=0.1)
@@ -252,7 +249,7 @@ def test_every_optimizer_is_pure(rng, name):
 
 
 @every_optimizer
-def test_every_state_is_restored_from_its_flat_names(rng, name):
+def test_every_state_is_restored_from_its_flat_names_and_decays_matrices_alone(rng, name):
     params, state = run(CASES[name], make_params(rng), steps=3)
     restored = unflatten(flatten(state))
     want = CASES[name].update(params, make_grads(params, 3), state, lr=0.1)
@@ -260,9 +257,6 @@ def test_every_state_is_restored_from_its_flat_names(rng, name):
     assert_same(have, want, 0)
     assert all(isinstance(array, np.ndarray) for array in flatten(state).values())
 
-
-@every_optimizer
-def test_every_optimizer_decays_matrices_and_leaves_norms_and_biases(rng, name):
     params = make_params(rng)
     zeros = tree_map(np.zeros_like, params)
     optimizer = CASES[name]

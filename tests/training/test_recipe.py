@@ -59,15 +59,13 @@ def test_nonsense_is_refused(settings, message):
         Recipe(**settings)
 
 
-def test_an_unknown_setting_is_answered_with_what_was_meant():
+def test_an_unknown_setting_is_answered_and_another_optimizer_leaves_others_behind():
     with pytest.raises(ConfigError, match="no setting 'step'") as caught:
         Recipe.from_dict({"step": 5})
     assert "did you mean 'steps'" in str(caught.value)
     with pytest.raises(ConfigError, match="did you mean 'adam"):
         Recipe(optimizer="adamx")
 
-
-def test_another_optimizer_leaves_behind_what_was_meant_for_the_first():
     own = {"optimizer": "adamw", "beta2": 0.99, "lr": 1e-3}
     assert changed_recipe(own, {"lr": 2e-3}) == {"optimizer": "adamw", "beta2": 0.99, "lr": 2e-3}
     assert changed_recipe(own, {"optimizer": "sgd"}) == {"optimizer": "sgd", "lr": 1e-3}
@@ -178,7 +176,7 @@ def closed_form(kind, step):
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
-def test_every_schedule_has_its_closed_form_also_for_arrays_and_under_jit(kind, jax):
+def test_every_schedule_has_its_closed_form_and_stays_where_it_came_down(kind, jax):
     schedule = make(kind)
     for step in STEPS:
         assert schedule(step) == pytest.approx(closed_form(kind, step), rel=1e-12)
@@ -191,9 +189,6 @@ def test_every_schedule_has_its_closed_form_also_for_arrays_and_under_jit(kind, 
     traced = jax.jit(schedule)
     np.testing.assert_allclose([traced(step) for step in STEPS], want, rtol=1e-12)
 
-
-@pytest.mark.parametrize("kind", SCHEDULES)
-def test_behind_its_end_a_schedule_that_came_down_stays_where_it_is_told(jax, kind):
     schedule, plain = make(kind, after=0.25), make(kind)
     assert [schedule(step) for step in range(100)] == [plain(step) for step in range(100)]
     comes_down = kind in ("linear", "cosine")
@@ -204,7 +199,7 @@ def test_behind_its_end_a_schedule_that_came_down_stays_where_it_is_told(jax, ki
     np.testing.assert_allclose([traced(step) for step in STEPS], [schedule(step) for step in STEPS], rtol=1e-12)
 
 
-def test_cosine_and_linear_without_warmup_equal_pytorch(torch):
+def test_schedules_without_warmup_equal_those_of_pytorch_and_of_the_first_transformer(torch):
     schedule = Schedule("cosine", peak=0.5, total=40, floor=0.2)
     assert_equals_scheduler(torch, schedule, lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 40, eta_min=0.1))
 
@@ -215,8 +210,6 @@ def test_cosine_and_linear_without_warmup_equal_pytorch(torch):
         lambda o: torch.optim.lr_scheduler.LinearLR(o, start_factor=1.0, end_factor=0.2, total_iters=40),
     )
 
-
-def test_inverse_square_root_is_the_schedule_of_the_first_transformer(torch):
     # lr = width^−½ · min(n^−½, n · warmup^−1.5), n = 1, 2, …, whose peak is (width · warmup)^−½
     width, warmup = 512, 20
     schedule = Schedule("inverse_sqrt", peak=(width * warmup) ** -0.5, warmup=warmup - 1)

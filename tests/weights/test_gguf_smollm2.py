@@ -67,14 +67,12 @@ def published_tokenizer():
     return tokenizer
 
 
-def test_the_config_is_that_of_the_preset():
+def test_the_config_is_that_of_the_preset_and_logits_equal_those_of_transformers():
     known = {name: value for name, value in PRESETS["smollm2-135m"].items() if name not in ("architecture", "init_std")}
     assert {name: getattr(ours().config, name) for name in known} == known
     assert ours().end_ids == (2, 0)
     assert ours().start_id is None
 
-
-def test_logits_equal_those_of_transformers():
     torch = require("torch")
     model = theirs("AutoModelForCausalLM").eval()
     tokens = encode_chat(ours().tokenizer, QUESTION)[None]

@@ -123,7 +123,7 @@ def story_model():
 
 
 @pytest.mark.data("stories260K.bin", "tok512.bin")
-def test_stories260k_tells_the_story_that_llama2c_prints():
+def test_stories260k_tells_the_story_that_llama2c_prints_from_weights_that_stay_in_the_file():
     model = load(data_file("stories260K.bin"))
     ids, text = told(data_file("stories260K.bin"), data_file("tok512.bin"), BY_HAND)
     answer = model.generate("", max_new_tokens=STEPS, temperature=0)
@@ -134,9 +134,6 @@ def test_stories260k_tells_the_story_that_llama2c_prints():
     assert len(answer.ids) == STEPS
     assert "".join(model.stream("", max_new_tokens=BY_HAND, temperature=0)) == text
 
-
-@pytest.mark.data("stories260K.bin", "tok512.bin")
-def test_the_weights_stay_in_the_file():
     loaded = story_model()
     check_same(loaded.params, loaded.model.specs())
     assert loaded.family == "llama"

@@ -182,7 +182,7 @@ def test_published_models_come_back(kind, tmp_path):
         )
 
 
-def test_a_run_folder_comes_back_with_its_history_and_its_task(tmp_path):
+def test_a_run_folder_comes_back_with_its_history_for_commands_and_changes(tmp_path):
     list(tiny_session("majority", tmp_path / "run", steps=4, eval_every=2).steps())
     model = gf.load(tmp_path / "run")
     assert len(model.history) == 4
@@ -191,8 +191,6 @@ def test_a_run_folder_comes_back_with_its_history_and_its_task(tmp_path):
     assert model.plot()
     assert gf.load(gf.save(model, tmp_path / "copy")).evaluate() == model.evaluate()
 
-
-def test_the_commands_read_what_was_saved(tmp_path):
     path = write_data("text", tmp_path)
     model = gf.train(path, **TINY["text"], **QUICK)
     folder = gf.save(model, tmp_path / "model")
@@ -204,8 +202,6 @@ def test_the_commands_read_what_was_saved(tmp_path):
     tuned = command("train", "text", "--data", path, "--from", folder, "--steps", 1, "--out", tmp_path / "tuned")
     assert tuned.code == 0, tuned.err
 
-
-def test_parameters_may_be_changed_after_loading(tmp_path):
     model = gf.load(published("bert", tmp_path / "bert"))
     for _, array in gf.tree.named_leaves(model.params):
         array *= 1.0

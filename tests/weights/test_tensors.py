@@ -65,7 +65,7 @@ def test_other_types_are_converted_when_asked_for(kind, dtype, tmp_path):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_bytes_that_are_not_aligned_are_copied_into_place(tmp_path):
+def test_bytes_that_are_not_aligned_are_copied_and_many_files_read_through_their_index(tmp_path, shards):
     data = np.arange(3, dtype=np.float32)
     header = json.dumps({"x": entry([3], 0, 12)}).encode()
     file_of(tmp_path / SINGLE, header + b" " * ((3 - len(header)) % 4), data.tobytes())
@@ -73,8 +73,6 @@ def test_bytes_that_are_not_aligned_are_copied_into_place(tmp_path):
     assert found.flags.aligned
     np.testing.assert_array_equal(found, data)
 
-
-def test_many_files_are_read_through_their_index(shards):
     index_of(shards, {"t1": "part-1.safetensors", "t2": "part-2.safetensors"})
     tensors = open_tensors(shards)
     assert [tensors.read(name)[0, 0] for name in ("t1", "t2")] == [1, 2]

@@ -74,11 +74,8 @@ def two(tmp_path_factory) -> Path:
     return run
 
 
-def test_two_processes_have_the_losses_of_one(alone, two):
+def test_two_processes_have_the_losses_of_one_and_stop_after_the_same_step(alone, two):
     np.testing.assert_allclose(losses_of(two)[:STEPS], alone, rtol=1e-5)
-
-
-def test_one_interrupted_worker_lets_all_stop_after_the_same_step(two):
     taken = len(losses_of(two))
     assert taken >= STEPS
     assert list_sharded(two) == [10, taken]  # the last two are kept

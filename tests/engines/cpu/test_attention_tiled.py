@@ -140,7 +140,7 @@ def pairs_of(jobs):
     return int(((jobs[:, 5] - jobs[:, 4]) * (jobs[:, 7] - jobs[:, 6])).sum())
 
 
-def test_a_single_head_uses_all_cores_in_shares_of_nearly_equal_work():
+def test_a_single_head_uses_all_cores_in_runs_of_nearly_equal_work():
     with at_most(2):
         for cut in (forward_jobs, backward_jobs):
             (stage,) = stages(saved_of(4096, 4096), CAUSAL)
@@ -151,8 +151,6 @@ def test_a_single_head_uses_all_cores_in_shares_of_nearly_equal_work():
             assert begun(shares) == [False, True]
             assert begun(cut(stage, 1, 2, 128)) == [False, False]
 
-
-def test_runs_of_one_head_join_and_little_work_stays_on_one_core():
     with at_most(2):
         (stage,) = stages(saved_of(4096, 4096), CAUSAL)
         first, second = (joined(jobs).tolist() for jobs in forward_jobs(stage, 1, 1, 128))

@@ -28,13 +28,11 @@ def blas_threads():
     return [library["num_threads"] for library in threadpool_info() if library["internal_api"] == "openblas"]
 
 
-def test_results_come_in_the_order_of_the_tasks(two_cores):
+def test_results_come_in_the_order_of_tasks_that_run_at_the_same_time(two_cores):
     assert each([lambda n=n: n * n for n in range(7)]) == [0, 1, 4, 9, 16, 25, 36]
     assert each([]) == []
     assert each([lambda: "alone"]) == ["alone"]
 
-
-def test_tasks_run_at_the_same_time_the_first_of_them_here(two_cores):
     together = threading.Barrier(2, timeout=30)  # passes only if both are there at once
 
     def task():
@@ -46,9 +44,10 @@ def test_tasks_run_at_the_same_time_the_first_of_them_here(two_cores):
     assert second is not first
 
 
-def test_one_core_does_one_task_after_the_other():
+def test_one_core_does_one_task_after_the_other_and_a_task_alone_has_all_cores(two_cores):
     with at_most(1):
         assert set(each([threading.current_thread] * 3)) == {threading.current_thread()}
+    assert each([cores]) == [2]
 
 
 def test_inside_a_task_there_is_one_core_and_tasks_stay_on_it(two_cores):
@@ -62,10 +61,6 @@ def test_inside_a_task_there_is_one_core_and_tasks_stay_on_it(two_cores):
         assert own[0] == 1
         assert nested == [own, own]
     assert cores() == 2
-
-
-def test_a_task_that_is_alone_has_all_cores(two_cores):
-    assert each([cores]) == [2]
 
 
 @pytest.mark.parametrize("failing", [0, 1])
@@ -151,7 +146,7 @@ def test_more_tasks_than_cores_are_all_done_in_order_and_no_more_at_a_time_than_
     assert max(most) <= 2
 
 
-def test_another_process_computes_beside_this_one_and_ends_with_its_block_and_none_starts_on_one_core():
+def test_another_process_computes_beside_this_one_or_this_one_does():
     with at_most(1), beside(os.getpid) as asked:
         assert asked() == os.getpid()
     with at_most(2), beside(os.getpid) as asked:
@@ -161,8 +156,6 @@ def test_another_process_computes_beside_this_one_and_ends_with_its_block_and_no
         pass
     assert time.monotonic() - began < 60
 
-
-def test_what_another_process_cannot_compute_or_send_is_computed_here():
     with at_most(2):
         with beside(lambda: 3) as asked:
             assert asked() == 3

@@ -135,7 +135,7 @@ def test_a_sequence_without_a_batch_axis_is_read_and_the_memory_grows_as_it_must
     assert error(found, model.forward(params, tokens)[0]) <= LIMIT
 
 
-def test_engines_may_change_in_the_middle(rng):
+def test_engines_may_change_in_the_middle_and_a_selected_sequence_goes_on_alone(rng):
     model, params = model_of(positions="rotary")
     params, tokens = stored(params, "int4"), rng.integers(0, 19, (1, LENGTH))
     cache, logits = model.new_cache(), []
@@ -145,8 +145,6 @@ def test_engines_may_change_in_the_middle(rng):
     expected, _ = model.forward(params, tokens)
     assert error(np.concatenate(logits, axis=1), expected) <= LIMIT
 
-
-def test_a_sequence_selected_from_several_goes_on_alone(rng):
     model, params = model_of(positions="rotary", window=6)
     params, tokens = stored(params, "int8"), rng.integers(0, 19, (3, LENGTH))
     cache = model.new_cache()

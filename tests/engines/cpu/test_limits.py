@@ -53,7 +53,7 @@ def assert_spreads_alike(name, have, want):
 
 @every_pair
 @pytest.mark.parametrize("kind", ["float32", "float64"])
-def test_what_is_not_a_number_stays_so_and_spreads_as_in_the_op(name, kind):
+def test_what_is_not_a_number_stays_so_and_spreads_as_in_the_op_also_in_gradients(name, kind):
     for index in range(len(usual(name).arrays)):
         case = usual(name, kind)
         if case.arrays[index] is None:
@@ -66,10 +66,6 @@ def test_what_is_not_a_number_stays_so_and_spreads_as_in_the_op(name, kind):
             want = run(case)
         assert_spreads_alike(name, have, want)
 
-
-@every_pair
-@pytest.mark.parametrize("kind", ["float32", "float64"])
-def test_a_gradient_that_is_not_a_number_stays_so(name, kind):
     case = usual(name, kind)
     dy = np.ones_like(case.forward()[0])
     dy[tuple(0 for _ in dy.shape)] = np.nan
@@ -91,16 +87,13 @@ def test_activations_far_out_are_those_of_the_op(name, kind):
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64"])
-def test_a_gradient_that_relu_stops_may_be_infinite(kind):
+def test_a_gradient_that_relu_stops_may_be_infinite_and_blind_rows_are_zeros(kind):
     x, dy = np.array([-1.0, 1.0], kind), np.array([np.inf, np.inf], kind)
     np.testing.assert_array_equal(ops.relu_backward(dy, x), [0, np.inf])
     np.testing.assert_array_equal(
         ops.gated_backward(dy, ops.gated(x, x, activation="relu")[1], activation="relu")[0][0], 0
     )
 
-
-@pytest.mark.parametrize("kind", ["float32", "float64"])
-def test_rows_without_anything_to_attend_to_are_zeros(kind):
     x = np.full((2, 3), -np.inf, kind)
     np.testing.assert_array_equal(KERNELS["softmax"](x)[0], np.zeros((2, 3)))
     q = normal(np.random.default_rng(0), (1, 1, 3, 2), kind)

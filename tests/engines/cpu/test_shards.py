@@ -99,20 +99,14 @@ def test_there_are_no_more_shards_than_sequences(rng, examples):
     assert_same(loss_and_grads(model, params, batch, shards=8), model.loss_and_grads(params, batch))
 
 
-def test_a_sequence_alone_is_not_cut_to_pieces(rng):
+def test_a_sequence_is_not_cut_nothing_written_to_and_an_error_of_a_shard_is_that_of_the_step(rng):
     model, params, batch = make("decoder", rng)
     alone = Batch(batch.tokens[4], batch.targets[4])
     assert_same(loss_and_grads(model, params, alone, shards=2), model.loss_and_grads(params, alone))
-
-
-def test_neither_parameters_nor_batch_are_written_to(rng):
     model, params, batch = make("decoder", rng)
     before = tree_map(np.copy, (params, batch))
     loss_and_grads(model, params, batch, shards=2)
     assert_same_bits((params, batch), before)
-
-
-def test_an_error_of_a_shard_is_the_error_of_the_step(rng):
     model, params, batch = make("decoder", rng)
     with pytest.raises(ConfigError, match="the batch has no targets"):
         loss_and_grads(model, params, batch._replace(targets=None), shards=2)

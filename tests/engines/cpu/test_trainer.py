@@ -214,15 +214,13 @@ def test_a_state_that_overwrites_is_kept_before_it_is_given_out(session):
     assert kept == [given[0], given[2]]
 
 
-def test_a_refused_step_overwrites_nothing(session):
+def test_a_refused_step_overwrites_nothing_and_states_have_memory_of_their_own(session):
     recipe = Recipe(steps=3, batch=8, lr=1e300, optimizer="sgd", warmup=0, schedule="constant", clip=0.0)
     first = tree_map(np.copy, start(session.model, recipe).params)
     have = trained(session, recipe, InPlaceTrainer, keep=nothing)
     assert all(record.refused for _, record in have)
     assert_same_bits(have[-1][0].params, first)
 
-
-def test_states_are_put_into_memory_of_their_own(session):
     recipe = Recipe(steps=4, batch=8, ema=0.9)
     trainer, state = InPlaceTrainer(session.model, recipe), start(session.model, recipe)._replace(step=2, best=0.5)
     put = trainer.put(state)

@@ -144,7 +144,7 @@ def test_new_tokens_see_what_the_pattern_allows_of_what_is_filled(jax, pattern):
     assert not allowed[:, 6:].any()
 
 
-def test_keys_and_values_are_written_at_the_next_places(jax, rng):
+def test_keys_and_values_are_written_at_the_next_places_and_padding_is_masked(jax, rng):
     kept = cache_of(jax.numpy).blocks[0].attention
     k, v = rng.standard_normal((2, 2, 4, 2, 4))
     all_k, all_v = kept.append(jax.numpy.asarray(k), jax.numpy.asarray(v))
@@ -154,8 +154,6 @@ def test_keys_and_values_are_written_at_the_next_places(jax, rng):
         assert np.array_equal(whole[:, :, 4:6], new)
         assert not np.delete(np.asarray(whole), [4, 5], axis=2).any()
 
-
-def test_padding_is_masked_and_stands_at_the_first_position(jax):
     cache = cache_of(jax.numpy, seen=2)
     assert np.asarray(cache.key_mask(1))[:, 0].tolist() == [[True] * 8, [False] * 3 + [True] * 5]
     assert np.asarray(cache.rows(3)).tolist() == [2, 3, 4]
@@ -242,15 +240,13 @@ def test_in_float32_nothing_is_drawn_that_is_left_out_and_hardly_anything_else(o
     assert (tokens == expected).mean() > 0.95
 
 
-def test_forbidden_tokens_are_never_drawn(on_device, rng):
+def test_forbidden_tokens_are_never_drawn_and_settings_beyond_float32_mean_what_they_say(on_device, rng, jax):
     logits = rng.standard_normal((ROWS, VOCAB))
     logits[:, rng.permutation(VOCAB)[:20]] = -np.inf
     for sampling in (Sampling(temperature=5.0), Sampling(temperature=5.0, top_k=30, top_p=0.99)):
         tokens = on_device(logits, rng.random(ROWS), sampling)
         assert np.isfinite(logits[np.arange(ROWS), tokens]).all()
 
-
-def test_settings_beyond_the_range_of_float32_mean_what_they_say(jax, on_device, rng):
     logits = rng.standard_normal((ROWS, VOCAB)).astype(np.float32)
     logits[:, -3:] = -np.inf
     uniforms = rng.random(ROWS).astype(np.float32)

@@ -53,7 +53,7 @@ def alone():
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_eight_devices_train_as_one(trained, alone, name):
+def test_eight_devices_train_as_one_and_every_array_lies_where_the_rules_say(trained, alone, name):
     assert trained["devices"] == 8
     losses, evaluation, params = alone(name)
     found = trained[name]
@@ -65,9 +65,6 @@ def test_eight_devices_train_as_one(trained, alone, name):
     sums = {name: float(np.abs(x).sum()) for name, x in flatten(params).items() if not name.endswith("key.b")}
     assert found["sums"] == pytest.approx(sums, rel=1e-3)
 
-
-@pytest.mark.parametrize("name", RUNS)
-def test_after_training_every_array_lies_where_the_rules_say(trained, name):
     mesh, placed = RUNS[name][2].mesh, trained[name]["placed"]
     assert {"params", "optimizer"} <= placed.keys()
     for part, arrays in placed.items():
@@ -104,14 +101,11 @@ def messages(found, name, operation):
 
 
 @pytest.mark.parametrize("name", SPREAD)
-def test_weights_are_rounded_before_they_are_gathered(found, name):
+def test_weights_are_rounded_before_they_are_gathered_and_gradients_added_up_in_float32_as_planned(found, name):
     gathers = messages(found, name, "all-gather")
     assert {sent["type"] for sent in gathers} == {TYPES[COMPILED[name].precision]}
     assert all(len(sent["shape"]) == 2 for sent in gathers)
 
-
-@pytest.mark.parametrize("name", SPREAD)
-def test_as_many_bytes_are_gathered_as_the_plan_counts(found, name):
     execution = COMPILED[name]
     planned = plan(MODEL, execution.mesh, batch=BATCH, precision=execution.precision, remat=execution.remat)
     expected = sum(one.size * one.times for one in planned.messages if one.operation == "all-gather")
@@ -121,9 +115,6 @@ def test_as_many_bytes_are_gathered_as_the_plan_counts(found, name):
     )
     assert gathered == expected
 
-
-@pytest.mark.parametrize("name", SPREAD)
-def test_gradients_of_parameters_are_added_up_in_float32(found, name):
     sums = messages(found, name, "all-reduce")
     assert {sent["type"] for sent in sums if len(sent["shape"]) < 3} == {"f32"}
     tensor = COMPILED[name].mesh.tensor
@@ -133,7 +124,7 @@ def test_gradients_of_parameters_are_added_up_in_float32(found, name):
     assert not any(others.values())
 
 
-def test_as_many_bytes_of_gradients_are_added_up_as_the_plan_counts(found):
+def test_as_many_bytes_of_gradients_and_activations_are_added_up_as_the_plan_counts(found):
     execution = COMPILED["fsdp"]
     planned = plan(MODEL, execution.mesh, batch=BATCH, precision=execution.precision).messages
     expected = sum(one.size * one.times for one in planned if one.operation != "all-gather")
@@ -144,8 +135,6 @@ def test_as_many_bytes_of_gradients_are_added_up_as_the_plan_counts(found):
     )
     assert added == expected
 
-
-def test_activations_are_added_up_in_half_precision_and_looked_up_rows_in_float32(found):
     sums = messages(found, "all", "all-reduce")
     vectors = [(sent["type"], sent["outside"]) for sent in sums if sent["shape"] == [4, 16, 32]]
     assert vectors.count(("f32", True)) == vectors.count(("f16", True)) == 1  # the lookup; before the head
@@ -161,14 +150,11 @@ def test_half_precision_on_a_mesh_stays_close_to_one_device(found, name):
 
 
 @pytest.mark.parametrize("name", BEGUN)
-def test_a_first_state_is_that_of_the_host_bit_for_bit_and_lies_where_it_should(found, name):
+def test_a_first_state_is_that_of_the_host_which_holds_one_parameter_at_a_time(found, name):
     begun = found["begun"][name]
     assert begun["different"] == []
     assert begun["names"] == [True, True]
 
-
-@pytest.mark.parametrize("name", BEGUN)
-def test_a_host_holds_one_parameter_at_a_time_and_nothing_of_the_optimizer(found, name):
     begun, shapes = found["begun"][name], list(flatten(build(BEGUN[name][0]).specs()).values())
     all_bytes, zeros = begun["otherwise"]  # on the host alone
     assert all_bytes == sum(4 * math.prod(spec.shape) for spec in shapes)

@@ -160,7 +160,7 @@ def test_the_logits_of_every_step_equal_uncached_ones(dtype, limit):
         reader.read(ids[:, step])
 
 
-def test_sequences_are_kept_left_out_and_kept_twice():
+def test_sequences_are_kept_left_out_and_kept_twice_and_looking_at_logits_changes_nothing():
     model, params = model_of(layers=1)
     prompts = [np.array(prompt) for prompt in prompts_of(2, 7, 4)]
     reader = JaxReader(model, params, prompts, None, room=5)
@@ -172,8 +172,6 @@ def test_sequences_are_kept_left_out_and_kept_twice():
         for logits, tokens in zip(reader.logits, now, strict=True):
             assert_close(logits, model.forward(params, np.array(tokens))[0][-1])
 
-
-def test_looking_at_logits_does_not_change_what_is_written_next():
     model, params = model_of(layers=1, positions="rotary")
     prompts = [np.array(prompt) for prompt in prompts_of(2, 7, 4)]
     expected = np.array(written(model, params, prompts, max_new_tokens=6, sampling=GREEDY)[0])
@@ -211,14 +209,12 @@ def test_keys_are_written_where_they_stand():
     assert [x.unsafe_buffer_pointer() for x in (*reader.state.keys, *reader.state.values)] == places
 
 
-def test_logits_that_are_no_numbers_are_refused():
+def test_logits_that_are_no_numbers_are_refused_and_the_engine_counts_when_it_is_asked():
     model, params = model_of(layers=1)
     broken = tree_map(lambda x: x * np.nan, params)
     with pytest.raises(GlassformerError, match="logits are not finite"):
         on_jax(model, broken, [[1, 2]], max_new_tokens=3, sampling=GREEDY)
 
-
-def test_the_engine_counts_when_generation_is_asked_for_and_is_not_loaded_otherwise():
     model, params = model_of(layers=1)
     expected = written(model, params, [[1, 2]], max_new_tokens=5, sampling=GREEDY)[0][0]
     with use_engine("jax"):

@@ -60,7 +60,7 @@ def test_a_run_leaves_what_every_run_leaves(whole):
     assert {str(x.dtype) for name, x in arrays.items() if name.startswith("params.")} == {"float32"}
 
 
-def test_its_model_can_be_asked_and_measured_by_every_engine(whole):
+def test_its_model_can_be_measured_by_every_engine_and_resumed_is_uninterrupted(whole, tmp_path):
     trained, run = whole.trained, open_run(whole.run.folder)
     assert all(isinstance(x, np.ndarray) for x in trained.params["blocks"][0]["attention"]["query"].values())
     best = min(line["val_loss"] for line in run.metrics() if "val_loss" in line)
@@ -70,8 +70,6 @@ def test_its_model_can_be_asked_and_measured_by_every_engine(whole):
     assert json.loads(result.out)["val_loss"] == pytest.approx(best, abs=5e-3)
     assert whole.test(whole.load_params()).loss == pytest.approx(best, rel=1e-6)
 
-
-def test_resumed_is_uninterrupted(whole, tmp_path):
     session = start_session(tmp_path / "cut", whole.run.execution, ema=0.9)
     for _ in itertools.islice(session.steps(), 5):
         pass  # ended without a word, between two checkpoints

@@ -153,7 +153,7 @@ def test_a_state_comes_back_from_the_devices_bit_for_bit(jax, narrow):
         assert_same_bits(training.fetch(training.put_params(state.params)), state.params)
 
 
-def test_the_memory_of_a_state_serves_the_next(plain, narrow):
+def test_a_state_serves_the_next_a_run_continues_and_evaluates_as_numpy_does(plain, narrow):
     training, data, state = plain
     before = training.put(state)
     after, _ = training.step(before, training.batch(data, 0), 0.01)
@@ -162,8 +162,6 @@ def test_the_memory_of_a_state_serves_the_next(plain, narrow):
     assert not any(x.is_deleted() for x in flatten(after.params).values())
     assert isinstance(flatten(state.params)["classifier.w"], np.ndarray)  # the state that was put is still there
 
-
-def test_a_run_continues_bit_for_bit(plain, narrow):
     training, data, state = plain
     whole = all_steps(training, data, state)
     ahead = training_steps(training, data, training.put(state))
@@ -173,8 +171,6 @@ def test_a_run_continues_bit_for_bit(plain, narrow):
     assert [record.loss for _, record in rest] == [record.loss for _, record in whole[4:]]
     assert_same_bits(training.take(rest[-1][0]).params, training.take(whole[-1][0]).params)
 
-
-def test_an_evaluation_on_the_devices_is_that_of_numpy(plain, narrow):
     training, data, state = plain
     groups = ["a", "b", "b", "c"] * 5
     expected = evaluate(training.model, state.params, data, metric="class", groups=groups)

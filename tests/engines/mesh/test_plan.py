@@ -133,7 +133,7 @@ def test_rules_of_ones_own_change_what_a_device_holds():
     )
 
 
-def test_weights_in_use_are_whole_block_by_block():
+def test_weights_in_use_are_whole_block_by_block_and_microbatches_take_what_they_need():
     block, table, places = 4 * 32 * 32 + 2 * 32 * 128, 64 * 32, 16 * 32
     for tensor in (1, 2):
         found = plan(SMALL, MeshShape(fsdp=2, tensor=tensor), batch=2, precision="bfloat16").memory["in_use"]
@@ -146,8 +146,6 @@ def test_weights_in_use_are_whole_block_by_block():
     untied = plan(wide.replace(tied_head=False), MeshShape(), batch=2, precision="float32").memory["in_use"]
     assert untied == 2 * 4096 * 32 * 4
 
-
-def test_microbatches_and_classifiers_take_what_their_sequences_need():
     one, four = (plan(SMALL, MeshShape(data=2), batch=16, accumulate=parts) for parts in (1, 4))
     assert four.memory["gradients"] == 2 * one.memory["gradients"]
     assert 4 * four.memory["logits"] == one.memory["logits"]
@@ -256,14 +254,12 @@ def test_advice_is_fsdp_then_microbatches_then_remat_then_tensor_then_more_devic
     assert "the mesh data=1,fsdp=64,tensor=8" in words
 
 
-def test_one_change_comes_before_two():
+def test_one_change_comes_before_two_and_what_never_fits_gets_no_advice():
     deep = SMALL.replace(layers=12)
     limit = room(deep, "data=2", batch=16, remat=True)
     assert room(deep, "fsdp=2", batch=16, accumulate=2) < limit
     assert advice(deep, "data=2", batch=16, device_memory=limit) == ["remat"]
 
-
-def test_what_never_fits_gets_no_advice_and_what_has_no_limit_no_verdict():
     assert advice(GPT3, "tensor=8", batch=1, device_memory=GB) is None
 
     found = plan(SMALL, MeshShape(), batch=1)

@@ -105,15 +105,13 @@ def rule_is_for(rule, name):
     return True
 
 
-def test_what_is_meant_covers_nothing_that_no_model_has_and_no_rule_is_idle():
+def test_no_rule_is_idle_adapters_of_lora_are_whole_and_a_name_without_a_rule_is_an_error():
     names = {name for config in CONFIGS.values() for name in names_of(config)}
     assert {plain(name) for name in names} == INTENDED.keys()
     adapters = dict(named_leaves(LoRA(rank=2).specs(build(OTHERS["cls"]).specs())))
     idle = [rule for rule in RULES if not any(rule_is_for(rule, name) for name in (*names, *adapters))]
     assert idle == []
 
-
-def test_adapters_of_lora_are_whole_and_a_name_without_a_rule_is_an_error():
     everywhere = LoRA(rank=2, targets=("*.w", "*.table"))
     adapters = dict(named_leaves(everywhere.specs(build(OTHERS["cls"]).specs())))
     for name, spec in adapters.items():
@@ -152,7 +150,7 @@ def test_a_vocabulary_that_does_not_divide_is_to_be_padded(name, shape, hint):
     assert error.value.hint.startswith(hint)
 
 
-def test_fewer_key_heads_than_tensor_devices_are_refused_with_the_setting_to_change():
+def test_key_heads_that_would_be_cut_are_refused_with_the_setting_to_change():
     config = DecoderConfig(vocab=16, width=64, heads=8, kv_heads=2, layers=1, context=8)
     check_mesh(config, MeshShape(tensor=2))
     # The matrix of the keys has 16 columns, which four devices could share: half a head each.
@@ -162,8 +160,6 @@ def test_fewer_key_heads_than_tensor_devices_are_refused_with_the_setting_to_cha
     whole = parse_rules("*attention.{key,value}.w=fsdp,none; *attention.{key,value}.b=")
     check_mesh(config, MeshShape(tensor=4), whole)
 
-
-def test_heads_are_never_cut():
     with pytest.raises(ConfigError, match="12 heads cannot be shared evenly by tensor=8") as error:
         check_mesh(preset("gpt2", vocab=50304), MeshShape(tensor=8))
     assert error.value.hint == "choose tensor among 1, 2, 3, 4, 6, 12"
@@ -182,13 +178,11 @@ def test_one_device_holds_every_model(model):
     check_mesh(CONFIGS[model], ONE)
 
 
-def test_a_rule_of_ones_own_cuts_no_heads_either():
+def test_rules_of_ones_own_cut_no_heads_either_and_are_kept_by_a_run():
     config = DecoderConfig(vocab=16, width=64, heads=8, kv_heads=2, layers=1, context=8)
     with pytest.raises(ConfigError, match="2 key/value heads cannot be shared evenly by fsdp=4"):
         check_mesh(config, MeshShape(fsdp=4), parse_rules("*attention.{key,value}.w=fsdp"))
 
-
-def test_a_run_keeps_rules_of_ones_own_among_its_settings():
     execution = Execution(mesh=MeshShape(fsdp=2), rules=own_rules("head.*=none,fsdp; cls="))
     assert execution.rules == (("head.*", (None, "fsdp")), ("cls", ()))
     assert Execution.from_dict(json.loads(json.dumps(execution.to_dict()))) == execution

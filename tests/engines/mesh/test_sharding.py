@@ -160,7 +160,7 @@ def test_stacking_and_unstacking_gives_back_every_bit_of_a_whole_state(params, o
     assert_same_bits(unstack_blocks(stacked), state)
 
 
-def test_the_layers_are_the_first_axis(params):
+def test_stacked_layers_are_the_first_axis_and_what_is_as_wanted_stays(params, jax):
     listed, stacked = flatten(params), flatten(stack_blocks(params))
     for name, array in stacked.items():
         if "blocks." in name:
@@ -170,8 +170,6 @@ def test_the_layers_are_the_first_axis(params):
         else:
             assert array is listed[name]
 
-
-def test_stacking_leaves_alone_what_is_as_wanted_and_keeps_the_library(params, jax):
     assert_same_bits(unstack_blocks(params), params)
     stacked = stack_blocks(params)
     assert_same_bits(stack_blocks(stacked), stacked)

@@ -1,12 +1,15 @@
 """One change at a time: each cell of a sweep is what a rerun gives."""
 
+import threading
+
 import numpy as np
 import pytest
 
 from browser import state
 from glassformer.core.errors import ConfigError
 from glassformer.interpret import Logit, take, zero
-from glassformer.web.router import ask
+from glassformer.web.explorer import Explorer
+from glassformer.web.router import ask, load_routes
 from glassformer.web.routes import sweeps
 from glassformer.web.state import read_state
 
@@ -81,3 +84,20 @@ def test_a_second_text_that_does_not_fit_is_refused_and_an_entry_can_be_measured
     asked = read_state(state("decoder", of={"kind": "entry", "name": "logits", "index": [0, 2, 5]}))
     assert sweeps.measured(explorer.session(asked)) == Logit(5, 2)
     assert np.isfinite(sweeps.measured(explorer.session(asked)).value(explorer.session(asked).run))
+
+
+def test_work_is_followed_and_stopped():
+    load_routes()
+    explorer, begun = Explorer({}), threading.Event()
+
+    def work(job):
+        while True:
+            job.show(1, 3, "a part")
+            begun.set()
+
+    job = explorer.jobs.start(work)
+    assert begun.wait(10)
+    assert ask(explorer, "job", {"job": job.key})["note"] == "a part"
+    ask(explorer, "stop", {"job": job.key})
+    assert job.ended.wait(10)
+    assert ask(explorer, "job", {"job": job.key})["error"]["error"] == "stopped"
