@@ -2,8 +2,10 @@
 
 import ast
 import inspect
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -130,3 +132,20 @@ def test_every_room_has_tests_among_those_of_the_newest_python():
     rooms = {path.relative_to(ROOT).parts[1] for path in (ROOT / "tests").glob("*/**/test_*.py")}
     assert rooms <= {path.parts[1] for path in paths}
     assert {Path("tests/engines/jax"), Path("tests/interpret")} <= {*paths}
+
+
+@pytest.mark.parametrize(("wanted", "code"), [("", 0), ("1", 2)])
+def test_without_node_the_page_is_not_checked_and_that_is_said(wanted, code, tmp_path):
+    if (make := shutil.which("make")) is None:
+        pytest.skip("there is no make")
+    env = {"PATH": str(tmp_path), "GLASSFORMER_REQUIRE_ALL": wanted}
+    done = subprocess.run([make, "lint-page"], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "there is no node of version 20 or later" in done.stdout + done.stderr
+
+
+def test_tools_of_the_page_have_exact_versions_and_no_lock_file():
+    tools = json.loads((ROOT / "package.json").read_text(encoding="utf-8"))["devDependencies"]
+    assert {"prettier", "eslint", "typescript"} <= {*tools}
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in tools.values())
+    assert not (ROOT / "package-lock.json").exists()
