@@ -75,23 +75,11 @@ def test_no_global_figures_are_made(tmp_path):
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "bars.png")], check=True)
 
 
-def test_a_row_of_panels_is_stacked_on_narrow_pages(unseen_figures):
-    def columns(**settings):
-        figure, axes = style.row(6, 3.0, 2.0, columns=3, **settings)
-        assert len(axes) == 6
-        return axes[0].get_gridspec().ncols, *figure.get_size_inches()
-
-    assert columns() == (3, 9.0, 4.0)
-    with style.stacked():
-        assert columns() == (1, style.COLUMN, 12.0)
-        assert columns(narrow=2) == (2, style.COLUMN, 6.0)
-    assert columns() == (3, 9.0, 4.0), "only inside"
-
-
-def test_only_the_first_panel_of_a_line_needs_labels_of_its_own(unseen_figures):
-    assert [style.starts_line(ax) for ax in style.row(2, 3.0, 2.0)[1]] == [True, False]
-    with style.stacked():
-        assert [style.starts_line(ax) for ax in style.row(2, 3.0, 2.0)[1]] == [True, True]
+def test_a_row_of_panels_goes_on_in_the_next_line(unseen_figures):
+    figure, axes = style.row(5, 3.0, 2.0, columns=3)
+    assert len(axes) == len(figure.axes) == 5
+    assert axes[0].get_gridspec().ncols == 3
+    assert figure.get_size_inches().tolist() == [9.0, 4.0]
 
 
 METRICS = [{"step": i, "loss": 2 / (i + 1), "val_loss": 1.0, "accuracy": 0.5} for i in range(30)]

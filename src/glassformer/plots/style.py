@@ -26,8 +26,6 @@ from ..core.settings import check_known
 from .labels import font_families
 
 FORMATS = ("png", "svg", "pdf")
-COLUMN = 4.2
-"""Inches that a figure is wide whose panels are stacked: its letters can be read on a telephone."""
 LETTER = 0.62
 """The width of a letter, about, as a share of its height."""
 
@@ -79,7 +77,6 @@ SETTINGS = {"light": _settings("light"), "dark": _settings("light") | _settings(
 THEMES = {name: _theme(name, settings) for name, settings in SETTINGS.items()}
 
 _CURRENT: ContextVar[Theme] = ContextVar("theme", default=THEMES["light"])
-_STACKED: ContextVar[bool] = ContextVar("stacked", default=False)
 
 
 def colors() -> Theme:
@@ -149,24 +146,11 @@ def panels(figure: Figure, count: int, columns: int) -> list[Axes]:
     return list(grid[:count])
 
 
-def row(
-    count: int, width: float, height: float, *, columns: int | None = None, narrow: int = 1
-) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels of a size in inches side by side; inside `stacked`, `narrow` in each line."""
-    columns = narrow if _STACKED.get() else columns or count
-    figure = new_figure(COLUMN if _STACKED.get() else width * columns, height * math.ceil(count / columns))
+def row(count: int, width: float, height: float, *, columns: int | None = None) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels of a size in inches side by side."""
+    columns = columns or count
+    figure = new_figure(width * columns, height * math.ceil(count / columns))
     return figure, panels(figure, count, columns)
-
-
-def starts_line(ax: Axes) -> bool:
-    """Return whether nothing stands to the left of a panel, which then needs labels of its own."""
-    position = ax.get_subplotspec()
-    return position is None or position.is_first_col()
-
-
-def stacked() -> AbstractContextManager[None]:
-    """Draw the figures that are made inside for narrow pages."""
-    return during(_STACKED, True)
 
 
 def titled(figure: Figure, title: str, words: str) -> Figure:

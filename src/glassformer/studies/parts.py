@@ -99,7 +99,7 @@ def figures(rows: Rows) -> Figures:
             seen = rows.where(task=task, part=MASK).mean("training_loss")[()].mean
             ax.plot(seen, 1 - len(REMOVED), "o", color=style.colors().vermilion, fillstyle="none")
         ax.axvline(found[FULL].mean, color=style.colors().edge, linewidth=1)
-        shown = REMOVED if style.starts_line(ax) else [""] * len(REMOVED)
+        shown = REMOVED if ax is axes[0] else [""] * len(REMOVED)
         ax.set_yticks([-place for place in range(len(REMOVED))], shown)
         ax.set(xlabel="held-out loss", title=task, ylim=(0.5 - len(REMOVED), 0.5))
     words = (
