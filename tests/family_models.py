@@ -37,6 +37,8 @@ _ROPE = {
     "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }  # fmt: skip
+_LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
+_EURO = {**_LLAMA, **_LABELS, "pad_token_id": 2, "classifier_pooling": "mean"}
 _DISTIL = {
     "vocab_size": VOCAB, "dim": 30, "n_heads": 3, "n_layers": 3, "hidden_dim": 37, "max_position_embeddings": CONTEXT,
 }  # fmt: skip
@@ -67,6 +69,14 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert": ("BertModel", "BertConfig", {**_BERT, "type_vocab_size": 3}),
     "distilbert, tokens": ("DistilBertForMaskedLM", "DistilBertConfig", _DISTIL),
     "distilbert": ("DistilBertModel", "DistilBertConfig", {**_DISTIL, "sinusoidal_pos_embds": True}),
+    "distilbert, classes": ("DistilBertForSequenceClassification", "DistilBertConfig", {**_DISTIL, **_LABELS}),
+    "eurobert": ("EuroBertModel", "EuroBertConfig", {**_LLAMA, "pad_token_id": 2, "num_key_value_heads": 1}),
+    "eurobert, classes": ("EuroBertForSequenceClassification", "EuroBertConfig", _EURO),
+    "eurobert, classes, first, biases": (
+        "EuroBertForSequenceClassification",
+        "EuroBertConfig",
+        {**_EURO, "classifier_pooling": "bos", "attention_bias": True, "mlp_bias": True, "head_dim": 8},
+    ),
     "roberta, tokens": ("RobertaForMaskedLM", "RobertaConfig", {**_BERT, "type_vocab_size": 1}),
     "roberta, tokens, untied": ("RobertaForMaskedLM", "RobertaConfig", {**_BERT, "tie_word_embeddings": False}),
     "roberta": ("RobertaModel", "RobertaConfig", {**_BERT, "layer_norm_eps": 1e-5}),

@@ -78,6 +78,10 @@ class Twin:
             pooled = self.point("pooled_norm.x", pooled)
             root = pooled.square().mean(-1, keepdim=True).add(config.norm_eps).rsqrt()
             pooled = pooled * self.point("pooled_norm.rrms", root) * params["pooled_norm.gamma"]
+        if config.pooled_activation is not None:
+            pooled = self.point("pooled_linear.x", pooled)
+            pooled = self.point("pooled_linear", pooled @ params["pooled_linear.w"] + params["pooled_linear.b"])
+            pooled = ACTIVATIONS[config.pooled_activation](pooled)
         pooled = self.point("classifier.x", pooled)
         return self.point("logits", pooled @ params["classifier.w"] + params["classifier.b"])
 

@@ -261,12 +261,13 @@ class TransformerConfig:
 class EncoderConfig(TransformerConfig):
     """An encoder: every token sees every other.
 
-    head         classes: one prediction per sequence; tokens: one per token (as BERT's); none: hidden states alone
-    classes      how many classes
-    pooling      mean: average of the tokens; cls: a learned vector put before them; first: the first token
-    pooled_norm  an RMS norm on the pooled vector: where it has one, only its direction counts
-    segments     kinds of segment embeddings (2 for BERT)
-    padding_id   learned positions count the tokens that are not this one, as RoBERTa's do (none: all)
+    head               classes: one prediction per sequence; tokens: one per token (as BERT's); none: vectors alone
+    classes            how many classes
+    pooling            mean: average of the tokens; cls: a learned vector put before them; first: the first token
+    pooled_norm        an RMS norm on the pooled vector: where it has one, only its direction counts
+    pooled_activation  a layer before the classes, with relu, gelu, gelu_tanh, silu or one of your own (none: no layer)
+    segments           kinds of segment embeddings (2 for BERT)
+    padding_id         learned positions count the tokens that are not this one, as RoBERTa's do (none: all)
     """
 
     architecture: ClassVar[str] = "encoder"
@@ -275,6 +276,7 @@ class EncoderConfig(TransformerConfig):
     classes: int | None = None
     pooling: str = "mean"
     pooled_norm: bool = False
+    pooled_activation: str | None = None
     segments: int = 0
     padding_id: int | None = None
 
@@ -287,9 +289,14 @@ class EncoderConfig(TransformerConfig):
             )
         if self.head != "classes" and self.classes is not None:
             raise ConfigError(f"classes is set, but head is {self.head!r}", hint='use head="classes"')
-        if (self.pooling == "cls" or self.pooled_norm) and self.head != "classes":
-            fact = 'pooling is "cls"' if self.pooling == "cls" else "pooled_norm is set"
-            raise ConfigError(f"{fact}, but head is {self.head!r}", hint='use head="classes"')
+        of_pooled = {
+            'pooling is "cls"': self.pooling == "cls",
+            "pooled_norm is set": self.pooled_norm,
+            "pooled_activation is set": self.pooled_activation is not None,
+        }
+        for fact, is_set in of_pooled.items():
+            if is_set and self.head != "classes":
+                raise ConfigError(f"{fact}, but head is {self.head!r}", hint='use head="classes"')
         if self.head != "tokens" and (self.head_bias or self.head_scale):
             raise ConfigError(
                 f"head_bias and head_scale belong to a head for tokens, but head is {self.head!r}",
@@ -360,7 +367,8 @@ def config_from_dict(settings: Mapping[str, Any]) -> TransformerConfig:
 
 def choices() -> dict[str, tuple[str, ...]]:
     """Return the words that settings take, registered parts included."""
-    return {**_CHOICES, **{family: registry.known(family) for family in registry.BUILT_IN if family != "op"}}
+    parts = {family: registry.known(family) for family in registry.BUILT_IN if family != "op"}
+    return {**_CHOICES, **parts, "pooled_activation": parts["activation"]}
 
 
 _CHOICES = {

@@ -55,7 +55,7 @@ DECODERS = {
 ENCODERS = {
     "mean": {},
     "CLS": {"pooling": "cls", "pooled_norm": True},
-    "first": {"pooling": "first"},
+    "first": {"pooling": "first", "pooled_activation": "gelu"},
     "segments": {"segments": 2},
     "padding_id": {"padding_id": 0},
     "BERT": BERT,

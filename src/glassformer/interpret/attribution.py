@@ -1,12 +1,13 @@
 """Direct attribution: a logit as a sum of what every part of the model adds to it.
 
 The stream is the sum of the embedding and of all that sublayers wrote, and the head is linear. Only norms stand
-between, and with 1/√(variance + eps) held as it was a norm is linear, too. So along the direct path, on which nothing
-that was written is read by another sublayer,
+between, and with 1/√(variance + eps) held as it was a norm is linear, too; so is an activation inside the head, x times
+a gate such as Φ(x), with its gates held. So along the direct path, on which nothing that was written is read by another
+sublayer,
 
     logit = Σ part · dpart        over embeddings, heads, feed-forward layers and biases
 
-where dpart is the gradient of the logit with the roots of all norms held and with no gradient through queries, keys,
+where dpart is the gradient of the logit with these roots and gates held and with no gradient through queries, keys,
 values and hidden features. The parts sum to the logit. What a part does by way of later sublayers is left out.
 With post-norm the direct path goes through every norm; of an encoder-decoder, it begins at the target's embedding.
 """
@@ -22,15 +23,17 @@ from ..core.format import signed
 from ..core.quantized import unpacked
 from ..core.show import Bars, Result, Tabled
 from ..core.tree import flatten
-from ..models import Encoder
-from .changes import stop
+from .changes import put_gradient, stop
 from .gradients import Gradients, Logit, gradients
 from .names import part_name
 from .run import Run
-from .stream import ATTENTIONS, is_classifier, stacks, sublayers
+from .stream import ATTENTIONS, stacks, sublayers
 
 ROOTS = (".rstd", ".rrms")
 """How the root of a norm is called at the end of its name: of LayerNorm, and of RMSNorm."""
+
+BENT = (("pooled_linear", "classifier.x"), ("head.transform.linear", "head.transform.norm.x"))
+"""What an activation inside a head reads, and what it returns."""
 
 READERS = {**dict.fromkeys(ATTENTIONS, ("attend.q", "attend.k", "attend.v")), "feed_forward": ("up", "gate")}
 """What a sublayer makes of what it reads, before anything else happens to it."""
@@ -107,16 +110,16 @@ def neuron_attribution(run: Run, target: Logit) -> dict[str, Array]:
 
 
 def _direct_gradients(run: Run, target: Logit) -> Gradients:
-    """Return the gradients of a logit on the direct path, stopped everywhere else; refuse a head that is not linear."""
-    activation = run.model.config.activation
-    if isinstance(run.model, Encoder) and not is_classifier(run) and activation != "relu":
-        raise ConfigError(
-            f"this head bends what it reads ({activation}), so its logits are no sum of parts",
-            hint="attribute a value before the head: gradients(run, Sum(name, direction)) gives linear estimates",
-        )
+    """Return the gradients of a logit on the direct path, stopped everywhere else."""
     inner = [f"{one.name}.{reader}" for one in sublayers(run) for reader in READERS[one.kind]]
     roots = [name for name in run if name.endswith(ROOTS)]
-    return gradients(run, target, [stop(name) for name in [*inner, *roots] if name in run])
+    held = [stop(name) for name in [*inner, *roots] if name in run]
+    for x, y in BENT:
+        if x in run:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                gates = np.where(run[x] == 0, 0, run[y] / run[x])
+            held.append(put_gradient(x, gates * gradients(run, target, held)[y]))
+    return gradients(run, target, held)
 
 
 def _embeddings(run: Run, grads: Gradients) -> list[Contribution]:

@@ -44,6 +44,11 @@ class Encoder(Model):
         return RMSNorm(self.config.width, self.config.norm_eps)
 
     @cached_property
+    def pooled_linear(self) -> Linear:
+        """The pooled vector to what `pooled_activation` bends."""
+        return Linear(self.config.width, self.config.width, std=self.config.init_std)
+
+    @cached_property
     def head(self) -> TokenHead:
         """Vectors to one logit per token of the vocabulary."""
         return build_head(self.config, transform=True)
@@ -55,6 +60,8 @@ class Encoder(Model):
                 specs["cls"] = Spec((self.config.width,), self.config.init_std or self.config.width**-0.5)
             if self.config.pooled_norm:
                 specs["pooled_norm"] = self.pooled_norm.specs()
+            if self.config.pooled_activation is not None:
+                specs["pooled_linear"] = self.pooled_linear.specs()
             specs["classifier"] = self.classifier.specs()
         if self.config.head == "tokens":
             specs["head"] = self.head.specs()
@@ -83,6 +90,8 @@ class Encoder(Model):
         pooled = (*x[:-2], x[-1])
         if self.config.pooled_norm:
             shapes["pooled_norm"] = {"x": RecordShape(pooled), **self.pooled_norm.record_shapes(pooled)}
+        if self.config.pooled_activation is not None:
+            shapes |= {"pooled_linear": RecordShape(pooled), "pooled_activation": RecordShape(pooled)}
         # A mean is a new array; the first vector is seen in all of them, and so keeps them.
         if self.config.pooling == "mean":
             return {**shapes, "pool": RecordShape((*x[:-1], 1), "params"), "classifier": RecordShape(pooled)}
@@ -145,6 +154,9 @@ class Encoder(Model):
             x, saved["pool"] = ops.take_first(x)
         if self.config.pooled_norm:
             x, saved["pooled_norm"] = self.pooled_norm.forward(params["pooled_norm"], x)
+        if self.config.pooled_activation is not None:
+            x, saved["pooled_linear"] = self.pooled_linear.forward(params["pooled_linear"], x)
+            x, saved["pooled_activation"] = ops.activation_pair(self.config.pooled_activation)[0](x)
         y, saved["classifier"] = self.classifier.forward(params["classifier"], x)
         return y, saved
 
@@ -152,6 +164,11 @@ class Encoder(Model):
         """Return the gradient of the vectors that `classify` read, and those of its parameters."""
         grads: dict[str, Tree] = {}
         dx, grads["classifier"] = self.classifier.backward(params["classifier"], saved["classifier"], dlogits)
+        if self.config.pooled_activation is not None:
+            dx = ops.activation_pair(self.config.pooled_activation)[1](dx, saved["pooled_activation"])
+            dx, grads["pooled_linear"] = self.pooled_linear.backward(
+                params["pooled_linear"], saved["pooled_linear"], dx
+            )
         if self.config.pooled_norm:
             dx, grads["pooled_norm"] = self.pooled_norm.backward(params["pooled_norm"], saved["pooled_norm"], dx)
         # The pooled vector is the mean of all places, or the first alone: all others then get zeros.

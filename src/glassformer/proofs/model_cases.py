@@ -112,6 +112,8 @@ def encoder_cases() -> Iterator[ModelCase]:
         yield _encoder(f"encoder ({pooling}), unbatched", _only(0, targets=np.array(2)), pooling=pooling)
         yield _encoder(f"encoder ({pooling}), no example", _no_example(targets=np.zeros(0, int)), pooling=pooling)
     yield _encoder("encoder (mean), normed", pooled_norm=True)
+    for pooling in ("mean", "first"):
+        yield _encoder(f"encoder ({pooling}), a layer", pooling=pooling, pooled_activation="gelu")
     for tied in (True, False):
         yield _filler(f"encoder (tokens), {'tied' if tied else 'free'}", tied_head=tied)
     yield _filler("encoder (tokens), head bias, scaled", head_bias=True, head_scale=True, activation="silu")

@@ -31,6 +31,7 @@ def custom_files_of(task: Task, config: TransformerConfig, recipe: "Recipe") -> 
     """Return the files that a run must import before it can be built."""
     tokenizers = [known.kind for known in (task.tokenizer, task.target_tokenizer) if known is not None]
     of_model = [(family, getattr(config, family)) for family in PARTS]
+    of_model.append(("activation", getattr(config, "pooled_activation", None)))
     of_recipe = [(family, getattr(recipe, family)) for family in OF_RECIPE]
     return files_of([("task", task.name), *of_model, *of_recipe, *(("tokenizer", kind) for kind in tokenizers)])
 

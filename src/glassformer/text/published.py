@@ -99,13 +99,13 @@ class PublishedTokenizer(Comparable):
         except ConfigError as error:
             raise CheckpointError(f"{path}: {error.fact}", hint=error.hint) from error
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write `tokenizer.json` and `tokenizer_config.json` into a folder, as `load` and other libraries read them."""
+    def save(self, folder: str | os.PathLike[str], **more: Any) -> None:
+        """Write `tokenizer.json` and, with `more` fields, `tokenizer_config.json`, as other libraries read them."""
         config: dict[str, Any] = {f"{role}_token": name for role, name in self.roles.items()}
         if self.chat_template is not None:
             config["chat_template"] = self.chat_template
         # Without a class, `AutoTokenizer` of transformers does not know how to open the file.
-        config |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+        config |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **more}
         folder = Path(folder)
         with explained(folder):
             folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config import EncoderDecoderConfig, TransformerConfig
+from ..config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, WeightsError
 from ..core.files import PARTIAL, explained, flush, flush_folder
@@ -43,16 +43,24 @@ def export_folder(loaded: LoadedModel, path: str | Path) -> list[Path]:
     settings["dtype"] = next(iter(arrays.values())).dtype.name
     ids = {} if config.architecture == "encoder" else _ids(loaded)
     tokenizer = published_form(loaded.tokenizer)
+    fields = {**family.config_fields(config), **ids}
+    if loaded.labels:
+        fields["id2label"] = {str(i): label for i, label in enumerate(loaded.labels)}
+    if "id2label" in fields:
+        fields["label2id"] = {label: int(i) for i, label in fields["id2label"].items()}
+    if tokenizer is not None and "pad_token_id" in fields and fields["pad_token_id"] is None:
+        fields["pad_token_id"] = tokenizer.role_id("pad")
     with complete_folder(path) as folder:
         write_tensors(folder / SINGLE, arrays, {"format": "pt"})
-        _write(folder / CONFIG, {**settings, **family.config_fields(config), **ids})
+        _write(folder / CONFIG, {**settings, **fields})
         if ids:
             _write(folder / GENERATION, ids)
         if loaded.pooling is not None:
             _write_pooling(folder, loaded)
         if tokenizer is not None:
             template = tokenizer.chat_template if loaded.chat_template is None else loaded.chat_template
-            PublishedTokenizer(tokenizer.to_dict()["json"], roles=tokenizer.roles, chat_template=template).save(folder)
+            form = PublishedTokenizer(tokenizer.to_dict()["json"], roles=tokenizer.roles, chat_template=template)
+            form.save(folder, **_reading(config))
     return sorted(file for file in Path(path).rglob("*") if file.is_file())
 
 
@@ -206,6 +214,14 @@ def _ids(loaded: LoadedModel) -> dict[str, Any]:
         return {**end, "decoder_start_token_id": start or 0, "pad_token_id": 0}
     begin = loaded.tokenizer.role_id("bos") if isinstance(loaded.tokenizer, PublishedTokenizer) else None
     return {"bos_token_id": start if begin is None else begin, **end}
+
+
+def _reading(config: TransformerConfig) -> dict[str, Any]:
+    """Return what transformers is to make of a text for an encoder: at most so many tokens, and which inputs."""
+    if not isinstance(config, EncoderConfig):
+        return {}
+    kinds = ["token_type_ids"] if config.segments else []
+    return {"model_max_length": config.context, "model_input_names": ["input_ids", *kinds, "attention_mask"]}
 
 
 def _write_pooling(folder: Path, loaded: LoadedModel) -> None:

@@ -15,10 +15,12 @@ from ..core.arrays import Array, Tree
 from ..core.errors import ConfigError, WeightsError, did_you_mean, some
 from ..core.tree import flatten, rebuilt
 from ..models import build
-from .fields import Fields, Table, effective, read_table, write_table
+from .fields import UNNAMED, Fields, Table, class_names, effective, read_table, write_table
 from .tensors import Tensors
 
 TABLE, HEAD = "embedding.tokens.table", "head.w"
+HEADS = ("head.", "pooled_linear.", "classifier.")
+"""The beginnings of names of a head's parameters, which have no prefix."""
 
 
 @dataclass(frozen=True)
@@ -203,11 +205,14 @@ class Family:
         for name, *allowed in (("quantization_config", None), *self.only):
             values.only(name, *allowed)
         settings = {"architecture": self.architecture, **self.fixed, **read_table(self.fields, values)}
-        settings = self.read(values, settings)
         if self.architecture == "encoder":
             settings |= {"head": head, "head_bias": head == "tokens"}
-            if head == "none":
+            if head != "tokens":
                 settings["tied_head"] = True  # there is no head to be untied
+            if head == "classes":
+                values.only("problem_type", None, "single_label_classification")
+                settings["classes"] = len(class_names(values))
+        settings = self.read(values, settings)
         try:
             return config_from_dict(settings)
         except ConfigError as error:
@@ -215,15 +220,19 @@ class Family:
 
     def config_fields(self, config: TransformerConfig) -> dict[str, Any]:
         """Return the fields of config.json for a config of ours."""
-        return self.write(config, {**write_table(self.fields, config), **self.written})
+        fields = {**write_table(self.fields, config), **self.written}
+        if isinstance(config, EncoderConfig) and config.classes is not None:
+            fields["id2label"] = {str(i): f"{UNNAMED}{i}" for i in range(config.classes)}
+        return self.write(config, fields)
 
     def head_of(self, values: Fields, names: Iterator[str] | None = None) -> str:
         """Return which head the published class has; without a class, the names of the tensors tell."""
         classes = values.get("architectures", None)
         if not classes:
-            heads = {theirs for ours, theirs in self.table.items() if ours.startswith("head.transform")}
             parts = {self.bare(name).rpartition(".")[0] for name in names or ()}
-            return "tokens" if not heads or heads & parts else "none"
+            layers = {"tokens": "head.transform.linear", "classes": "classifier"}
+            heads = [head for head, layer in layers.items() if self.table.get(layer) in parts]
+            return "tokens" if self.architecture != "encoder" else next(iter(heads), "none")
         first = str(classes[0] if isinstance(classes, list) else classes)
         if first not in self.classes:
             fact = f"{values.source} is about a {first[:80]}, which is not supported"
@@ -242,7 +251,7 @@ class Family:
         names = {}
         for ours in flatten(build(config).specs()):
             tensor = published(table, ours, transposed=self.transposed)
-            prefix = "" if bare or ours.startswith("head.") else self.prefix
+            prefix = "" if bare or ours.startswith(HEADS) else self.prefix
             heads = config.heads if self.by_head and tensor.part else 1
             turns = ".attention.query." in ours or ".attention.key." in ours
             order = turning_first(config.channels, config.rotary_channels) if turns else ()
@@ -366,12 +375,13 @@ def _check_names(family: Family, names: dict[str, Foreign], sources: dict[str, s
 def _effective(config: TransformerConfig) -> dict[str, Any]:
     """Return the settings that decide what a model computes, each with the value that it takes effect with."""
     settings = {f.name: effective(config, f.name) for f in fields(config)}
-    unused = {"dropout", "attention_dropout", "embedding_dropout", "init_std", "pooling"}
+    unused = {"dropout", "attention_dropout", "embedding_dropout", "init_std"}
     unused |= {"norm_bias"} if config.norm in ("rms", "none") else set()
     unused |= {n for n in settings if n.startswith("rotary_")} if config.positions != "rotary" else set()
     unused |= {n for n in settings if n.startswith("relative_")} if config.positions != "relative" else set()
-    if isinstance(config, EncoderConfig) and config.head == "none":
-        unused |= {"tied_head", "head_bias", "head_scale"}
+    if isinstance(config, EncoderConfig):
+        unused |= {"pooling"} if config.head != "classes" else {"tied_head", "head_bias", "head_scale"}
+        unused |= {"tied_head", "head_bias", "head_scale"} if config.head == "none" else set()
     if isinstance(config, EncoderDecoderConfig) and config.shared_embedding:
         unused.add("source_vocab")
     return {name: value for name, value in settings.items() if name not in unused}

@@ -37,6 +37,8 @@ _DERIVED = {
 """Settings that may be None, with the property that follows from others then."""
 _NOT_ZERO = {"init_std": 0.02, "segments": 1}
 
+UNNAMED = "LABEL_"
+"""The beginning of what classes without a name are called."""
 _NEEDED: Any = object()
 
 
@@ -149,6 +151,18 @@ class Fields:
         value = repr(self.values.get(name))
         value = value if len(value) <= 60 else value[:57] + "…"
         raise WeightsError(f"{self.source} has {name} = {value}: {reason}", hint="use another model")
+
+
+def class_names(fields: Fields) -> tuple[str, ...]:
+    """Return the names of a classifier's classes; where the fields have none, these are two without names."""
+    names = fields.get("id2label", None)
+    if names is None:
+        names = {str(i): f"{UNNAMED}{i}" for i in range(fields.size("num_labels", 2))}
+    if not isinstance(names, dict) or names.keys() != {str(i) for i in range(len(names))}:
+        fields.refuse("id2label", "a name for each of the numbers 0, 1, … is needed")
+    if not all(isinstance(name, str) for name in names.values()):
+        fields.refuse("id2label", "names are needed")
+    return tuple(names[str(i)] for i in range(len(names)))
 
 
 def read_table(table: Table, fields: Fields) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
+from ..config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from ..core.errors import TokenError, WeightsError
 from ..core.files import explained
 from ..models.model import Pooling
@@ -22,7 +22,7 @@ from ..text import PublishedTokenizer
 from ..text.published import TOKENIZER
 from .families import FAMILIES
 from .family import Family, read_params
-from .fields import Fields, inside, parse_json, read_json
+from .fields import UNNAMED, Fields, class_names, inside, parse_json, read_json
 from .loaded_model import LoadedModel
 from .tensors import INDEX, SINGLE, open_tensors
 
@@ -68,6 +68,7 @@ def open_folder(path: str | Path, dtype: Any = np.float32) -> LoadedModel:
         end_ids=ends,
         chat_template=None if tokenizer is None else tokenizer.chat_template,
         pooling=read_pooling(folder),
+        labels=_labels(values, config),
         source=str(folder),
         extras=extras,
     )
@@ -94,6 +95,14 @@ def _described(folder: Path) -> tuple[Fields, Family]:
         fact = f"{fields.source} describes a model of the kind {str(model_type)[:80]!r}, which is not supported"
         raise WeightsError(fact, hint=f"use a model of these families: {', '.join(FAMILIES)}")
     return fields, FAMILIES[model_type]
+
+
+def _labels(values: Fields, config: TransformerConfig) -> tuple[str, ...]:
+    """Return the names of a classifier's classes; none where they are numbered."""
+    if not isinstance(config, EncoderConfig) or config.head != "classes":
+        return ()
+    names = class_names(values)
+    return () if all(name == f"{UNNAMED}{i}" for i, name in enumerate(names)) else names
 
 
 def _start_and_ends(

@@ -84,7 +84,7 @@ def similarities(vectors: Array) -> Array:
 def without_head(config: TransformerConfig) -> TransformerConfig:
     """Return the config of an encoder that hands on its vectors."""
     settings: dict[str, Any] = {"head": "none", "classes": None, "pooling": "mean", "pooled_norm": False}
-    return config.replace(**settings, head_bias=False, tied_head=True)
+    return config.replace(**settings, pooled_activation=None, head_bias=False, tied_head=True)
 
 
 def classes_config(config: TransformerConfig, classes: int, pooling: Pooling | None) -> TransformerConfig:

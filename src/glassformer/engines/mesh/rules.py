@@ -60,6 +60,8 @@ RULES: Rules = (
     Rule("head.transform.linear.b", ()),
     Rule("head.w", ("fsdp", "tensor"), ("width", "vocab")),
     Rule("head.b", ("tensor",), ("vocab",)),
+    Rule("pooled_linear.w", ("fsdp", None), ("width", "width")),
+    Rule("pooled_linear.b", ()),
     Rule("classifier.w", ("fsdp", None), ("width", "classes")),
     Rule("classifier.b", ()),
     Rule("cls", ()),

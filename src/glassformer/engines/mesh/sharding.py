@@ -12,7 +12,7 @@ from .rules import RULES, Rules, axes_for, require_jax, shape_of
 
 ROOTS = frozenset({
     "embedding", "source_embedding", "blocks", "encoder", "decoder", "final_norm", "relative", "head", "classifier",
-    "cls",
+    "cls", "pooled_linear",
 })  # fmt: skip
 """The first steps of parameters' names."""
 
