@@ -73,7 +73,7 @@ def test_parts_sum_to_the_logit(explorer, architecture):
     assert found["value"] == pytest.approx(want.value)
     assert found["sum"] == pytest.approx(found["value"], rel=1e-9)
     assert sum(found["by_kind"].values()) == pytest.approx(found["value"], rel=1e-9)
-    assert [part["name"] for part in found["parts"]] == [part.name for part in want.parts]
+    assert [part["name"] for part in found["parts"]] == [row["name"] for row in want.result().records]
     assert found["position"] == (None if architecture == "encoder" else run.logits.shape[1] - 1)
 
 

@@ -99,7 +99,7 @@ def _by_position(values: Any, last: int = 0) -> Any:
 
 def _parts(job: Job, session: RunSession, target: Logit) -> dict[str, Any]:
     job.show(0, 1, "running the logit back along the direct path")
-    found = attribute(session.run, target)
+    found = attribute(session.run, target).result()
     position = None
     if not session.opened.model.is_classifier:
         position = target.place(session.run, target.token)[1] % session.run.logits.shape[1]
@@ -107,10 +107,10 @@ def _parts(job: Job, session: RunSession, target: Logit) -> dict[str, Any]:
     return {
         **{word: None if n is None else {"id": n, "label": session.run.label(n)} for word, n in named.items()},
         "position": position,
-        "value": float(found.value),
-        "sum": float(sum(part.value for part in found.parts)),
-        "parts": [part._asdict() for part in found.parts],
-        "by_kind": found.by_kind(),
+        "value": found.facts["logit"],
+        "sum": sum(part["value"] for part in found.records),
+        "parts": found.records,
+        "by_kind": found.facts["by_kind"],
     }
 
 
