@@ -163,7 +163,7 @@ def pointing(keys, S=6):
 @pytest.mark.parametrize("allowed", [FULL, CAUSAL])
 def test_even_attention_scores_zero_and_is_broad(allowed):
     found = describe(uniform(allowed), allowed=allowed)
-    assert found.specialization[0, 0] == pytest.approx(0, abs=1e-12)
+    assert found.statistics.specialization[0, 0] == pytest.approx(0, abs=1e-12)
     assert found.kinds == [["broad"]]
 
 
@@ -178,8 +178,8 @@ def test_even_attention_scores_zero_and_is_broad(allowed):
 )
 def test_causal_heads_that_look_at_one_key_score_one_and_get_their_name(keys, name):
     found = describe(pointing(keys), allowed=CAUSAL)
-    assert found.specialization[0, 0] == pytest.approx(1)
-    assert found.entropy[0, 0] == 0
+    assert found.statistics.specialization[0, 0] == pytest.approx(1)
+    assert found.statistics.entropy[0, 0] == 0
     assert found.kinds == [[name]]
 
 
@@ -191,20 +191,20 @@ def test_heads_that_look_ahead_are_named_too(keys, name):
 def test_the_score_is_one_minus_the_mean_relative_entropy():
     half = np.zeros((6, 6))
     half[:, :2] = 0.5
-    assert describe(half).specialization[0, 0] == pytest.approx(1 - np.log(2) / np.log(6))
+    assert describe(half).statistics.specialization[0, 0] == pytest.approx(1 - np.log(2) / np.log(6))
 
 
 def test_causal_rows_are_measured_against_the_keys_they_may_see():
     weights = uniform(CAUSAL)
     weights[5] = np.eye(6)[5]
     # The first query has no choice; of the other five, four are even and one looks at a single key.
-    assert describe(weights, allowed=CAUSAL).specialization[0, 0] == pytest.approx(1 / 5)
+    assert describe(weights, allowed=CAUSAL).statistics.specialization[0, 0] == pytest.approx(1 / 5)
 
 
 def test_distances_and_offsets_of_a_previous_token_head():
     found = describe(pointing([0, 0, 1, 2, 3, 4]), allowed=CAUSAL)
-    assert found.distance[0, 0] == pytest.approx(5 / 6)
-    profile = dict(zip(found.offsets.tolist(), found.profile[0, 0], strict=True))
+    assert found.statistics.distance[0, 0] == pytest.approx(5 / 6)
+    profile = dict(zip(found.statistics.offsets.tolist(), found.statistics.profile[0, 0], strict=True))
     assert profile[-1] == pytest.approx(5 / 6)
     assert profile[0] == pytest.approx(1 / 6)
     assert found.scores["previous token"][0, 0] == 1
@@ -213,16 +213,16 @@ def test_distances_and_offsets_of_a_previous_token_head():
 def test_shares_of_attention_sum_to_one(rng):
     weights = rng.dirichlet(np.ones(6), size=(2, 3, 6))
     found = score_maps(weights[:, None], FULL[None])
-    np.testing.assert_allclose(found.profile.sum(axis=-1), 1)
-    np.testing.assert_allclose(found.received.sum(axis=-1), 1)
-    assert found.expected.sum() == pytest.approx(1)
-    assert ((found.specialization >= 0) & (found.specialization <= 1)).all()
+    np.testing.assert_allclose(found.statistics.profile.sum(axis=-1), 1)
+    np.testing.assert_allclose(found.statistics.received.sum(axis=-1), 1)
+    assert found.statistics.expected.sum() == pytest.approx(1)
+    assert ((found.statistics.specialization >= 0) & (found.statistics.specialization <= 1)).all()
 
 
 def test_without_preference_early_keys_of_a_causal_mask_receive_more():
     found = describe(uniform(CAUSAL), allowed=CAUSAL)
-    np.testing.assert_allclose(found.received[0, 0], found.expected)
-    assert (np.diff(found.expected) < 0).all()
+    np.testing.assert_allclose(found.statistics.received[0, 0], found.statistics.expected)
+    assert (np.diff(found.statistics.expected) < 0).all()
 
 
 def test_top_positions_are_those_with_most_attention():
@@ -234,13 +234,13 @@ def test_examples_of_different_lengths_are_averaged_by_query():
     long = uniform(np.ones((4, 4)))
     allowed = np.stack([np.pad(np.ones((2, 2), dtype=bool), (0, 2)), np.ones((4, 4), dtype=bool)])
     found = score_maps([np.stack([short, long])[:, None]], allowed)
-    assert found.specialization[0, 0] == pytest.approx(2 / 6)
-    np.testing.assert_allclose(found.received[0, 0], [(1 + 1) / 6, (1 + 1) / 6, 1 / 6, 1 / 6])
+    assert found.statistics.specialization[0, 0] == pytest.approx(2 / 6)
+    np.testing.assert_allclose(found.statistics.received[0, 0], [(1 + 1) / 6, (1 + 1) / 6, 1 / 6, 1 / 6])
 
 
 def test_a_single_token_leaves_no_choice():
     found = score_maps([np.ones((1, 2, 1, 1))], np.ones((1, 1, 1), dtype=bool))
-    assert found.specialization.tolist() == [[0, 0]]
+    assert found.statistics.specialization.tolist() == [[0, 0]]
     assert found.kinds == [["no choice", "no choice"]]
 
 
@@ -255,8 +255,8 @@ def test_a_query_that_may_look_nowhere_is_left_out():
     allowed[2] = False
     weights = uniform(FULL) * allowed
     found = describe(weights, allowed=allowed)
-    assert found.specialization[0, 0] == pytest.approx(0, abs=1e-12)
-    assert found.received[0, 0].sum() == pytest.approx(1)
+    assert found.statistics.specialization[0, 0] == pytest.approx(0, abs=1e-12)
+    assert found.statistics.received[0, 0].sum() == pytest.approx(1)
 
 
 def test_rows_name_every_head_counting_from_zero(decoder):
@@ -283,6 +283,8 @@ def test_padding_in_front_changes_nothing(decoder, rng):
     one = head_scores(alone.changed(put(name, weights)))["decoder"]
     two = head_scores(behind.changed(put(name, np.pad(weights, (3, 0)))))["decoder"]
     for what in ("specialization", "received", "profile", "distance"):
-        np.testing.assert_allclose(getattr(one, what)[0], getattr(two, what)[0], atol=1e-12, err_msg=what)
+        np.testing.assert_allclose(
+            getattr(one.statistics, what)[0], getattr(two.statistics, what)[0], atol=1e-12, err_msg=what
+        )
     for kind, scores in one.scores.items():
         np.testing.assert_allclose(scores[0], two.scores[kind][0], atol=1e-12, err_msg=kind)

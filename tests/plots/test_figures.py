@@ -83,14 +83,14 @@ def test_every_head_shows_its_score_and_its_name(rng):
     sharp[..., 0] = 1 - 4e-5
     sharp[..., 1:] = 1e-5
     found = score_maps(sharp[:, None], np.ones((1, 5, 5), dtype=bool))
-    assert found.specialization.max() < 1
+    assert found.statistics.specialization.max() < 1
     assert set(texts(head_specialization(found).axes[0])) == {"1.00"}
 
     found = statistics(rng, L=2, H=3)
     figure = head_specialization(found)
     shown = texts(figure.axes[0])
     assert len(shown) == 6
-    assert shown[0] == f"{found.specialization[0, 0]:.2f}\n{found.kinds[0][0]}"
+    assert shown[0] == f"{found.statistics.specialization[0, 0]:.2f}\n{found.kinds[0][0]}"
 
 
 def test_every_head_gets_bars_of_the_positions_it_looks_at(rng):
@@ -99,7 +99,7 @@ def test_every_head_gets_bars_of_the_positions_it_looks_at(rng):
     assert len(figure.axes) == 4
     for number, ax in enumerate(figure.axes):
         heights = [patch.get_height() for patch in ax.patches if hasattr(patch, "get_height")]
-        np.testing.assert_allclose(heights, found.received[divmod(number, 2)])
+        np.testing.assert_allclose(heights, found.statistics.received[divmod(number, 2)])
         # All panels have the same positions, so the lowest ones name them.
         assert [label.get_text() for label in ax.get_xticklabels()] == (list("vwxyz") if number >= 2 else [])
 

@@ -65,7 +65,7 @@ from .embeddings import (
 )
 from .formula import Formula, Link, Operand
 from .gradients import Gradients, Logit, Loss, Sum, gradients
-from .heads import HeadScores, detect_heads, head_scores, repeated_tokens
+from .heads import HeadScores, HeadStatistics, detect_heads, head_scores, repeated_tokens
 from .learning import Update, gradient_flow, update
 from .lens import Lens, LensCourse, lens, lens_course, train_lens, tuned_lens
 from .names import Where
@@ -80,19 +80,19 @@ from .sweep import batched_interventions, bytes_at_once
 
 __all__ = [
     "MARKED_DISTANCES", "NUMBERS", "Activations", "AttentionMaps", "Card", "Cards", "Change", "Circuit", "Composition",
-    "Formula", "Fourier", "Gradients", "HeadScores", "Kept", "Labels", "LayerStatistics", "Lens", "LensCourse", "Link",
-    "Logit", "Loss", "Operand", "Patching", "Paths", "Proof", "Run", "Similarity", "Sum", "Update", "Where", "ablate",
-    "ablate_heads", "ablate_layers", "ablate_neurons", "activations", "add", "add_gradient", "all_receivers",
-    "all_senders", "at", "attention_maps", "attention_rollout", "attribute", "attribute_edges",
-    "batched_interventions", "bytes_at_once", "composition", "copying_score", "detect_heads", "evaluate",
-    "exciting_inputs", "fit_probe", "fourier", "fourier_basis", "freeze", "full_and_causal", "gradient_flow",
-    "gradient_times_input", "gradients", "head_circuit", "head_results", "head_scores", "integrated_gradients",
-    "layer_similarity", "layer_statistics", "lens", "lens_course", "linear_cka", "mean", "neuron_attribution",
-    "patch_heads", "patch_path", "patch_paths", "patch_stream", "patch_sublayers", "position_table", "probe_points",
-    "products", "put", "put_gradient", "repeated_tokens", "resample", "saliency", "scale", "scale_gradient",
-    "score_scale", "show", "similarity_by_distance", "similarity_matrix", "steering_vector", "stop", "take",
-    "token_labels", "token_rows", "train_lens", "train_probe", "transform", "tuned_lens", "unpacked", "update",
-    "value_weighted_attention", "watch", "without_positions", "zero",
+    "Formula", "Fourier", "Gradients", "HeadScores", "HeadStatistics", "Kept", "Labels", "LayerStatistics", "Lens",
+    "LensCourse", "Link", "Logit", "Loss", "Operand", "Patching", "Paths", "Proof", "Run", "Similarity", "Sum",
+    "Update", "Where", "ablate", "ablate_heads", "ablate_layers", "ablate_neurons", "activations", "add",
+    "add_gradient", "all_receivers", "all_senders", "at", "attention_maps", "attention_rollout", "attribute",
+    "attribute_edges", "batched_interventions", "bytes_at_once", "composition", "copying_score", "detect_heads",
+    "evaluate", "exciting_inputs", "fit_probe", "fourier", "fourier_basis", "freeze", "full_and_causal",
+    "gradient_flow", "gradient_times_input", "gradients", "head_circuit", "head_results", "head_scores",
+    "integrated_gradients", "layer_similarity", "layer_statistics", "lens", "lens_course", "linear_cka", "mean",
+    "neuron_attribution", "patch_heads", "patch_path", "patch_paths", "patch_stream", "patch_sublayers",
+    "position_table", "probe_points", "products", "put", "put_gradient", "repeated_tokens", "resample", "saliency",
+    "scale", "scale_gradient", "score_scale", "show", "similarity_by_distance", "similarity_matrix", "steering_vector",
+    "stop", "take", "token_labels", "token_rows", "train_lens", "train_probe", "transform", "tuned_lens", "unpacked",
+    "update", "value_weighted_attention", "watch", "without_positions", "zero",
 ]  # fmt: skip
 RETIRED = {
     "trace": "attention_maps(watch(model, params, batch))",
@@ -100,7 +100,6 @@ RETIRED = {
     "trace_of": "attention_maps(run, example)",
     "Trace": "attention_maps(run), and values by name: run[name]",
     "head_statistics": "head_scores(run)[kind]",
-    "HeadStatistics": "HeadScores",
 }
 
 

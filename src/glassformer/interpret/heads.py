@@ -20,7 +20,7 @@ itself; `head_scores` takes any run. `chance` is what a head without preference 
     found.kinds          one word for every head, [L][H]
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -66,13 +66,9 @@ class NamedHead(NamedTuple):
         return f"{self.kind} {self.layer}.{self.head} ({self.score:.2f})"
 
 
-@dataclass(frozen=True, eq=False)
-class HeadScores(Tabled):
-    """What every head of one kind of attention looks at, over all queries; arrays start (L, H).
+class HeadStatistics(NamedTuple):
+    """Averages over the queries that see a key; arrays start (L, H).
 
-    scores           by kind of head, (L, H)
-    chance           what a head without preference would score
-    layers           the numbers of the L layers
     specialization   0 for a head that looks everywhere alike, 1 for one that looks at one key only
     entropy          of the weights of a query, in nats
     distance         how many positions away the attended keys are
@@ -86,9 +82,6 @@ class HeadScores(Tabled):
     over the queries that may see at least two keys; without any such query it is 0.
     """
 
-    scores: dict[str, Array]
-    chance: dict[str, float]
-    layers: tuple[int, ...]
     specialization: Array
     entropy: Array
     distance: Array
@@ -96,6 +89,47 @@ class HeadScores(Tabled):
     profile: Array
     received: Array
     expected: Array
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadScores(Tabled):
+    """The scores of every head of one kind of attention, (L, H) by kind of head, over all queries.
+
+    chance    what a head without preference would score
+    layers    the numbers of the L layers
+    maps      of each layer, the weights (B, H, T, S); `allowed`, (B, T, S): which keys each query may see
+    """
+
+    scores: dict[str, Array]
+    chance: dict[str, float]
+    layers: tuple[int, ...]
+    maps: list[Array]
+    allowed: Array
+
+    @cached_property
+    def statistics(self) -> HeadStatistics:
+        """How sharply and how far each head looks, whatever is there."""
+        seen, offset = self.allowed.sum(axis=-1), _offsets(self.allowed)
+        queries, choosing = max(int(np.sum(seen > 0)), 1), int(np.sum(seen > 1))
+        even = self.allowed / np.maximum(seen, 1)[..., None]
+        steps = offset - offset.min()
+        rows = []
+        for each in self.maps:
+            weights = np.asarray(each, dtype=np.float64)
+            entropy = -np.sum(weights * np.log(np.where(weights > 0, weights, 1)), axis=-1)  # (B, H, T)
+            relative = np.where((seen > 1)[:, None], entropy / np.log(np.maximum(seen, 2))[:, None], 0.0)
+            total = weights.sum(axis=0)  # (H, T, S)
+            rows.append((
+                np.clip(1 - relative.sum(axis=(0, 2)) / max(choosing, 1), 0, 1) * (choosing > 0),
+                entropy.sum(axis=(0, 2)) / queries,
+                np.sum(total * np.abs(offset), axis=(1, 2)) / queries,
+                np.stack([np.bincount(steps.ravel(), weights=head.ravel()) for head in total]) / queries,
+                total.sum(axis=1) / queries,
+            ))  # fmt: skip
+        specialization, entropy, distance, profile, received = (np.stack(column) for column in zip(*rows, strict=True))
+        offsets = np.arange(offset.min(), offset.max() + 1)
+        expected = even.sum(axis=(0, 1)) / queries
+        return HeadStatistics(specialization, entropy, distance, offsets, profile, received, expected)
 
     def named(self, threshold: float = THRESHOLD) -> list[NamedHead]:
         """Return the heads that clearly are of a kind, the surest first.
@@ -122,7 +156,7 @@ class HeadScores(Tabled):
         words: dict[tuple[int, int], str] = {}
         for one in sorted(self.named(), key=lambda one: one.kind == POSITIONAL):
             words.setdefault((one.layer, one.head), one.kind)
-        rest = np.where(self.specialization < BROAD, "broad", "selective")
+        rest = np.where(self.statistics.specialization < BROAD, "broad", "selective")
         rest = rest if self.scores else np.full(rest.shape, "no choice")
         return [
             [words.get((layer, head), str(word)) for head, word in enumerate(row)]
@@ -131,7 +165,7 @@ class HeadScores(Tabled):
 
     def top_positions(self, count: int = 3) -> Array:
         """Return the key positions that each head attends to most on average, (L, H, count), the first first."""
-        return np.argsort(-self.received, axis=-1, kind="stable")[..., :count]
+        return np.argsort(-self.statistics.received, axis=-1, kind="stable")[..., :count]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one record per head, ready for a table or JSON; layers and heads are counted from 0."""
@@ -141,17 +175,18 @@ class HeadScores(Tabled):
                 "layer": self.layers[row],
                 "head": head,
                 "kind": kinds[row][head],
-                "score": float(self.specialization[row, head]),
-                "entropy": float(self.entropy[row, head]),
-                "distance": float(self.distance[row, head]),
+                "score": float(self.statistics.specialization[row, head]),
+                "entropy": float(self.statistics.entropy[row, head]),
+                "distance": float(self.statistics.distance[row, head]),
                 "top_positions": tops[row][head],
             }
-            for row, head in np.ndindex(self.specialization.shape)
+            for row, head in np.ndindex(self.statistics.specialization.shape)
         ]
 
     def __repr__(self) -> str:
         named = ", ".join(map(str, self.named()[:MOST_NAMED]))
-        return f"<scores of {self.specialization.size} heads: {named or 'none is clearly of a kind'}>"
+        count = sum(weights.shape[1] for weights in self.maps)
+        return f"<scores of {count} heads: {named or 'none is clearly of a kind'}>"
 
     def result(self) -> Result:
         """Return a row for each kind: how strong it is by chance, and in which head it is strongest."""
@@ -218,8 +253,9 @@ def head_scores(run: Run, *, layers: Sequence[int] | None = None) -> dict[str, H
         grid: Any = (example, slice(None), queries[..., None], keys[:, None])  # (B, T, S, H) of (B, H, T, S)
         real = is_query[..., None] & is_key[:, None]
         allowed = run[f"{names[0]}.attend.mask"][:, 0][example, queries[..., None], keys[:, None]] & real
-        weights = (run[f"{names[number]}.attend.weights"] for number in chosen)
-        maps = (np.moveaxis(every[grid], -1, 1) * real[:, None] for every in weights)
+        maps = [run[f"{names[number]}.attend.weights"] for number in chosen]
+        if not real.all() or real.shape[1:] != maps[0].shape[2:]:  # some of it is padding
+            maps = [np.moveaxis(weights[grid], -1, 1) * real[:, None] for weights in maps]
         tokens = np.take_along_axis(stack_tokens(run, stacks_of(kind)[0])[0], queries, axis=1)
         found[kind] = score_maps(maps, allowed, tokens, is_cross=kind == "cross", layers=chosen)
     return found
@@ -233,7 +269,7 @@ def _aligned(run: Run, stack: str) -> tuple[Array, Array]:
 
 
 def score_maps(
-    maps: Iterable[Array],
+    maps: Sequence[Array],
     allowed: Array,
     tokens: Array | None = None,
     *,
@@ -246,7 +282,7 @@ def score_maps(
     tokens    (B, T) the ids of the queries, −1 for a learned vector; None: none of them came before
     """
     seen = allowed.sum(axis=-1)  # (B, T)
-    offset = np.arange(allowed.shape[2]) - np.arange(allowed.shape[1])[:, None]
+    offset = _offsets(allowed)
     even = allowed / np.maximum(seen, 1)[..., None]
     # A head has a choice only where it sees more than one key; a learned vector is no token.
     choice = allowed & ((seen > 1) & (True if tokens is None else tokens >= 0))[..., None]
@@ -254,41 +290,19 @@ def score_maps(
     counts = {kind: int((there & choice).any(axis=-1).sum()) for kind, there in places.items()}
     places = {kind: there & choice for kind, there in places.items() if counts[kind]}
     chance = {kind: float(np.sum(even * there) / counts[kind]) for kind, there in places.items()}
-    rows = []
-    for weights in maps:
-        weights = np.asarray(weights, dtype=np.float64)
-        row = _described(weights, seen, offset)
-        row["scores"] = {
-            kind: np.einsum("bhts,bts->h", weights, there) / counts[kind] for kind, there in places.items()
-        }
-        if len(allowed) > 1 and places:
-            row["scores"][POSITIONAL] = _positional(weights, even * choice.any(axis=-1, keepdims=True))
-        rows.append(row)
-    kinds = list(rows[0]["scores"])
-    return HeadScores(
-        scores={kind: np.stack([row["scores"][kind] for row in rows]) for kind in kinds},
-        chance={**chance, **({POSITIONAL: 0.0} if POSITIONAL in kinds else {})},
-        layers=tuple(range(len(rows))) if layers is None else layers,
-        offsets=np.arange(offset.min(), offset.max() + 1),
-        expected=even.sum(axis=(0, 1)) / max(int(np.sum(seen > 0)), 1),
-        **{name: np.stack([row[name] for row in rows]) for name in rows[0] if name != "scores"},
-    )
-
-
-def _described(weights: Array, seen: Array, offset: Array) -> dict[str, Any]:
-    """Return the statistics of the heads of one layer, averaged over the queries that see a key."""
-    queries, choosing = max(int(np.sum(seen > 0)), 1), int(np.sum(seen > 1))
-    entropy = -np.sum(weights * np.log(np.where(weights > 0, weights, 1)), axis=-1)  # (B, H, T)
-    relative = np.where((seen > 1)[:, None], entropy / np.log(np.maximum(seen, 2))[:, None], 0.0).sum(axis=(0, 2))
-    total = weights.sum(axis=0)  # (H, T, S)
-    steps = range(offset.min(), offset.max() + 1)  # along the diagonals
-    return {
-        "specialization": np.clip(1 - relative / max(choosing, 1), 0, 1) * (choosing > 0),
-        "entropy": entropy.sum(axis=(0, 2)) / queries,
-        "distance": np.sum(total * np.abs(offset), axis=(1, 2)) / queries,
-        "profile": np.stack([np.trace(total, k, axis1=1, axis2=2) for k in steps], axis=-1) / queries,
-        "received": total.sum(axis=1) / queries,
+    scores = {
+        kind: np.stack([np.einsum("bhts,bts->h", weights, there) / counts[kind] for weights in maps])
+        for kind, there in places.items()
     }
+    if len(allowed) > 1 and places:
+        even = even * choice.any(axis=-1, keepdims=True)
+        scores[POSITIONAL], chance[POSITIONAL] = np.stack([_positional(weights, even) for weights in maps]), 0.0
+    return HeadScores(scores, chance, tuple(range(len(maps))) if layers is None else layers, list(maps), allowed)
+
+
+def _offsets(allowed: Array) -> Array:
+    """Return key position − query position, (T, S)."""
+    return np.arange(allowed.shape[2]) - np.arange(allowed.shape[1])[:, None]
 
 
 def _places(allowed: Array, offset: Array, tokens: Array | None, *, is_cross: bool) -> dict[str, Array]:

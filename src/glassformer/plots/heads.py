@@ -22,18 +22,18 @@ NAMED_UP_TO = 8
 
 
 @styled
-def head_specialization(statistics: HeadScores, *, title: str = "Do the heads specialize?") -> Figure:
+def head_specialization(found: HeadScores, *, title: str = "Do the heads specialize?") -> Figure:
     """Draw the specialization score of every head, a row for each layer, with the name of what the head does.
 
     Models with more layers than heads get a column for each layer, so that the figure is wider than high.
     """
-    L, H = statistics.specialization.shape
+    L, H = found.statistics.specialization.shape
     is_deep = max(H, NAMED_UP_TO) < L
-    score = statistics.specialization.T if is_deep else statistics.specialization
+    score = found.statistics.specialization.T if is_deep else found.statistics.specialization
     named = H <= NAMED_UP_TO and not is_deep
     texts = [[weight_text(value) for value in row] for row in score]
     if named:
-        kinds = [[kind.replace("alignment to the ", "alignment\nto the ") for kind in row] for row in statistics.kinds]
+        kinds = [[kind.replace("alignment to the ", "alignment\nto the ") for kind in row] for row in found.kinds]
         texts = [
             [f"{score[at]:.2f}\n{kinds[at[0]][at[1]]}" for at in ((row, head) for head in range(H))] for row in range(L)
         ]
@@ -45,13 +45,13 @@ def head_specialization(statistics: HeadScores, *, title: str = "Do the heads sp
     style.bare(ax, *(("layer", "head") if is_deep else ("head", "layer")))
     style.whole_ticks(ax.xaxis, ax.yaxis)
     charts.color_bar(figure, ax, image, f"specialization: 0 to {top:.2g}")
-    listed = [f"layer {at[0]} head {at[1]}: {statistics.kinds[at[0]][at[1]]}" for at in np.ndindex(L, H)][:64]
+    listed = [f"layer {at[0]} head {at[1]}: {found.kinds[at[0]][at[1]]}" for at in np.ndindex(L, H)][:64]
     return style.titled(figure, title, f"the specialization score of {L} by {H} heads. {'; '.join(listed)}.")
 
 
 @styled
 def head_positions(
-    statistics: HeadScores, labels: Sequence[str] | None = None, *, title: str = "Where each head looks"
+    found: HeadScores, labels: Sequence[str] | None = None, *, title: str = "Where each head looks"
 ) -> Figure:
     """Draw the share of its attention that each head gives to each key position.
 
@@ -59,10 +59,10 @@ def head_positions(
     how many times that head's share they are, on a logarithmic scale. Of more than 16 heads, the most specialized of
     each kind are shown. `labels` name the positions of one example; None numbers them.
     """
-    L, H = statistics.specialization.shape
-    chosen = _most_specialized(statistics)
-    shares, even = np.stack([statistics.received[at] for at in chosen]), statistics.expected
-    names = [f"layer {layer}, head {head}: {statistics.kinds[layer][head]}" for layer, head in chosen]
+    L, H = found.statistics.specialization.shape
+    chosen = _most_specialized(found)
+    shares, even = np.stack([found.statistics.received[at] for at in chosen]), found.statistics.expected
+    names = [f"layer {layer}, head {head}: {found.kinds[layer][head]}" for layer, head in chosen]
     most = "; ".join(f"{name}, most at {row.argmax()}" for name, row in zip(names, shares, strict=True))
     # Where all heads are shown, a layer begins a row if it can.
     fitting = [columns for columns in (4, 3, 2) if H % columns == 0 and len(chosen) == L * H]
@@ -109,13 +109,15 @@ def _position_ticks(ax: Axes, labels: Sequence[str] | None, room: float) -> None
         style.token_ticks(ax.xaxis, visible_all(labels, 8), room=room)
 
 
-def _most_specialized(statistics: HeadScores) -> list[tuple[int, int]]:
+def _most_specialized(found: HeadScores) -> list[tuple[int, int]]:
     """Return (layer, head) of those to show, in the order of the model: the best of every kind, then the next best."""
-    order = sorted(np.ndindex(statistics.specialization.shape), key=lambda at: -statistics.specialization[at])
+    order = sorted(
+        np.ndindex(found.statistics.specialization.shape), key=lambda at: -found.statistics.specialization[at]
+    )
     seen: Counter[str] = Counter()
     rank = {}
     for layer, head in order:
-        kind = statistics.kinds[layer][head]
+        kind = found.kinds[layer][head]
         rank[layer, head] = seen[kind]
         seen[kind] += 1
     return sorted(sorted(rank, key=rank.__getitem__)[:MOST_HEADS])

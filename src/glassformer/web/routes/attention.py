@@ -48,7 +48,7 @@ def _heads(run: Run, kind: str, layer: int) -> dict[str, Any]:
     scored = head_scores(run, layers=[layer])[kind]
     return {
         "words": scored.kinds[0],
-        "spread": [float(x) for x in 1 - scored.specialization[0]],
+        "spread": [float(x) for x in 1 - scored.statistics.specialization[0]],
         "scores": [{word: float(x[0, head]) for word, x in scored.scores.items()} for head in range(run.heads)],
         "chance": scored.chance,
     }
