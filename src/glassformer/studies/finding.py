@@ -40,7 +40,7 @@ class Comparison(NamedTuple):
 
 def compared(study: Study, rows: Rows) -> list[list[Comparison]]:
     """Return the comparisons that a study makes: one list for each answer, group and setting, the whole first."""
-    return [one for group, own in _groups(study, rows) for one in _comparisons(study, group, own)]
+    return [comparison for group in _groups(study, rows) for comparison in _comparisons(study, *group)]
 
 
 def _groups(study: Study, rows: Rows) -> Iterator[tuple[dict[str, Any], Rows]]:
@@ -63,8 +63,8 @@ def _comparisons(study: Study, group: dict[str, Any], rows: Rows) -> Iterator[li
 
 def _result(rows: Rows, answer: str) -> tuple[Summary, int]:
     """Return a result over seeds, and how many runs lack it."""
-    by_seed = [one for one in rows.mean(answer, by=TAKEN[0]).values() if one.runs]
-    return summary(one.mean for one in by_seed), len(rows) - sum(one.runs for one in by_seed)
+    seeds = [seed for seed in rows.mean(answer, by=TAKEN[0]).values() if seed.runs]
+    return summary(seed.mean for seed in seeds), len(rows) - sum(seed.runs for seed in seeds)
 
 
 def _verdicts(results: Mapping[Any, tuple[Summary, int]], whole: Any, best: str) -> Iterator[tuple[str, Any]]:
@@ -73,14 +73,15 @@ def _verdicts(results: Mapping[Any, tuple[Summary, int]], whole: Any, best: str)
 
     def ends(value: Any) -> tuple[float, float]:
         """Return the best and the worst of a setting as costs; a run without a result is the worst possible."""
-        one, lacking = results[value]
-        low, high = sorted((sign * one.low, sign * one.high)) if one.runs else (math.inf, math.inf)
+        result, lacking = results[value]
+        low, high = sorted((sign * result.low, sign * result.high)) if result.runs else (math.inf, math.inf)
         return low, math.inf if lacking else high
 
-    (low, high), seeds = ends(whole), max(one.runs for one, _ in results.values())
+    (low, high), seeds = ends(whole), max(result.runs for result, _ in results.values())
     yield "whole", whole
-    costs = {value: sign * one.mean if one.runs else math.inf for value, (one, _) in results.items() if value != whole}
-    for value in sorted(costs, key=lambda value: costs[value]):
+    costs = {value: sign * result.mean if result.runs else math.inf for value, (result, _) in results.items()}
+    others = [value for value in results if value != whole]
+    for value in sorted(others, key=lambda value: costs[value]):
         its_low, its_high = ends(value)
         clear = "better" if its_high < low else "worse" if its_low > high else "no clear difference"
         yield clear if seeds > 1 else "unknown spread", value
@@ -89,16 +90,16 @@ def _verdicts(results: Mapping[Any, tuple[Summary, int]], whole: Any, best: str)
 def findings(study: Study, rows: Rows, settings: Sequence[str]) -> list[str]:
     """Return the finding of a study in sentences."""
     if study.finding is not None:
-        said = list(study.finding(rows))
+        sentences = list(study.finding(rows))
     else:
-        said = [sentence for group, own in _groups(study, rows) for sentence in _sentences(study, group, own, settings)]
-    return [*said, *([study.caveat] if study.caveat else [])]
+        sentences = [text for group in _groups(study, rows) for text in _sentences(study, *group, settings)]
+    return [*sentences, *([study.caveat] if study.caveat else [])]
 
 
 def _sentences(study: Study, group: dict[str, Any], rows: Rows, settings: Sequence[str]) -> list[str]:
-    """Say how settings compare with the whole; without one, where each answer is lowest and highest."""
+    """Return how settings compare with the whole; without one, where each answer is lowest and highest."""
     if comparisons := list(_comparisons(study, group, rows)):
-        return [_sentence(one) for one in comparisons]
+        return [_sentence(comparison) for comparison in comparisons]
     settings = [name for name in settings if name in rows.columns]
     names, points = list(study.answers) or numbers_of(rows, settings)[:1], varied(rows, settings)
     return [_extremes(rows, name, points, _within(group)) for name in names] or [f"{plural(len(rows), 'run')} done."]
@@ -110,24 +111,24 @@ def _within(group: dict[str, Any]) -> str:
 
 def _sentence(comparison: Sequence[Comparison]) -> str:
     whole, *others = comparison
-    seeds = _seeds(max(one.result.runs for one in comparison))
+    seeds = _seeds(max(setting.result.runs for setting in comparison))
     where = f"{_within(whole.group)} is {over_seeds(whole.result)} at {written(whole.setting)} ({seeds})"
     parts = [f"{whole.answer}{where}"]
     for verdict in ("better", "worse", "no clear difference", "unknown spread"):
-        if entries := [str(one) for one in others if one.verdict == verdict]:
+        if entries := [str(other) for other in others if other.verdict == verdict]:
             parts.append(f"{verdict}: {', '.join(entries)}")
     return f"{'; '.join(parts)}."
 
 
 def _extremes(rows: Rows, name: str, points: Sequence[str], where: str) -> str:
-    known = [(key, one) for key, one in rows.mean(name, by=tuple(points)).items() if one.runs]
-    if not known:
+    results = [(key, result) for key, result in rows.mean(name, by=tuple(points)).items() if result.runs]
+    if not results:
         return f"No run{where} has a finite {name}."
-    low, high = (pick(known, key=lambda pair: pair[1].mean) for pick in (min, max))
+    low, high = (pick(results, key=lambda pair: pair[1].mean) for pick in (min, max))
 
-    def at(key: Any, one: Summary) -> str:
-        place = written(dict(zip(points, key, strict=True)))
-        return f"at {place} ({over_seeds(one)}; {_seeds(one.runs)})"
+    def at(key: Any, result: Summary) -> str:
+        point = written(dict(zip(points, key, strict=True)))
+        return f"at {point} ({over_seeds(result)}; {_seeds(result.runs)})"
 
     if not points:
         return f"{name}{where} is {over_seeds(low[1])} ({_seeds(low[1].runs)})."
