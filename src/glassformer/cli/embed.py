@@ -35,7 +35,7 @@ BLOCK = 512
 
 
 @dataclass(frozen=True)
-class Files:
+class Outputs:
     """The files that the vectors are written into."""
 
     npy: Path | None
@@ -81,26 +81,26 @@ class Files:
 @click.option("--csv", type=PATH, metavar="OUT", help="Write texts and vectors: .csv, .tsv or .jsonl.")
 @click.option("--index", type=PATH, metavar="OUT", help="Write an index for `glassformer search`, or update it.")
 @json_option
-@gathered(texts=TextOptions, files=Files)
-def embed(model: str, texts: TextOptions, nearest: int | None, files: Files, json: bool) -> None:
+@gathered(texts=TextOptions, outputs=Outputs)
+def embed(model: str, texts: TextOptions, nearest: int | None, outputs: Outputs, json: bool) -> None:
     """Compare texts by the cosine similarity of their embeddings, or write the embeddings into files.
 
     A few texts are compared in a matrix; for more, the nearest texts of each are shown. With --json, the output holds
     the vectors. `embed minilm --file notes/ --index notes.npz` prepares a search over a folder of notes.
     """
     data = _data(texts)
-    files.check(texts.file)
+    outputs.check(texts.file)
     with waiting(f"reading {model}"):
         encoder = read_model(model)
     with waiting(f"embedding {texts.file or 'texts'}"):
-        found = index(encoder, data, files.index, text=texts.text)
+        found = index(encoder, data, outputs.index, text=texts.text)
     for note in found.notes:
         log(note)
     check_finite(unit_vectors(found.vectors), "vectors")
-    files.write(found)
+    outputs.write(found)
     if json:
         _print_json(found, nearest)
-    elif nearest is None and any((files.npy, files.csv, files.index)):
+    elif nearest is None and any((outputs.npy, outputs.csv, outputs.index)):
         return
     elif nearest is None and (len(found.passages) <= MATRIX or not console().is_terminal):
         cosines = similarities(found.vectors)

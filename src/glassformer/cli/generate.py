@@ -43,7 +43,7 @@ LENS_COLUMNS, LENS_WIDTH = 6, 12
 
 
 @dataclass(frozen=True)
-class Shown:
+class Display:
     """What is printed beside the text."""
 
     logprobs: bool
@@ -80,7 +80,7 @@ class Shown:
 @lens_option
 @engine_option
 @json_option
-@gathered(shown=Shown)
+@gathered(display=Display)
 def generate(
     model: str,
     text: str | None,
@@ -88,7 +88,7 @@ def generate(
     seed: int | None,
     weights: str | None,
     engine: str | None,
-    shown: Shown,
+    display: Display,
     **given: Any,
 ) -> None:
     """Continue or answer a prompt and print the text as it is generated.
@@ -101,21 +101,21 @@ def generate(
     if seed is not None and beams is not None:
         raise ConfigError("beam search draws nothing, so --seed has no meaning", hint="leave out --seed or --beams")
     settings = {name: value for name, value in given.items() if value is not None} | {"seed": seed or 0}
-    if shown.json or shown.logprobs or beams is not None or given["length_penalty"] is not None or given["n"] != 1:
-        if shown.lens:
+    if display.json or display.logprobs or beams is not None or given["length_penalty"] is not None or given["n"] != 1:
+        if display.lens:
             hint = "leave out --json, --n, --beams and --logprobs; or use `look`"
             raise ConfigError("--lens shows a table below one answer", hint=hint)
         top = TOP_TOKENS if beams is None else 0
         with waiting("writing"):
-            found = loaded.generate(read, beams=beams, log_probabilities=top if shown.logprobs else None, **settings)
+            found = loaded.generate(read, beams=beams, log_probabilities=top if display.logprobs else None, **settings)
         answers = [found] if given["n"] == 1 else found
         assert loaded.answer_tokenizer is not None
-        print_answers(read, answers, loaded.answer_tokenizer, json=shown.json)
+        print_answers(read, answers, loaded.answer_tokenizer, json=display.json)
     else:
         del settings["n"]
         answers = [stream(loaded, read, settings)]
     note(answers, loaded, given["max_new_tokens"])
-    if shown.lens:
+    if display.lens:
         print_answer_lens(loaded, read, answers[0], truncate=given["truncate"])
 
 

@@ -80,14 +80,14 @@ def look(
         usual = 0 if isinstance(subject.config, EncoderDecoderConfig) else -1
         position = usual if given["position"] is None else given["position"]
         target = logit_of(run, given["token"], given["against"], position)
-        asked = Question(subject, run, target, source, given["way"] or "zero", figure is not None, show)
-        found = answer(chosen, asked)
+        question = Question(subject, run, target, source, given["way"] or "zero", figure is not None, show)
+        found = answer(chosen, question)
     if figure is not None:
         from ..plots import draw, save
 
         save(draw(found), figure)
     if page is not None:
-        write_page(page, model, text, chosen, asked, found)
+        write_page(page, model, text, chosen, question, found)
     if json:
         facts = {"model": model, "view": view, "target": run.label(target.token), **found.facts}
         print_json({**facts, "interrupted": bool(found.unfinished), "rows": first_records(found, top)})
@@ -140,10 +140,10 @@ def find_predictor(name: str) -> TrainedModel:
     return subject
 
 
-def answer(view: View, asked: Question) -> Result:
+def answer(view: View, question: Question) -> Result:
     """Return what a view shows; refuse numbers that are not finite."""
-    check_finite(asked.run.logits)
-    found = view.answer(asked)
+    check_finite(question.run.logits)
+    found = view.answer(question)
     numbers = [number for number in _leaves(found.records) if isinstance(number, float)]
     check_finite(np.asarray(numbers), f"{view.name} figures")
     return found
@@ -158,11 +158,11 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield from _leaves(part)
 
 
-def write_page(path: Path, name: str, text: str, view: View, asked: Question, found: Result) -> None:
+def write_page(path: Path, name: str, text: str, view: View, question: Question, found: Result) -> None:
     """Write the explorer's page of a text, open at a view and what stands first in it, with the logit in question."""
     from ..web.page_export import models_page
 
-    target = asked.target
+    target = question.target
     of = {"kind": "logit", "token": target.token, "position": target.position, "against": target.against}
     against = None if target.against is None else f"#{target.against}"
     chosen: dict[str, Any] = {"token": f"#{target.token}", "against": against}
@@ -175,7 +175,7 @@ def write_page(path: Path, name: str, text: str, view: View, asked: Question, fo
         stack = "encoder" if first["attention"] == "encoder" else "decoder"
         opened = {PageView.SCENE: {stack: {"open": first["layer"], "head": first["head"], "attention": part}}}
     assert view.page is not None
-    write_new(path, models_page([(name, asked.subject, text)], of, view=view.page, look=opened).encode())
+    write_new(path, models_page([(name, question.subject, text)], of, view=view.page, look=opened).encode())
 
 
 def first_records(found: Result, count: int | None) -> list[Any]:

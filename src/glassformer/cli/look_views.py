@@ -69,61 +69,61 @@ def view(
 
 
 @view("token", "position", by_layer=True, page=PageView.LENS)
-def lens(asked: Question) -> Result:
+def lens(question: Question) -> Result:
     """what the model would predict if it stopped after each layer"""
-    run, is_classifier = asked.run, asked.subject.is_classifier
-    found = interpret.lens(run, positions=None if is_classifier else asked.target.position)
-    result = found.result(asked.target.token)
-    if asked.draws and not is_classifier:
+    run, is_classifier = question.run, question.subject.is_classifier
+    found = interpret.lens(run, positions=None if is_classifier else question.target.position)
+    result = found.result(question.target.token)
+    if question.draws and not is_classifier:
         return replace(result, figure=interpret.lens(run, positions=slice(-DRAWN, None)))
     return result
 
 
 @view(*ASKED, page=PageView.LENS)
-def attribution(asked: Question) -> Result:
+def attribution(question: Question) -> Result:
     """what every head, feed-forward layer, embedding and bias adds to the logit"""
-    return interpret.attribute(asked.run, asked.target).result()
+    return interpret.attribute(question.run, question.target).result()
 
 
 @view(*ASKED, "way")
-def ablation(asked: Question) -> Result:
+def ablation(question: Question) -> Result:
     """how the logit and the loss change without each head"""
-    sweep = _Sweep(asked, asked.run.heads * asked.run.model.config.layers)
+    sweep = _Sweep(question, question.run.heads * question.run.model.config.layers)
     found = interpret.ablate_heads(
-        asked.run, asked.way, targets=[asked.target], progress=sweep, keep_partial=True
+        question.run, question.way, targets=[question.target], progress=sweep, keep_partial=True
     )  # fmt: skip
     sweep.check(found.logits[:, 0], "ablation")
     return found.result()
 
 
 @view(*ASKED, "other", by_layer=True)
-def patching(asked: Question) -> Result:
+def patching(question: Question) -> Result:
     """which position carries the difference to another text"""
-    assert asked.source is not None
-    sweep = _Sweep(asked, (2 * asked.run.model.config.layers + 1) * asked.run.logits.shape[1])
+    assert question.source is not None
+    sweep = _Sweep(question, (2 * question.run.model.config.layers + 1) * question.run.logits.shape[1])
     found = interpret.patch_stream(
-        asked.run, asked.source, asked.target, estimate=False, progress=sweep, keep_partial=True
+        question.run, question.source, question.target, estimate=False, progress=sweep, keep_partial=True
     )  # fmt: skip
     sweep.check(found.share, "patching")
-    words = asked.source.tokens[0][: found.effect.shape[1]]  # of the values that are put into the run
+    words = question.source.tokens[0][: found.effect.shape[1]]  # of the values that are put into the run
     return replace(found, words=words).result()
 
 
 @view(*ASKED, by_layer=True, page=PageView.BACKWARD)
-def gradients(asked: Question) -> Result:
+def gradients(question: Question) -> Result:
     """how the gradient of the logit flows back through the layers, and to which tokens"""
-    found = interpret.gradients(asked.run, asked.target)
+    found = interpret.gradients(question.run, question.target)
     flows = interpret.gradient_flow(found)[::-1]
     rows = [(flow.name, f"{flow.leaving:.3g}", f"{flow.through:.3g}", percent(flow.share)) for flow in flows]
-    words, notes, facts = asked.run.tokens[0], list[str](), dict[str, Any]()
-    if len(words) == asked.run.batch.tokens.shape[1] and "embedding" in asked.run:
-        each = interpret.gradient_times_input(asked.run, found)[0].tolist()
+    words, notes, facts = question.run.tokens[0], list[str](), dict[str, Any]()
+    if len(words) == question.run.batch.tokens.shape[1] and "embedding" in question.run:
+        each = interpret.gradient_times_input(question.run, found)[0].tolist()
         facts["tokens"] = [{"token": word, "value": value} for word, value in zip(words, each, strict=False)]
         shown = "  ".join(f"{visible(word)} {value:+.3f}" for word, value in zip(words, each, strict=False))
         notes.append(f"gradient × input: {shown}")
     names, sizes = [flow.name for flow in flows], [flow.leaving for flow in flows]
     return Result(
-        f"How the gradient of the {asked.target.label(asked.run)} flows back",
+        f"How the gradient of the {question.target.label(question.run)} flows back",
         ("before", ">gradient", ">through it", ">share"),
         rows,
         notes=notes,
@@ -134,9 +134,9 @@ def gradients(asked: Question) -> Result:
 
 
 @view(page=PageView.SCENE)
-def heads(asked: Question) -> Result:
+def heads(question: Question) -> Result:
     """what each attention head looks at"""
-    found = interpret.head_scores(asked.run)
+    found = interpret.head_scores(question.run)
     records = [{"attention": kind, **row} for kind, scores in found.items() for row in scores.rows()]
     records.sort(key=lambda row: -row["score"])
     rows = [
@@ -149,9 +149,9 @@ def heads(asked: Question) -> Result:
 
 
 @view(*ASKED)
-def neurons(asked: Question) -> Result:
+def neurons(question: Question) -> Result:
     """which neurons add most to the logit"""
-    found = interpret.neuron_attribution(asked.run, asked.target)
+    found = interpret.neuron_attribution(question.run, question.target)
     if not found:
         raise ConfigError("this model has no feed-forward layers, so it has no neurons", hint="look at its heads")
     records: list[dict[str, Any]] = [
@@ -162,7 +162,7 @@ def neurons(asked: Question) -> Result:
     records.sort(key=lambda row: -abs(row["value"]))
     names, values = [f"{row['name']} {row['neuron']}" for row in records], [row["value"] for row in records]
     return Result(
-        f"Which neurons add to the {asked.target.label(asked.run)}",
+        f"Which neurons add to the {question.target.label(question.run)}",
         ("layer", ">neuron", ">adds"),
         [(row["name"], str(row["neuron"]), signed(row["value"], 4)) for row in records],
         records=records,
@@ -173,9 +173,9 @@ def neurons(asked: Question) -> Result:
 class _Sweep:
     """The progress of a sweep over changed runs, which Ctrl-C may end early."""
 
-    def __init__(self, asked: Question, total: int) -> None:
-        self.show, self.done = asked.show, 0
-        self.note = f"changed runs, about {bytes_text(bytes_at_once(asked.run, total, MEMORY))} at a time"
+    def __init__(self, question: Question, total: int) -> None:
+        self.show, self.done = question.show, 0
+        self.note = f"changed runs, about {bytes_text(bytes_at_once(question.run, total, MEMORY))} at a time"
         self(0, total)
 
     def __call__(self, done: int, total: int) -> None:
