@@ -154,7 +154,7 @@ def _token_map(
 ) -> tuple[Figure, Axes, Any]:
     """Write tokens (rows, positions) into the cells of a map, colored by how likely they are."""
     rows, columns = ids.shape
-    inputs = visible_all(inputs, 7)
+    inputs = visible_all(inputs, 7 if columns > 1 else 24)
     figure, (ax,), inches = charts.map_panels(1, ids.shape, (0.54, 0.3), names=names, below=inputs, page=(16, 40))
     letters = max(7, int(72 * inches[0] / columns / 5))
     texts = [[visible(label(int(i)), letters) for i in row] for row in ids]
