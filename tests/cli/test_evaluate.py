@@ -21,7 +21,7 @@ def run(tmp_path_factory):
     return folder, json.loads(result.out)
 
 
-def test_eval_repeats_what_training_ended_with(run):
+def test_eval_repeats_what_training_ended_with_by_the_parameters_that_are_asked_for(run):
     folder, summary = run
     result = command("eval", folder, "--json")
     assert result.code == 0
@@ -33,8 +33,6 @@ def test_eval_repeats_what_training_ended_with(run):
     assert found["examples"] == 8
     assert set(found["groups"]) == {"en", "de"}
 
-
-def test_the_latest_parameters_can_be_asked_for(run):
     assert json.loads(command("eval", run[0], "--checkpoint", "latest", "--json").out)["checkpoint"] == "latest"
     result = command("eval", run[0], "--checkpoint", "lastest")
     assert result.code == 1

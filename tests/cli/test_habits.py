@@ -12,6 +12,7 @@ import pytest
 
 from glassformer.cli import check, embed, verify
 from glassformer.cli.commands import declarations, load_command
+from glassformer.interpret import sweep
 from glassformer.proofs import Check
 from runs import command, tiny_session
 
@@ -142,18 +143,16 @@ def test_a_reader_who_leaves_ends_a_command_without_a_word(words):
 
 
 def test_a_sweep_that_is_stopped_prints_what_it_has(runs, monkeypatch):
-    from glassformer.interpret import sweep
+    computed, calls = sweep.run_traced, []
 
-    together, calls = sweep._together, []
-
-    def second_is_stopped(*args):
+    def second_is_stopped(*args, **settings):
         calls.append(args)
         if len(calls) > 1:
             raise KeyboardInterrupt
-        return together(*args)
+        return computed(*args, **settings)
 
-    monkeypatch.setattr(sweep, "_together", second_is_stopped)
-    monkeypatch.setattr(sweep, "_at_once", lambda run, memory: 1)
+    monkeypatch.setattr(sweep, "run_traced", second_is_stopped)
+    monkeypatch.setattr(sweep, "bytes_of", lambda run: 1 << 40)  # memory for one variant at once
     result = command("look", runs / "majority", "11110222", "patching", "--other", "22220111", "--token", "2", "--json")
     assert result.code == 130
     found = json.loads(result.out)

@@ -44,13 +44,10 @@ def test_a_study_of_ones_own_has_a_table_and_a_report(desk, monkeypatch):
     assert len(json.loads(again.out)["rows"]) == 6
 
 
-def test_studies_are_listed_with_what_is_in_a_folder(desk):
+def test_studies_are_listed_with_their_questions_and_what_is_in_a_folder(desk):
     command("study", "superposition", "--quick", "--out", "other/superposition-quick")
     here = {row["name"]: row["here"] for row in json.loads(command("study", "--out", "other", "--json").out)}
     assert {name for name, what in here.items() if what} == {"superposition"}
-
-
-def test_all_studies_are_listed_with_question_and_time():
     listed = json.loads(command("study", "--json").out)
     assert all(row["question"].endswith("?") and row["minutes"] > 0 for row in listed)
 

@@ -60,7 +60,7 @@ def test_vectors_of_many_texts_are_those_of_each(architecture, tmp_path):
         np.testing.assert_array_equal(other.positions, found.positions)
 
 
-def test_means_and_probes_read_activations():
+def test_means_and_probes_read_activations_that_have_a_vector_per_token():
     model, text = tiny_model("decoder"), TEXTS["decoder"]
     found = activations(model, [text, text[:4]], ["blocks.0"])
     assert set(activations(model, text, ["blocks.0"]).examples) == {0}
@@ -72,8 +72,6 @@ def test_means_and_probes_read_activations():
     probe = fit_probe(found["blocks.0"], found.examples, classes=2)
     assert 0.5 <= probe.accuracy(found["blocks.0"], found.examples) <= 1
 
-
-def test_what_has_no_vector_per_token_is_refused():
     model = tiny_model("encoder")
     with pytest.raises(ConfigError, match="choose values with one vector per token"):
         activations(model, [TEXTS["encoder"]], ["logits"])

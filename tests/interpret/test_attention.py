@@ -30,7 +30,7 @@ def test_the_attention_of_a_decoder_is_what_the_record_holds(decoder):
         assert_close(maps["decoder"].weights[layer], block["attention"].weights[0])
 
 
-def test_padding_is_removed(decoder):
+def test_padding_is_removed_wherever_it_stands(decoder):
     model, params, batch = decoder
     padded = attention_maps(watch(model, params, batch), example=1)["decoder"]
     alone = attention_maps(watch(model, params, Batch(batch.tokens[1:, :3])))["decoder"]
@@ -38,8 +38,6 @@ def test_padding_is_removed(decoder):
     assert_close(padded.weights, alone.weights)
     assert padded.queries == alone.queries
 
-
-def test_padding_in_front_is_removed_too(decoder):
     model, params, _ = decoder
     tokens, mask = np.array([[0, 0, 1, 2, 3]]), np.array([[False, False, True, True, True]])
     maps = attention_maps(watch(model, params, Batch(tokens, mask=mask)))["decoder"]
@@ -81,14 +79,11 @@ def test_causal_attention_from_the_scores_is_the_models_own(decoder, positions, 
     assert (full > 0).all()
 
 
-def test_windows_show_in_what_is_allowed(decoder):
+def test_windows_show_in_what_is_allowed_and_half_precision_is_widened(decoder):
     model = Decoder(decoder[0].config.replace(window=2))
     maps = attention_maps(watch(model, model.init(0), decoder[2]))["decoder"]
     assert maps.allowed.sum(axis=-1).tolist() == [1, 2, 2, 2, 2]
     assert (maps.weights[:, :, ~maps.allowed] == 0).all()
-
-
-def test_half_precision_is_widened(decoder):
     model, _, batch = decoder
     assert attention_maps(watch(model, model.init(0, np.float16), batch))["decoder"].weights.dtype == np.float32
 
@@ -125,14 +120,12 @@ def test_labels_come_from_a_tokenizer():
     assert token_labels(ByteTokenizer())(0xC3) == f"#{0xC3}"
 
 
-def test_rows_sum_to_one(run):
+def test_rows_sum_to_one_and_two_layers_are_a_product_of_mixtures(run, decoder):
     found = attention_rollout(run)
     total = found.own.sum(-1) + (0 if found.source is None else found.source.sum(-1))
     assert np.allclose(total, 1, rtol=1e-14)
     assert (found.source is not None) == (run.batch.source is not None)
 
-
-def test_two_layers_are_a_product_of_mixtures(decoder):
     run = watch(*decoder)
     first, second = (run[f"blocks.{n}.attention.attend.weights"].mean(axis=1) for n in range(2))
     mixed = [0.5 * np.eye(5) + 0.5 * weights for weights in (first, second)]
@@ -140,12 +133,15 @@ def test_two_layers_are_a_product_of_mixtures(decoder):
     assert np.array_equal(attention_rollout(run, share=0).own[0], np.eye(5))
 
 
-def test_the_source_is_reached_through_the_encoder(encoder_decoder):
+def test_a_source_is_reached_through_the_encoder_and_weighed_too(encoder_decoder):
     run = watch(*encoder_decoder)
     found = attention_rollout(run)
     assert found.source.shape == (2, 5, 4)
     assert np.all(found.source[1, :, 2:] == 0)  # padding is never looked at
     assert attention_rollout(run, "encoder").own.shape == (2, 4, 4)
+
+    run = watch(*encoder_decoder)
+    assert value_weighted_attention(run, "decoder.blocks.0.cross_attention").shape == (2, 2, 5, 4)
 
 
 def test_value_weighted_attention_is_how_long_each_carried_vector_is(rng):
@@ -159,11 +155,6 @@ def test_value_weighted_attention_is_how_long_each_carried_vector_is(rng):
     assert np.isclose(found[0, 3, 2, 1], weight * np.linalg.norm(v @ w), rtol=1e-12)
     silent = run.changed(put("blocks.0.attention.attend.v", 0.0, head=1))
     assert np.all(value_weighted_attention(silent, "blocks.0.attention")[:, 2:] == 0)
-
-
-def test_cross_attention_is_weighed_too(encoder_decoder):
-    run = watch(*encoder_decoder)
-    assert value_weighted_attention(run, "decoder.blocks.0.cross_attention").shape == (2, 2, 5, 4)
 
 
 def test_what_is_not_there_is_refused(decoder):

@@ -266,13 +266,11 @@ def test_all_formulas_are_those_of_the_cards_with_their_letters(name, made):
         assert "hides" not in own["math"], value
 
 
-def test_a_changed_value_has_no_formula_among_all(made):
+def test_what_is_changed_or_given_has_no_formula_or_no_gradient(made):
     run = made["decoder"].run.changed(zero("blocks.0.attention", position=0))
     own = Cards(run).formulas()["of"]["blocks.0.attention"]
     assert (own["math"], own["note"], own["source"]) == ("", "changed: zero", None)
 
-
-def test_what_is_given_has_cards_without_a_gradient(made):
     found = made["encoder-decoder"].card("tokens", (0, 1))
     assert (found.kind, found.gradient, found.reason) == ("input", None, "it is no real number")
     assert found.feeds == ["embedding.tokens"]

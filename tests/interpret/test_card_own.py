@@ -195,15 +195,13 @@ def test_dropout_and_an_op_of_ones_own(rng):
     assert back.op == "ops.doubled_backward"
 
 
-def test_the_inside_of_a_block_that_keeps_another_record_is_found():
+def test_the_inside_of_blocks_of_ones_own_is_found_and_has_cards(rng):
     run = cards_of(block="dropped").run
     assert [one.name for one in sublayers(run)][:2] == ["blocks.0.attention", "blocks.0.feed_forward"]
     assert len(ablate_heads(run).parts) == 4
     assert attention_maps(run)["decoder"].weights.shape == (2, 2, 5, 5)
     assert len(layer_statistics(run)) == 3
 
-
-def test_a_block_of_ones_own_made_of_ops_has_cards(rng):
     gf.register_block("scaled", Scaled)
     cards = cards_of(block="scaled")
     assert check(cards, rng) == []

@@ -48,7 +48,7 @@ def test_distances_ranges_and_zero_vectors_are_shown_as_far_as_they_go(rng):
     assert similarity_by_distance(np.ones((1, 3))).mean.tolist() == pytest.approx([1])
 
 
-def test_tables_come_from_the_model(encoder, decoder, encoder_decoder):
+def test_tables_come_from_the_model_and_others_are_refused(encoder, decoder, encoder_decoder):
     model, params, _ = encoder
     assert_close(position_table(model, params), sinusoidal(np.arange(12), 8))
     model, params, _ = decoder
@@ -59,8 +59,6 @@ def test_tables_come_from_the_model(encoder, decoder, encoder_decoder):
     rotary = Decoder(decoder[0].config.replace(positions="rotary"))
     assert position_table(rotary, rotary.init(0)) is None
 
-
-def test_wrong_tables_and_stacks_are_refused(decoder):
     with pytest.raises(ShapeError, match="shape \\(N, D\\), got \\(3,\\)"):
         similarity_by_distance(np.ones(3))
     with pytest.raises(ConfigError, match="no stack 'middle'"):

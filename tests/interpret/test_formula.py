@@ -100,7 +100,7 @@ def test_the_language(expression, number, text, combine):
     assert made.filled.startswith(f"{number + 0.0:.4g} = ".replace("-", "−"))
 
 
-def test_a_formula_may_stand_in_another():
+def test_a_formula_may_stand_in_another_and_a_sum_of_nothing_is_zero():
     inner = product()
     outer = Formula(
         "z",
@@ -113,8 +113,6 @@ def test_a_formula_may_stand_in_another():
     assert outer.link_count() == 15
     assert (inner.scale(), outer.scale()) == (4.0, 8.0)
 
-
-def test_a_sum_of_nothing_is_zero():
     empty = np.array([], dtype=int)
     made = Formula("y", "sum(x, n)", {"x": Operand("x[n]", np.array([]), "stream", (empty,))})
     assert made.number() == 0.0

@@ -58,7 +58,7 @@ def test_a_changed_run_patched_with_itself_stays_as_it_is_and_paths_pass_through
         patch_path(*path, hold="norms")
 
 
-def test_values_of_a_run_are_read_only_and_its_parameters_its_own(decoder):
+def test_values_of_a_run_are_read_only_and_a_function_of_one_is_a_change(decoder, run):
     model, params, batch = decoder
     run = watch(model, params, batch)
     before = run.changed(zero("blocks.1.feed_forward")).logits.copy()
@@ -67,8 +67,6 @@ def test_values_of_a_run_are_read_only_and_its_parameters_its_own(decoder):
     params["final_norm"]["gamma"] *= 2
     np.testing.assert_array_equal(run.changed(zero("blocks.1.feed_forward")).logits, before)
 
-
-def test_a_function_of_a_value_is_a_change_and_its_gradient_passes(run):
     d = np.ones(8) / np.sqrt(8)
 
     def without(v, *_):

@@ -134,7 +134,7 @@ def test_gradients_equal_differences(run):
         assert np.allclose([own[name][place] for own in grads], slopes, rtol=1e-6, atol=1e-9)
 
 
-def test_training_brings_every_point_closer(run):
+def test_training_brings_every_point_closer_and_a_lens_that_does_not_fit_is_refused(run, decoder, encoder):
     steps = []
     tuned, losses = train_lens(
         tuned_lens(run), [run, run], steps=30, lr=0.01, progress=lambda *done: steps.append(done)
@@ -143,8 +143,6 @@ def test_training_brings_every_point_closer(run):
     assert steps[-1] == (30, 30)
     assert np.array_equal(tuned.read(run).logits[-1], run.logits)
 
-
-def test_a_lens_that_does_not_fit_is_refused(decoder, encoder):
     run, other = watch(*decoder), watch(*encoder)
     with pytest.raises(ConfigError, match="0 runs"):
         train_lens(tuned_lens(run), [])

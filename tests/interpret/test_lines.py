@@ -9,12 +9,9 @@ from glassformer.interpret.card import source_of
 from glassformer.layers import Residual
 
 
-def test_what_a_docstring_quotes_is_not_what_computes():
+def test_a_line_that_computes_is_looked_for_in_the_body():
     found = source_of(ops.softmax, "y = e")
     assert found.text.splitlines()[found.lines[0] - found.line].strip().startswith("y = e /")
-
-
-def test_without_a_line_to_look_for_it_is_all_of_the_body():
     found = source_of(Residual.backward, "nowhere in it")
     rows = found.text.splitlines()
     assert rows[found.lines[0] - found.line].strip().startswith("name, norm =")

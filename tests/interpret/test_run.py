@@ -174,15 +174,13 @@ def test_many_changes_at_once_equal_one_by_one(rng):
             np.testing.assert_allclose(logits, run.changed(*changes).logits, rtol=1e-12, atol=1e-12)
 
 
-def test_blocks_before_the_first_change_are_not_run_again(rng):
+def test_blocks_before_the_first_change_are_not_run_again_and_nothing_is_changed_in_place(rng):
     run = watched("decoder", rng)
     changed = run.changed(zero("blocks.1.feed_forward"))
     assert changed.calls[1].result is run.calls[1].result
     assert changed["blocks.0.attention.attend.weights"] is run["blocks.0.attention.attend.weights"]
     assert changed["blocks.1"] is not run["blocks.1"]
 
-
-def test_nothing_is_changed_in_place(rng):
     run = watched("encoder-decoder", rng)
     before = {name: run[name].copy() for name in run}
     params = {name: x.copy() for name, x in flatten(run.params).items()}
@@ -240,7 +238,7 @@ def test_changes_that_alter_nothing_are_named_one_by_one_and_among_gradients(rng
     assert gradients(run, changes=[stopped, same]).no_effect == (same,)
 
 
-def test_parameters_and_tokens_can_be_frozen_or_others(rng):
+def test_parameters_and_tokens_can_be_frozen_or_others_and_gradients_stopped(rng):
     run = watched("decoder, post", rng)
     frozen = run.changed(put("tokens", 5), freeze("tokens", position=2), scale("head.b", 2.0), freeze("head.b"))
     assert frozen.batch.tokens[0].tolist() == [5, 5, run.batch.tokens[0, 2], 5, 5]
@@ -252,8 +250,6 @@ def test_parameters_and_tokens_can_be_frozen_or_others(rng):
     expected = [start.changed(*changes).loss for changes in variants]
     np.testing.assert_allclose(batched_interventions(start, variants), expected, rtol=1e-12)
 
-
-def test_gradients_can_be_stopped(rng):
     run = watched("decoder", rng)
     stopped = gradients(run, changes=[stop("blocks.0")])
     assert np.all(stopped["embedding"] == 0)

@@ -64,15 +64,12 @@ def test_gradient_times_input_is_the_slope_along_the_input(run):
 
 
 @decoder_only
-def test_only_tokens_that_can_be_seen_are_salient(run):
+def test_only_tokens_that_can_be_seen_are_salient_and_others_refused(run):
     found = saliency(run, Logit(1, position=2, example=1))
     assert np.all(found[1, :3] > 0)
     assert np.all(found[1, 3:] == 0)
     assert np.all(found[0] == 0)
 
-
-@decoder_only
-def test_what_is_not_there_is_refused(run):
     with pytest.raises(ConfigError, match="did you mean"):
         integrated_gradients(run, TARGET, name="embeding")
     with pytest.raises(ConfigError, match=r"another value \(B, T, D\)"):

@@ -100,7 +100,7 @@ def test_large_results_stay_small_and_trained_models_show_their_parameters():
     assert "blocks.0.attention.query.w" in shown
 
 
-def test_odd_arrays_are_shown_as_what_they_are():
+def test_odd_arrays_are_shown_as_what_they_are_and_the_picture_is_a_png():
     text = repr(
         show({"empty": np.zeros((0, 3)), "one": np.float32(2.5), "bad": np.array([1.0, np.nan]), "ids": np.arange(3)})
     )
@@ -110,8 +110,6 @@ def test_odd_arrays_are_shown_as_what_they_are():
     show({"empty": np.zeros((0, 3)), "bad": np.array([1.0, np.inf])})._repr_html_()
     assert "&lt;b&gt;" in show({"<b>": np.ones(2)})._repr_html_()
 
-
-def test_the_picture_is_a_png():
     image = colored(np.array([[1.0, -2.0, 0.0]]))
     assert image[0, :, 3].tolist() == [128, 255, 0]
     data = png_of(image)
@@ -121,7 +119,7 @@ def test_the_picture_is_a_png():
     np.testing.assert_allclose(pyplot.imread(io.BytesIO(data)) * 255, image, atol=0.5)
 
 
-def test_a_result_is_one_table_for_all_readers():
+def test_a_result_is_one_table_for_all_readers_that_says_what_is_missing():
     named = Map(np.array([0.5, -1.0, np.nan]), names=["a", "b", "c"])
     result = Result("heads", ("name", "by token", ">adds"), [["x", named, 0.123456], ["<y>", named, None]], ["a note"])
     assert repr(result).splitlines() == ["heads", "name  adds", "x     0.1235", "<y>", "a note"]
@@ -133,8 +131,6 @@ def test_a_result_is_one_table_for_all_readers():
     assert "&lt;y&gt;" in shown
     assert "&gt;adds" not in shown
 
-
-def test_a_sweep_that_was_ended_early_says_how_much_is_missing():
     effect = np.array([[0.5, np.nan], [np.nan, np.nan]])
     found = Patching("loss", effect, 0.0, 1.0, ["embedding", "block 0"], "position", ["a", "b"], None).result()
     assert [row[0] for row in found.rows] == ["embedding"]

@@ -268,7 +268,7 @@ def counting():
     return gf.train("counting", steps=60, show=False)
 
 
-def test_texts_are_steered_alone_in_batches_in_pieces_and_by_beams(counting):
+def test_texts_are_steered_alone_and_in_batches_by_a_difference_of_means(counting):
     change = add("logits", 50.0, position="new", feature=3)
     settings = {"changes": [change], "temperature": 0, "max_new_tokens": 6}
     alone = [counting.generate(text, **settings).text for text in ("1", "2 3", "3")]
@@ -280,8 +280,6 @@ def test_texts_are_steered_alone_in_batches_in_pieces_and_by_beams(counting):
     of_one = {**settings, "changes": [replace(change, where=replace(change.where, example=1))]}
     assert [one.text for one in counting.generate(["1", "2 3"], **of_one)] == [plain, alone[1]]
 
-
-def test_a_steering_vector_is_a_difference_of_means(counting):
     found = steering_vector(counting, ["1 2", "3"], ["4 5"], "blocks.0")
     means = [counting.watch(text)["blocks.0"][0].mean(axis=0) for text in ("1 2", "3", "4 5")]
     np.testing.assert_allclose(found, (means[0] + means[1]) / 2 - means[2], rtol=1e-6)
@@ -313,12 +311,10 @@ def test_a_change_that_alters_nothing_is_reported(counting, change, caplog):
     assert f"the change '{change.word}' of {change.name} altered nothing" in caplog.text
 
 
-def test_a_changed_text_does_not_slide(counting):
+def test_a_changed_text_does_not_slide_and_a_prompt_may_be_ids(counting):
     with pytest.raises(ConfigError, match="slide"):
         counting.generate("1", changes=[add("blocks.0", 1.0)], slide=True)
 
-
-def test_a_prompt_may_be_ids(counting):
     ids = counting.tokenizer.encode("2 3")
     for changes in ((), [add("logits", 50.0, position="new", feature=3)]):
         settings = {"changes": changes, "temperature": 0, "max_new_tokens": 5}

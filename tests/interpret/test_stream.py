@@ -32,7 +32,7 @@ def test_every_number_of_a_small_stream():
     assert block.change == pytest.approx(0.5)
 
 
-def test_six_blocks_of_the_reference_size_have_seven_rows(rng):
+def test_all_tokens_of_all_examples_are_described_in_seven_rows_of_six_blocks(rng, encoder_decoder):
     config = EncoderConfig(
         vocab=10, width=64, heads=4, layers=6, context=16, feed_forward=256, norm_position="post", head="none"
     )
@@ -44,8 +44,6 @@ def test_six_blocks_of_the_reference_size_have_seven_rows(rng):
         assert row.mean == pytest.approx(0, abs=1e-6)
         assert row.rms == pytest.approx(1, abs=1e-3)
 
-
-def test_all_tokens_of_all_examples_are_described(encoder_decoder):
     run = watch(*encoder_decoder)
     first = layer_statistics(run, "decoder")[1]
     values = run["decoder.blocks.0"][run.batch.mask]
@@ -54,13 +52,10 @@ def test_all_tokens_of_all_examples_are_described(encoder_decoder):
     assert len(layer_statistics(run, "encoder")) == 2
 
 
-def test_a_learned_first_vector_is_a_vector_of_the_stream(encoder):
+def test_a_learned_first_vector_is_of_the_stream_and_wrong_shapes_are_refused(encoder):
     run = watch(*encoder)
     first = layer_statistics(run)[0]
     assert first.maximum == max(run["embedding"][0].max(), run["embedding"][1, :4].max())
-
-
-def test_streams_of_the_wrong_shape_are_refused():
     with pytest.raises(ShapeError, match="expected \\(layers \\+ 1, tokens, width\\)"):
         residual_statistics(np.ones((3, 4)))
 

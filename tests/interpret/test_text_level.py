@@ -149,7 +149,7 @@ def sorter(numpy_engine):
     return TrainedModel.of(new_session("sort", settings={**TINY["sort"], "steps": 1}).trained)
 
 
-def test_an_answer_stands_behind_its_question_or_is_said_about_a_source(sorter):
+def test_an_answer_stands_behind_its_question_or_is_not_taken(sorter):
     own, other = sorter.batch("012012"), sorter.batch("012012", "22")
     assert answers(sorter)
     assert own.tokens.shape == (1, 11)
@@ -162,8 +162,6 @@ def test_an_answer_stands_behind_its_question_or_is_said_about_a_source(sorter):
     np.testing.assert_array_equal(batch.source, model.batch(text).source)
     assert model.answer_tokenizer.decode(batch.tokens[0, 1:]) == "2001"
 
-
-def test_models_without_answers_take_none(sorter):
     model = tiny_model("decoder")
     assert not answers(model)
     assert not answers(tiny_model("encoder"))

@@ -71,7 +71,7 @@ def test_norms_after_sublayers_have_names_of_their_own(rng):
         run.changed(zero("blocks.1.hook_resid_mid"))
 
 
-def test_all_names_are_known_and_printed(rng):
+def test_all_names_are_known_and_printed_and_wrong_ones_say_more(rng):
     runs = [watched(more, rng) for more in ({}, LLAMA)]
     for ours in NAMES.values():
         for name in ours.names:
@@ -81,8 +81,6 @@ def test_all_names_are_known_and_printed(rng):
         assert f"| `{name}` | {' or '.join(f'`{own}`' for own in ours.names)} | {ours.note} |\n" in page
     assert len(re.findall(r"^\| `.*hook_", page, flags=re.MULTILINE)) == len(NAMES)
 
-
-def test_changes_and_wrong_names_say_more(rng):
     run = watched({}, rng)
     with pytest.raises(ConfigError, match=r"is blocks\.1\.attention\.output\.x here"):
         run.changed(zero("blocks.1.attn.hook_z", head=0))

@@ -141,14 +141,12 @@ def test_no_line_is_wider_than_the_terminal_and_no_figure_is_broken(state, width
         assert len(set(re.findall("[▁▂▃▄▅▆▇█]", text))) > 4, "the curve is to be seen"
 
 
-def test_a_terminal_that_knows_ascii_alone_gets_ascii():
+def test_ascii_terminals_get_ascii_and_a_resumed_run_its_whole_curve():
     text = drawn(evaluated(), 80, encoding="ascii")
     assert text.isascii()
     assert "\\u" not in text
     assert "#" in text
 
-
-def test_a_resumed_run_shows_its_whole_curve():
     clock = StillClock(600, 300)
     metrics = [{"step": step, "loss": 4.0 - step / 100} for step in range(1, 301)]
     metrics[99] |= {"loss": None, "refused": True}
@@ -198,17 +196,14 @@ def test_bars_rise_with_the_values_and_dots_stand_at_their_steps():
     assert "".join(bars([2, 1], 60, ascii_only=True)).isascii()
 
 
-def test_few_values_fill_the_width_and_many_are_averaged():
+def test_few_many_and_far_values_fill_the_width():
     assert bars([2, 1], 12)[0] == " 2.0000┤███ "
     assert bars([1, 3] * 500, 18)[ROWS - 1].startswith(" 2.0000┤")
-
-
-def test_values_that_reach_far_are_drawn_by_their_logarithm():
     *rows, _ = bars([10.0, 1.0, 0.1, 0.01, 0.001], 13)
     assert [len(row[8:].rstrip()) for row in rows] == [1, 2, 3, 4, 5]
 
 
-def test_a_curve_keeps_no_more_than_its_stretches_however_long_it_is():
+def test_a_curve_keeps_no_more_than_its_stretches_and_goes_on_over_gaps():
     curve = curve_of(range(10 * MOST))
     steps, values = zip(*curve.points(), strict=True)
     assert MOST / 2 <= len(steps) <= MOST
@@ -216,8 +211,6 @@ def test_a_curve_keeps_no_more_than_its_stretches_however_long_it_is():
     assert sum(values) / len(values) == pytest.approx((10 * MOST - 1) / 2, rel=0.01)
     assert (curve.first, curve.last) == (1, 10 * MOST)
 
-
-def test_steps_that_were_left_out_go_on_as_the_one_before():
     curve = Curve()
     curve.add(1, 5.0)
     curve.add(4, 2.0)

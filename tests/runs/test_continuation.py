@@ -96,13 +96,9 @@ def test_data_that_is_drawn_otherwise_is_refused_too(tmp_path, change):
         resume_session(tmp_path / "run")
 
 
-def test_more_steps_are_no_other_recipe_and_anyway_is_for_a_run_that_goes_on(folder, tmp_path, unseen_figures):
+def test_more_steps_are_no_other_recipe(folder):
     resume_session(folder, steps=6)  # interrupted before its first checkpoint
     assert resume_session(folder).notes == []
-    result = command("train", "sort", "--anyway", "--out", tmp_path / "run")
-    assert result.code == 2
-    assert "--anyway" in result.err
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_command_goes_on_anyway_and_the_run_shows_it(folder, unseen_figures):
@@ -115,3 +111,10 @@ def test_the_command_goes_on_anyway_and_the_run_shows_it(folder, unseen_figures)
     assert result.code == 0, result.err
     assert "continuing anyway" in result.err
     assert "changed\tafter step 2: numpy 1.0 → " in command("runs", folder).out
+
+
+def test_anyway_is_for_a_run_that_goes_on(tmp_path, unseen_figures):
+    result = command("train", "sort", "--anyway", "--out", tmp_path / "run")
+    assert result.code == 2
+    assert "--anyway" in result.err
+    assert not (tmp_path / "run").exists()

@@ -96,12 +96,18 @@ def test_nothing_differs_in_a_run_as_it_comes(tmp_path):
         assert changed_settings(new_session(task, tmp_path / task).run) == {}
 
 
-def test_changes_optimizers_and_presets_are_named_and_not_what_they_leave_behind(tmp_path):
+def test_what_was_changed_is_named(tmp_path):
     run = tiny_session("majority", tmp_path / "run", seed=2, lr=0.5, dropout=0.1).run
     assert changed_settings(run) == {**CHANGED, "lr": 0.5, "dropout": 0.1, "seed": 2}
+
+
+def test_another_optimizer_is_named_and_what_it_leaves_behind_is_not(tmp_path):
     data = write_data("text", tmp_path)
     run = new_session("text", tmp_path / "run", data=data, settings={"optimizer": "sgd"}).run
     assert changed_settings(run) == {"data": data, "optimizer": "sgd"}
+
+
+def test_a_preset_is_named_instead_of_all_its_settings(tmp_path):
     small = {"width": 8, "heads": 2, "layers": 1, "feed_forward": 8}
     run = new_session("majority", tmp_path / "run", preset="bert-base", settings=small).run
     assert changed_settings(run) == {"preset": "bert-base", **small}
@@ -156,7 +162,7 @@ def test_curves_hold_what_was_recorded_and_runs_count_with_their_last_evaluation
     assert times[-1][0] == 2.0
 
 
-def test_long_runs_and_runs_of_different_tasks_are_compared_by_what_differs(tmp_path):
+def test_long_runs_are_compared_in_a_few_rows_and_those_without_metrics_in_none():
     long = curves_of("long", [line(step, val_loss=1.0) for step in range(1, 1001)])
     short = curves_of("short", [line(step, val_loss=1.0) for step in range(1, 334)])
     steps = [step for step, _ in losses_by("steps", [long, short])]
@@ -166,11 +172,15 @@ def test_long_runs_and_runs_of_different_tasks_are_compared_by_what_differs(tmp_
     assert losses_by("steps", [curves_of("a", []), curves_of("b", [])]) == []
     assert losses_by("seconds", [curves_of("a", []), curves_of("b", [line(1)])]) == [(0.5, [None, 3.9])]
 
+
+def test_settings_that_differ_are_named_with_both_values(tmp_path):
     one = tiny_session("majority", tmp_path / "a", lr=0.1).run
     two = tiny_session("majority", tmp_path / "b", lr=0.2, seed=4).run
     assert differing([one, two]) == {"lr": [0.1, 0.2], "seed": [0, 4]}
     assert differing([one, one]) == {}
 
+
+def test_runs_of_different_tasks_are_compared_too(tmp_path):
     one = tiny_session("majority", tmp_path / "a").run
     two = tiny_session("lines", tmp_path / "b").run
     found = differing([one, two])

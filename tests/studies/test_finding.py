@@ -29,7 +29,7 @@ def verdicts(study, rows):
 LOSSES = {"none": (2.0, 2.2), "norm": (2.1, 2.4), "head": (3.0, 3.2), "mask": (1.0, 1.2), "all": (2.5, math.nan)}
 
 
-def test_a_setting_is_better_or_worse_where_no_seed_reaches_the_whole():
+def test_a_setting_is_better_or_worse_where_no_seed_reaches_the_whole_and_failures_are_worst():
     [found] = verdicts(study(), rows_of(LOSSES))
     assert found == [
         ("none", "whole"), ("mask", "better"), ("norm", "no clear difference"), ("all", "worse"), ("head", "worse"),
@@ -39,8 +39,6 @@ def test_a_setting_is_better_or_worse_where_no_seed_reaches_the_whole():
         ("head", "better"), ("all", "no clear difference"), ("norm", "no clear difference"), ("mask", "worse"),
     ]  # fmt: skip
 
-
-def test_a_run_without_a_result_is_the_worst_one():
     [found] = compared(study(), rows_of({"none": (2.0, 2.2), "gone": (math.nan, math.nan), "odd": (1.0, math.nan)}))
     assert [(one.verdict, one.lacking) for one in found] == [("whole", 0), ("no clear difference", 1), ("worse", 2)]
     [found] = verdicts(study(), rows_of({"none": (math.nan, math.nan), "norm": (1.0, 1.1)}))
@@ -78,13 +76,10 @@ def test_one_seed_tells_nothing_and_without_a_whole_the_ends_are_named():
     assert findings(study(whole={}), rows_of({"none": (math.nan,)}), ["part"]) == ["No run has a finite loss."]
 
 
-def test_settings_that_no_point_has_are_refused_before_the_first_run():
+def test_settings_that_no_point_has_are_refused_and_may_be_derived_from_the_rows():
     for changes in ({"whole": {"parts": "none"}}, {"by": ("parts",)}):
         with pytest.raises(ConfigError, match="did you mean 'part'"):
             study(**changes).points()
-
-
-def test_what_is_compared_may_be_derived_from_the_rows():
     halved = study(derived=lambda rows: Rows({**row, "loss": row["loss"] / 2} for row in rows))
     [[whole, _]] = compared(halved, rows_of({"none": (2.0,), "norm": (3.0,)}))
     assert whole.result.mean == 1

@@ -87,7 +87,7 @@ def _with(params, table):
     return {**params, "embedding": {**params["embedding"], "positions": {"table": table}}}
 
 
-def test_a_model_with_coupled_positions_writes_what_it_would_predict(coupled):
+def test_coupled_positions_write_what_they_would_predict_and_encoders_refuse_them(coupled):
     params, prompts = coupled.init(3), [[START, 5, 2, EQUALS], [START + 2, 1, EQUALS]]
     steps = generate_steps(coupled, params, prompts, max_new_tokens=3, sampling=Sampling(temperature=0))
     written = [step.ids.tolist() for step in steps]
@@ -98,8 +98,6 @@ def test_a_model_with_coupled_positions_writes_what_it_would_predict(coupled):
     with pytest.raises(ConfigError, match=r"'coupled' follow from all tokens(.|\n)*cache=False"):
         coupled.read(params, np.array([[START]]), coupled.new_cache())
 
-
-def test_positions_that_follow_from_tokens_are_refused_by_an_encoder(coupled):
     config = gf.EncoderConfig(vocab=20, width=8, heads=2, layers=1, context=12, positions="coupled", classes=2)
     with pytest.raises(ConfigError, match="'coupled' follow from the tokens that a decoder reads, but this is an enc"):
         gf.build(config).init(0)

@@ -23,7 +23,7 @@ def rows_with(muon):
     return Rows([*found, {"optimizer": "lion", "lr": 4, "seed": 0, "diverged": True}])
 
 
-def test_steps_to_a_loss_lie_between_evaluations_and_seed_0_chooses_the_rates():
+def test_steps_to_a_loss_are_compared_and_seed_0_chooses_the_rates():
     row = {"at": [10, 20, 30], "losses": [3.0, 2.0, 2.5]}
     np.testing.assert_array_equal(steps_to([row], 2.5), [15])
     np.testing.assert_array_equal(steps_to([row, row, {"diverged": True}], 3.5), [10, 10, np.inf])
@@ -33,8 +33,6 @@ def test_steps_to_a_loss_lie_between_evaluations_and_seed_0_chooses_the_rates():
     assert {name: runs.values("lr") for name, runs in tests.items()} == {name: [2] for name in tests}
     assert tests["adam"].values("seed") == [1, 2]
 
-
-def test_steps_to_the_loss_are_compared():
     [[adam, *others]] = compared(optimizers.STUDY, rows_with(2.0))
     assert (adam.setting, adam.result.mean) == ({"optimizer": "adam"}, pytest.approx(247.9, abs=0.1))
     verdicts = {one.setting["optimizer"]: one.verdict for one in others}

@@ -18,7 +18,7 @@ def points():
         yield {(point["task"], point["part"]): {**point, **SMALL} for point in parts.grid(False)}
 
 
-def test_every_part_is_removed_once_with_its_parameters(points):
+def test_every_part_is_removed_once_and_a_mask_reads_from_left_to_right(points):
     assert len(points) == 3 * len(parts.REMOVED) - 1
     assert ("majority", parts.MASK) not in points
 
@@ -29,8 +29,6 @@ def test_every_part_is_removed_once_with_its_parameters(points):
     assert less == {"norms": 3 * 2 * 16, "positions": 22 * 16, "attention": 4 * (16 * 16 + 16) + 2 * 16,
                     "feed-forward": 2 * 16 * 64 + 64 + 16 + 2 * 16}  # fmt: skip
 
-
-def test_a_model_with_a_mask_says_the_same_read_from_left_to_right(points):
     settings = {name: value for name, value in points["reverse", parts.FULL].items() if name != "part"}
     model = parts.trained(seed=0, **settings, train=8, held_out=5)
     batch = next(iter(model.task.held_out.batches(5)))

@@ -40,15 +40,13 @@ def test_gradients_are_exact_and_reading_on_gives_the_same_logits(block, soft_ca
     np.testing.assert_allclose(np.concatenate(pieces, axis=1), model.forward(params, TOKENS)[0], atol=1e-12)
 
 
-def test_relu2_has_an_exact_gradient_and_the_speed_block_without_a_trick_is_plain():
+def test_tricks_do_what_they_say_with_exact_gradients():
     check = prove_case(OpCase("relu2", relu2, relu2_backward, (np.random.default_rng(0).standard_normal((3, 4)),)))
     assert check.ok, check.reason
     model, params = speed_decoder("speed")
     plain = build(DecoderConfig(**SETTINGS, activation="relu2"))
     np.testing.assert_allclose(model.forward(params, TOKENS)[0], plain.forward(params, TOKENS)[0], atol=1e-12)
 
-
-def test_tricks_do_what_they_say():
     model, _ = speed_decoder("zero_outputs")
     x = np.random.default_rng(0).standard_normal((2, 3, SIZES["width"]))
     np.testing.assert_array_equal(model.stack.block.forward(model.stack.block.init(0, np.float64), x)[0], x)

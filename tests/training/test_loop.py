@@ -107,11 +107,14 @@ def test_accumulated_microbatches_equal_one_large_batch(task, parts, tmp_path):
         np.testing.assert_allclose(have[name], want[name], rtol=0, atol=1e-6)
 
 
-def test_microbatches_hold_different_numbers_of_targets_and_draw_dropout_of_their_own(lines, tmp_path):
+def test_microbatches_hold_different_numbers_of_targets(lines):
     # Otherwise the test above would not notice a plain mean.
     batch = lines.task.train.batch(0, 8, 0)
     halves = [type(batch)(*(None if x is None else x[part] for x in batch)) for part in (slice(0, 4), slice(4, 8))]
     assert len({count_targets(half) for half in halves}) == 2
+
+
+def test_microbatches_draw_dropout_of_their_own(tmp_path):
     session = tiny_session("majority", tmp_path / "run", dropout=0.5)
     recipe = Recipe(steps=1, batch=8)
     assert train(session, recipe)[0][1].loss != train(session, replace(recipe, accumulate=2))[0][1].loss

@@ -98,14 +98,12 @@ def test_what_is_asked_for_at_the_same_time_is_made_once():
     assert made == [1]
 
 
-def test_what_nobody_asked_for_longest_is_forgotten():
+def test_what_nobody_asked_for_longest_is_forgotten_unless_a_changed_run_needs_it(monkeypatch, numpy_engine):
     kept, made = _Kept(), []
     for key in ("a", "b", "a", "c", "b"):
         kept.get(key, lambda key=key: made.append(key) or key, most=2)
     assert made == ["a", "b", "c", "b"]
 
-
-def test_a_run_stays_as_long_as_a_changed_one_needs_it(monkeypatch, numpy_engine):
     monkeypatch.setattr("glassformer.web.explorer.RUN_BYTES", 1)
     explorer, change = tiny_explorer("decoder"), {"word": "zero", "name": "blocks.1.feed_forward", "where": {}}
     first = seen(explorer, "decoder", changes=[change])

@@ -34,15 +34,13 @@ def test_work_is_stopped_between_two_parts():
     assert done(job)["error"] == {"error": "stopped", "hint": None}
 
 
-def test_errors_reach_the_page():
+def test_errors_reach_the_page_and_old_jobs_are_forgotten():
     def refuse(job):
         raise ConfigError("a fact", hint="a hint")
 
     assert done(Jobs().start(refuse))["error"] == {"error": "a fact", "hint": "a hint"}
     assert "ZeroDivisionError" in done(Jobs().start(lambda job: 1 // 0))["error"]["error"]
 
-
-def test_old_jobs_are_forgotten_and_too_many_refused():
     jobs, hold = Jobs(), threading.Event()
     first = jobs.start(lambda job: None)
     done(first)

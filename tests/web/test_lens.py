@@ -45,7 +45,7 @@ def test_cells_say_what_the_lens_says(explorer, architecture):
             assert all(number in found["labels"] for number in cell["ids"])
 
 
-def test_without_points_between_there_is_one_for_each_block_at_chosen_positions(explorer):
+def test_a_lens_has_one_point_for_each_block_and_reads_a_classifier_as_a_whole(explorer):
     found = result(explorer, "lens", state=state("decoder"))
     assert [point["label"] for point in found["points"]] == ["embedding", "block 0", "block 1"]
     assert [column["position"] for column in found["columns"]] == list(range(8))
@@ -55,8 +55,6 @@ def test_without_points_between_there_is_one_for_each_block_at_chosen_positions(
     assert [column["position"] for column in found["columns"]] == [2, 3]
     assert found["columns"][0]["cells"][-1]["ids"][0] == run.logits[0, 2].argmax()
 
-
-def test_a_classifier_is_read_as_a_whole(explorer):
     found = result(explorer, "lens", state=state("encoder"), token="1")
     (column,) = found["columns"]
     assert column["position"] is None

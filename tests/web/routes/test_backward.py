@@ -58,7 +58,7 @@ def test_gradients_are_integrated(explorer, monkeypatch):
         ask(explorer, "integrated", {"state": state("decoder"), "name": "nowhere"})
 
 
-def test_what_one_step_would_do(explorer):
+def test_what_one_step_would_do_goes_on_with_what_the_optimizer_remembers(explorer):
     found = ask(explorer, "step", {"state": state("decoder"), **STEP})
     run = explorer.session(read_state(state("decoder"))).run
     expected = update(run, OPTIMIZERS["adam"](), lr=0.01)
@@ -67,8 +67,6 @@ def test_what_one_step_would_do(explorer):
     assert found["promised"] == run.loss + expected.promised
     assert found["losses"] == [run.loss]
 
-
-def test_steps_go_on_with_what_the_optimizer_remembers(explorer):
     first = update(explorer.session(read_state(state("decoder"))).run, OPTIMIZERS["adam"](), lr=0.01)
     seen = explorer.session(read_state(state("decoder", steps=[STEP])))
     second = update(seen.run, OPTIMIZERS["adam"](), lr=0.01, state=first.state)

@@ -17,16 +17,13 @@ def test_the_models_at_hand(explorer):
 
 
 @pytest.mark.parametrize("architecture", TASKS)
-def test_a_model_is_described_before_it_reads(explorer, architecture):
+def test_a_model_is_described_and_a_run_names_everything_that_can_be_looked_at(explorer, architecture):
     found = ask(explorer, "open", {"model": architecture})
     assert found["architecture"] == architecture
     assert found["precision"] == "float64"
     assert found["parameters"] == explorer.opened(architecture).count
     assert isinstance(found["example"], str)
 
-
-@pytest.mark.parametrize("architecture", TASKS)
-def test_a_run_names_everything_that_can_be_looked_at(explorer, architecture):
     found = ask(explorer, "run", {"state": state(architecture)})
     run = explorer.session(read_state(state(architecture))).run
     assert [one["name"] for one in found["values"]] == list(run)

@@ -23,7 +23,7 @@ def ended(explorer, job):
     return found
 
 
-def test_every_head_is_switched_off(explorer):
+def test_every_head_is_switched_off_and_every_vector_taken_at_a_cost_said_before(explorer):
     job = ended(explorer, ask(explorer, "sweep", {"state": state("encoder-decoder"), "kind": "heads"}))
     found, run = job.result, explorer.session(read_state(state("encoder-decoder"))).run
     assert len(found["rows"]) == 6
@@ -33,8 +33,6 @@ def test_every_head_is_switched_off(explorer):
             effect = run.changed(zero(name, head=head)).loss - run.loss
             assert found["effect"][row, head] == pytest.approx(effect, abs=1e-12)
 
-
-def test_every_vector_is_taken_from_a_second_text(explorer):
     asked = state(
         "decoder", of=LOGIT, changes=[{"word": "put", "name": "tokens", "where": {"position": 4}, "value": 3}]
     )
@@ -47,8 +45,6 @@ def test_every_vector_is_taken_from_a_second_text(explorer):
         changed = run.changed(take(name, other, position=4))
         assert found["effect"][row, 4] == pytest.approx(of.value(changed) - of.value(run), abs=1e-12)
 
-
-def test_the_cost_is_said_before(explorer):
     heads = ask(explorer, "sweep_cost", {"state": state("decoder"), "kind": "heads"})
     stream = ask(explorer, "sweep_cost", {"state": state("decoder"), "kind": "stream"})
     assert (heads["runs"], stream["runs"]) == (4, 40)

@@ -128,7 +128,7 @@ def test_what_cannot_be_trained_here_is_refused(explorer, question, said):
         ask(explorer, "train", question)
 
 
-def test_settings_that_do_not_fit_end_the_job_and_only_what_has_ended_is_kept(explorer):
+def test_only_what_has_ended_is_kept_and_models_trained_here_stay(explorer):
     job = ask(explorer, "train", {"task": "counting", "settings": {**SMALL, "heads": 3}})
     while not job["ended"]:
         job = ask(explorer, "job", {"job": job["job"]})
@@ -138,8 +138,6 @@ def test_settings_that_do_not_fit_end_the_job_and_only_what_has_ended_is_kept(ex
     with pytest.raises(ConfigError, match="no training 'runs' has ended here"):
         ask(explorer, "keep", {"model": "runs"})
 
-
-def test_models_that_were_trained_here_stay_when_others_are_opened(explorer):
     histories = [trained(explorer, steps=1) for _ in range(5)]
     for history in histories:
         assert ask(explorer, "open", {"model": history["key"]})["parameters"] > 0

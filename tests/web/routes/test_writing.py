@@ -104,7 +104,7 @@ def test_another_token_can_be_gone_on_from(explorer):
     assert best["own"] == pytest.approx(float((p / p.sum())[best["id"]]), abs=1e-12)
 
 
-def test_every_token_that_is_shown_says_what_became_of_it(explorer):
+def test_every_token_says_what_became_of_it_and_temperature_zero_takes_the_likeliest(explorer):
     found = ask(explorer, "next", {"state": state("decoder"), "written": [], **DRAWN, "top_k": 5})
     own = [choice["own"] for choice in found["choices"]]
     assert own == sorted(own, reverse=True)
@@ -115,8 +115,6 @@ def test_every_token_that_is_shown_says_what_became_of_it(explorer):
         assert (choice["cut"] is None) == (choice["kept"] > 0)
     assert math.isclose(sum(choice["kept"] for choice in found["choices"]), 1)
 
-
-def test_temperature_zero_takes_the_likeliest(explorer):
     found = ask(explorer, "next", {"state": state("decoder"), "written": [], "temperature": 0})
     assert found["drawn"]["id"] == found["choices"][0]["id"]
     assert (found["left"], found["choices"][1]["cut"]) == (1, "temperature")
