@@ -237,7 +237,6 @@ def test_lines_run_from_bos_to_eos_and_repeated_ones_stay_in_training(tasks):
     assert task.encode_input("").tokens.tolist() == [[bos]]
     assert task.decode_answer([*task.tokenizer.encode("ban"), eos]) == "ban"
 
-    task = tasks["lines"]
     train, validation, held_out = whole(task.train), whole(task.validation), whole(task.held_out)
     assert not train & validation
     assert not train & held_out

@@ -122,11 +122,9 @@ def test_scores_are_penalized_sums_and_the_context_or_a_caller_ends_a_search():
         assert one.score == pytest.approx(sum(one.log_probabilities) / len(one.ids) ** 0.7)
         assert one.finish == ("stop" if one.ids[-1] == 3 else "length")
 
-    model, params = model_of()
     found = beam_search(model, params, prompts_of(22)[0], beams=3, max_new_tokens=100)
     assert [len(one.ids) for one in found] == [3, 3, 3]
     assert {one.finish for one in found} == {"length"}
-    model, params = model_of()
     found = beam_search(model, params, [1], beams=3, max_new_tokens=9, ends=lambda ids: len(ids) == 2)
     assert {(len(one.ids), one.finish) for one in found} == {(2, "stop")}
 

@@ -68,7 +68,6 @@ def test_greedy_answers_to_a_batch_in_any_precision_and_with_penalties(models):
     expected = [theirs_of(family, one, prompt, num_beams=1)[0][0] for prompt in prompts]
     assert ours_of(family, one, prompts, sampling=Sampling(temperature=0)) == expected
 
-    family, found = models
     for seed, one in enumerate(found):
         prompts = prompts_of(seed)
         expected = [theirs_of(family, one, p, num_beams=1, repetition_penalty=1.7)[0][0] for p in prompts]

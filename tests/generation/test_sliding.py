@@ -124,7 +124,6 @@ def test_an_answer_and_a_stream_say_whether_they_go_past_the_context():
     assert (ended.ids, ended.slid) == (shorter.ids, False)
     assert model.generate("a" * 60, max_new_tokens=9, beams=2).slid
 
-    model = of_bytes()
     stream = model.stream("a" * 60, max_new_tokens=20)
     assert stream.generation is None
     text = "".join(stream)

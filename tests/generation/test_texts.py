@@ -66,7 +66,6 @@ def test_text_and_ids_belong_together_behind_the_start_token():
             assert one.text == model.tokenizer.decode(one.ids[:-1] if ended else one.ids)
             assert one.log_probabilities is one.top is one.score is None
 
-    model = letters()
     assert model.generate("", max_new_tokens=5, temperature=0).text
     with pytest.raises(LengthError, match="the source is empty"):
         translator().generate("")
@@ -161,7 +160,6 @@ def test_the_default_temperature_is_documented_and_log_probabilities_come_on_req
     assert greedy == model.generate("abc", temperature=0, seed=2) == model.generate("abc", top_k=1)
     assert greedy.ids == model.generate("abc", beams=1).ids
 
-    model = letters()
     answer = model.generate("abc", log_probabilities=2, max_new_tokens=7, temperature=0)
     assert len(answer.log_probabilities) == len(answer.top) == len(answer.ids)
     for token, log, top in zip(answer.ids, answer.log_probabilities, answer.top, strict=True):

@@ -84,7 +84,6 @@ def test_a_full_context_a_stop_id_and_a_caller_end_a_sequence():
     assert [len(row) for row in ids] == [1, 5, 8]  # the last token needs no room: it is not read
     assert finish == ["length"] * 3
 
-    model, params = model_of()
     prompts = prompts_of(3, 4, 5)
     free, _ = written(model, params, prompts, max_new_tokens=12, sampling=GREEDY)
     stops = {free[0][4], free[2][1]}
@@ -95,7 +94,6 @@ def test_a_full_context_a_stop_id_and_a_caller_end_a_sequence():
     assert finish == ["stop" if row[-1] in stops else "length" for row in ids]
     assert finish[0] == "stop"
 
-    model, params = model_of()
     seen = []
     ids, finish = written(
         model, params, prompts_of(3, 4), max_new_tokens=6, ends=lambda row, token: seen.append((row, token)) or row == 1
@@ -234,7 +232,6 @@ def test_neither_a_search_nor_a_text_writes_an_id_that_is_not_known(engine):
     assert max(max(one.ids) for one in found) < KNOWN
     assert all(np.isfinite(one.score) for one in found)
 
-    model, params = model_of(seed=2)
     padded = TrainedModel(model, params, CharTokenizer("abcdefghijk"))
     assert padded.tokenizer.size == KNOWN < model.config.vocab
     answers = [padded.generate("abc", max_new_tokens=12, temperature=t, seed=s) for t in (0, 2.0) for s in range(3)]

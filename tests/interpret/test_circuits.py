@@ -68,7 +68,6 @@ def test_tokens_of_a_component_and_the_copying_score_are_those_of_the_matrices(m
     assert writes == [str(n) for n in np.argsort(-sign * (right[0] @ unembedding))[:2]]
 
     circuit = head_circuit(model, "OV", layer=2, head=0)
-    embedding, unembedding = vocabulary(model)
     values = np.linalg.eigvals(embedding @ circuit.matrix @ unembedding)
     assert copying_score(model, circuit) == pytest.approx(values.real.sum() / np.abs(values).sum(), rel=1e-9)
 

@@ -68,7 +68,6 @@ def test_detectors_name_the_heads_of_the_circuit_and_without_them_there_is_no_in
     assert induction_of(run) > 0.7
     assert run.loss < 0.1
 
-    _, heads = found
     before = run.changed(*(zero("blocks.0.attention.output.x", head=head) for _, head in heads["previous token"]))
     assert induction_of(before) < 0.25
     assert before.loss > np.log(SYMBOLS) / 2

@@ -84,7 +84,6 @@ def test_what_stands_under_the_padding_does_not_matter_and_batched_is_single(nam
     other_loss, _ = case.model.loss_and_grads(case.params, other)
     assert_close(loss, other_loss, 1e-14)
 
-    case = CASES[name]
     y, _ = case.forward()
     for row in range(len(y)):
         single, _ = replace(case, batch=tree_map(lambda x, row=row: x[row], case.batch)).forward()

@@ -49,7 +49,6 @@ def test_every_id_decodes_and_a_tokenizer_comes_back_from_json(kind):
     assert tokenizer.decode([]) == ""
     assert tokenizer.encode("").shape == (0,)
 
-    tokenizer = EXAMPLES[kind]
     again = tokenizer_from_dict(json.loads(json.dumps(tokenizer.to_dict())))
     assert again == tokenizer
     assert hash(again) == hash(tokenizer)

@@ -45,7 +45,6 @@ def test_the_hessian_product_is_the_change_of_the_gradient_and_symmetric(name):
     for part, quotient in flatten(tree_map(lambda a, b: (a - b) / (2 * h), ahead, behind)).items():
         np.testing.assert_allclose(product[part], quotient, rtol=0, atol=2e-6, err_msg=part)
 
-    model, params, batch = drawn(name)
     v, w = direction(params, 1), direction(params, 2)
     there, back = inner(hvp(model, params, batch, v), w), inner(hvp(model, params, batch, w), v)
     assert there == pytest.approx(back, rel=1e-11)
@@ -56,7 +55,6 @@ def test_vectors_of_another_shape_and_parts_that_drop_the_imaginary_part_are_ref
     with pytest.raises(ShapeError, match=r"embedding\.tokens\.table"):
         hvp(model, params, batch, {"embedding": params["embedding"]["tokens"]})
 
-    model, params, batch = drawn("decoder")
     backward = type(model).backward
     monkeypatch.setattr(type(model), "backward", lambda *given: tree_map(np.real, backward(*given)))
     with pytest.raises(ConfigError, match="real gradients"):

@@ -273,7 +273,6 @@ def test_a_kernel_is_called_by_its_address_and_its_errors_are_not_lost():
     x, y = np.array([2.5, 1], np.float32), np.zeros(2, np.float32)
     called(address_of(put_first, row, row), x, y)
     assert y.tolist() == [2.5, 0]
-    row = types.Array(types.float32, 1, "C")
     address = address_of(put_first, row, row)
     with pytest.raises(ValueError, match="too many"):
         called(address, np.ones(4, np.float32), np.zeros(1, np.float32))

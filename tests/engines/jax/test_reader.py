@@ -173,7 +173,6 @@ def test_sequences_are_kept_left_out_and_kept_twice_and_looking_at_logits_change
             assert_close(logits, model.forward(params, np.array(tokens))[0][-1])
 
     model, params = model_of(layers=1, positions="rotary")
-    prompts = [np.array(prompt) for prompt in prompts_of(2, 7, 4)]
     expected = np.array(written(model, params, prompts, max_new_tokens=6, sampling=GREEDY)[0])
     reader = JaxReader(model, params, prompts, None, room=6)
     for step in (0, 3):

@@ -162,7 +162,6 @@ def test_a_state_serves_the_next_a_run_continues_and_evaluates_as_numpy_does(pla
     assert not any(x.is_deleted() for x in flatten(after.params).values())
     assert isinstance(flatten(state.params)["classifier.w"], np.ndarray)  # the state that was put is still there
 
-    training, data, state = plain
     whole = all_steps(training, data, state)
     ahead = training_steps(training, data, training.put(state))
     for _ in range(4):
@@ -171,7 +170,6 @@ def test_a_state_serves_the_next_a_run_continues_and_evaluates_as_numpy_does(pla
     assert [record.loss for _, record in rest] == [record.loss for _, record in whole[4:]]
     assert_same_bits(training.take(rest[-1][0]).params, training.take(whole[-1][0]).params)
 
-    training, data, state = plain
     groups = ["a", "b", "b", "c"] * 5
     expected = evaluate(training.model, state.params, data, metric="class", groups=groups)
     found = training.evaluate(training.put_params(state.params), data, metric="class", groups=groups)
