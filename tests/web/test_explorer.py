@@ -10,7 +10,7 @@ from browser import TASKS, state, tiny_explorer
 from glassformer.core.errors import GlassformerError
 from glassformer.core.tree import flatten
 from glassformer.interpret import Logit, Loss, Sum, gradients, scale, take, zero
-from glassformer.web.explorer import _Kept
+from glassformer.web.explorer import SharedCache
 from glassformer.web.state import read_state
 
 NAME = {"encoder": "blocks.1", "decoder": "blocks.1", "encoder-decoder": "decoder.blocks.1"}
@@ -84,7 +84,7 @@ def test_what_does_not_fit_is_refused(explorer, wrong):
 
 
 def test_what_is_asked_for_at_the_same_time_is_made_once():
-    kept, made, inside = _Kept(), [], threading.Barrier(4)
+    kept, made, inside = SharedCache(), [], threading.Barrier(4)
 
     def ask():
         inside.wait()
@@ -99,7 +99,7 @@ def test_what_is_asked_for_at_the_same_time_is_made_once():
 
 
 def test_what_nobody_asked_for_longest_is_forgotten_unless_a_changed_run_needs_it(monkeypatch, numpy_engine):
-    kept, made = _Kept(), []
+    kept, made = SharedCache(), []
     for key in ("a", "b", "a", "c", "b"):
         kept.get(key, lambda key=key: made.append(key) or key, most=2)
     assert made == ["a", "b", "c", "b"]
@@ -114,7 +114,7 @@ def test_what_nobody_asked_for_longest_is_forgotten_unless_a_changed_run_needs_i
 
 
 def test_an_error_is_not_remembered():
-    kept = _Kept()
+    kept = SharedCache()
     with pytest.raises(ZeroDivisionError):
         kept.get("key", lambda: 1 // 0)
     assert kept.get("key", lambda: 3) == 3

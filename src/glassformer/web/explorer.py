@@ -15,7 +15,6 @@ from ..interpret import Logit, Loss, Run, Sum, watch, without_positions
 from ..interpret import changes as made
 from ..interpret.changes import Change
 from ..interpret.memory import give_back
-from ..interpret.reading import batch_of
 from ..interpret.run import has_no_head
 from ..runs.run import read_model
 from ..weights.loaded_model import LoadedModel
@@ -50,11 +49,11 @@ class Explorer:
         self.offers, self.first, self.prompt, self.folder = offers, first, prompt, folder
         self.jobs = Jobs()
         self._given: dict[str, LoadedModel] = {}
-        self._models: _Kept[OpenModel] = _Kept()
-        self._frames: _Kept[OpenModel] = _Kept()
-        self._trainings: _Kept[TrainingHistory] = _Kept()
+        self._models: SharedCache[OpenModel] = SharedCache()
+        self._frames: SharedCache[OpenModel] = SharedCache()
+        self._trainings: SharedCache[TrainingHistory] = SharedCache()
         self.live_trainings: dict[str, LiveTraining] = {}  # trainings of this server, by the keys of their models
-        self._runs: _Kept[RunSession] = _Kept()
+        self._runs: SharedCache[RunSession] = SharedCache()
 
     def opened(self, key: str) -> OpenModel:
         """Return a model by its key among the offers, or as it was after a step: KEY@STEP."""
@@ -95,13 +94,13 @@ class Explorer:
 
     def session(self, state: PageState) -> RunSession:
         """Return the run of a state."""
-        return self._runs.get(state.key(), lambda: self._run(state), bytes_=RUN_BYTES, then=lambda _: give_back())
+        return self._runs.get(state.key(), lambda: self._run(state), bytes_=RUN_BYTES)
 
     def _run(self, state: PageState) -> RunSession:
         opened = self.opened(state.model)
         start = replace(state, changes=(), of=PageTarget())
         if state == start:
-            return self._begun(opened, state)
+            return self._plain(opened, state)
         if state.of != start.of:  # the gradient of another number, through the same run
             same = self.session(replace(state, of=start.of))
             return replace(same, state=state, of=target(same.run, state.of), lock=threading.RLock(), kept={})
@@ -119,12 +118,11 @@ class Explorer:
         new = {"state": state, "run": run, "of": target(run, state.of), "made": changes, "start": before}
         return replace(before, **new, lock=threading.RLock(), kept={})
 
-    def _begun(self, opened: OpenModel, state: PageState) -> RunSession:
+    def _plain(self, opened: OpenModel, state: PageState) -> RunSession:
         """Return the run without changes, after the steps of optimizers."""
         if not state.steps:
-            batch = batch_of(opened.model, state.text, state.answer)
-            run = opened.watch_batch(batch)
-            return RunSession(state, opened, run, run, target(run, state.of))
+            run = opened.watch(state.text, state.answer)
+            return RunSession(state, opened, run, target(run, state.of))
         *earlier, last = state.steps
         for count in range(DEEP, len(earlier), DEEP):  # from the first on: each asks for the one before it
             self.session(replace(state, steps=state.steps[:count]))
@@ -132,7 +130,7 @@ class Explorer:
         after = before.step(last)
         old = before.run
         run = watch(old.model, after.params, old.batch, labels=old.labels)
-        return RunSession(state, opened, run, run, target(run, state.of), memory={last.optimizer: after.state})
+        return RunSession(state, opened, run, target(run, state.of), memory={last.optimizer: after.state})
 
     def _change(self, before: RunSession, asked: PageChange) -> Change:
         """Return a change as `interpret` knows it."""
@@ -183,23 +181,16 @@ def target(run: Run, asked: PageTarget) -> Any:
     return Logit(int(np.argmax(row)))
 
 
-class _Kept(Generic[Thing]):
-    """Things by key, least recently used first; each is made once, even if several threads ask at the same time."""
+class SharedCache(Generic[Thing]):
+    """Things by key, the least recently used first; each is made once, even if several threads ask at once."""
 
     def __init__(self) -> None:
         self._things: OrderedDict[str, Thing] = OrderedDict()
         self._making: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def get(
-        self,
-        key: str,
-        make: Callable[[], Thing],
-        *,
-        most: int = 64,
-        bytes_: int | None = None,
-        then: Callable[[Thing], None] | None = None,
-    ) -> Thing:
+    def get(self, key: str, make: Callable[[], Thing], *, most: int = 64, bytes_: int | None = None) -> Thing:
+        """Return a thing; drop others until there are at most so many, with at most so many bytes of arrays."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         try:
@@ -212,21 +203,15 @@ class _Kept(Generic[Thing]):
                 with self._lock:
                     self._things[key] = thing
                     forgot = self._forget(most, bytes_)
-                if forgot and bytes_ is not None:
-                    gc.collect()  # a run and what was found out about it refer to each other
-                if then is not None:
-                    then(thing)
+                if bytes_ is not None:
+                    if forgot:
+                        gc.collect()  # a run and what was computed about it refer to each other
+                    give_back()
                 return thing
         finally:
             with self._lock:
                 if not making.locked():
                     self._making.pop(key, None)
-
-    def drop(self, unwanted: Callable[[Thing], bool]) -> None:
-        """Drop some things."""
-        with self._lock:
-            for key in [key for key, thing in self._things.items() if unwanted(thing)]:
-                del self._things[key]
 
     def _forget(self, most: int, bytes_: int | None) -> bool:
         """Drop what was not asked for longest, unless something else refers to it; return whether anything went."""

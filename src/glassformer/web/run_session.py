@@ -21,7 +21,6 @@ from ..interpret import Gradients, Logit, Run, Update, gradients, products, upda
 from ..interpret.changes import Change
 from ..interpret.memory import check_free, give_back
 from ..interpret.reading import batch_of
-from ..models import Batch
 from ..training.optimizers import OPTIMIZERS
 from ..weights.loaded_model import LoadedModel
 from .state import OptimizerStep, PageState
@@ -78,27 +77,21 @@ class OpenModel:
 
     def watch(self, text: str, answer: str | None = None, params: Tree | None = None) -> Run:
         """Run the model on a text, with its own or other parameters, and record everything."""
-        return self.watch_batch(batch_of(self.model, text, answer), params)
-
-    def watch_batch(self, batch: Batch, params: Tree | None = None) -> Run:
-        """Run the model on a batch, and record everything."""
         own = self.params if params is None else params
-        return watch(self.model.model, own, batch, labels=self.model.token_labels)
+        return watch(self.model.model, own, batch_of(self.model, text, answer), labels=self.model.token_labels)
 
 
 @dataclass(eq=False)
 class RunSession:
     """A run as a page has asked for it, and what was found out about it.
 
-    plain     the run without the changes, after the steps
-    start     what is known of the plain run; None if this is it
+    start     the session of the run without the changes, after the steps; None if this is it
     made      the changes, in the order in which the page gave them
     memory    what the optimizer of the last step remembers, by its name
     """
 
     state: PageState
     opened: OpenModel
-    plain: Run
     run: Run
     of: Any
     made: tuple[Change, ...] = ()
@@ -111,6 +104,11 @@ class RunSession:
     def plain_session(self) -> RunSession:
         """The session of the run without changes."""
         return self.start or self
+
+    @property
+    def plain(self) -> Run:
+        """The run without changes, after the steps."""
+        return self.plain_session.run
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """Return something about the run, computed when first asked for."""
