@@ -24,22 +24,6 @@ def test_a_head_that_looks_at_all_alike_is_not_special(pooling, monkeypatch):
     assert found["specialized"] == 0
 
 
-def test_figures_of_blocks_and_norms_are_drawn():
-    rows = Rows(
-        {"train": 50, "layers": layers, "pooling": pooling, "heads": heads, "seed": seed, "accuracy": 1.0,
-         "equal": [0.3], "favorite": [0.01]}
-        for layers in (1, 2) for pooling in ("mean", "cls") for heads in (1, 4) for seed in (0, 1)
-    )  # fmt: skip
-    assert set(blocks.figures(rows)) == {"blocks"}
-
-    rows = Rows(
-        {"norm_position": place, "layers": layers, "warmup": warmup, "lr": 0.1, "steps": 100, "seed": seed,
-         "loss": 3.0, "entropy": 3.2, "failed": 0, "gradients": [1.0, 2.0]}
-        for place in ("pre", "post") for layers in (2, 12) for warmup in (0, 10) for seed in (0, 1)
-    )  # fmt: skip
-    assert set(norms.figures(rows)) == {"norms"}
-
-
 def test_a_run_has_a_gradient_for_each_block():
     point = {**norms.STUDY.points(quick=True)[-1], "steps": 2, "eval_every": 2, "warmup": 1, "width": 8, "layers": 3}
     found = norms.measure({**point, "eval_tokens": 512}, 0)

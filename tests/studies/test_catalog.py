@@ -1,6 +1,7 @@
 """All studies that come with the package: each is complete, and all its points can run."""
 
 import inspect
+import re
 
 import pytest
 
@@ -34,6 +35,13 @@ def test_a_study_is_complete_and_its_points_can_run(name, numpy_engine):
     assert inspect.getmodule(study.measure).__name__ == f"glassformer.studies.{name}"
     assert study.figures is not None
     assert len(study.points(quick=True)) <= len(study.points())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_figures_of_the_full_run_have_titles_and_words(name):
+    figures = studies()[name].figures(read_study(name).rows)
+    assert figures
+    assert all(re.fullmatch(r"[A-Z].+: \S.+", figure.get_label()) for figure in figures.values())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,7 +6,7 @@ import pytest
 import glassformer as gf
 from glassformer.core.errors import ConfigError
 from glassformer.proofs import layer_cases, model_cases, prove_case
-from glassformer.studies import Rows, parts
+from glassformer.studies import parts
 from own_parts import forgotten
 
 SMALL = {"steps": 2, "width": 16, "layers": 1, "batch": 4, "eval_every": 2}
@@ -47,11 +47,3 @@ def test_the_block_without_a_mask_has_exact_gradients_and_refuses_a_cache():
     assert not np.allclose(*seen)  # the first token knows of the last
     with pytest.raises(ConfigError, match="takes no cache"):
         model.read(params, tokens, model.new_cache())
-
-
-def test_figures_are_drawn():
-    rows = Rows(
-        {"task": task, "part": part, "seed": seed, "diverged": False, "loss": 2.0, "training_loss": 1.0}
-        for task in ("majority", "text") for part in (parts.FULL, "norms", parts.MASK) for seed in (0, 1)
-    )  # fmt: skip
-    assert set(parts.figures(rows)) == {"parts"}

@@ -92,4 +92,3 @@ def test_steps_and_times_are_compared_with_those_of_the_plain_model():
     assert steps[0].result.mean == pytest.approx(320, rel=0.01)
     assert seconds[0].result.mean == pytest.approx(0.64, rel=0.01)
     assert steps[-1].lacking == 3
-    assert set(tricks.figures(rows)) == {"tricks"}
