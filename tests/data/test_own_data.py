@@ -1,8 +1,10 @@
 """Files as people have them: tables, fifty broken variants, and labels; each is understood and counted, or refused."""
 
 import codecs
+import io
 import json
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -25,6 +27,19 @@ CHAT = "".join(
 PROSE = "Grüße aus Köln. Der Fuß ist müde, sagte sie, und aß ein Stück Käse.\n\n" * 40
 MARKDOWN = {"a.md": PROSE, "sub/b.md": "# Über uns\n\nSchöne Grüße\n", "sub/logo.png": b"\x89PNG\0\xff", "empty.md": ""}
 LONG = "x" * 1_000_000
+QUESTIONS = "".join(json.dumps({"question": f"{i}+1?", "answer": i + 1, "source": "wiki"}) + "\n" for i in range(30))
+LONG_CHAT = "".join(
+    json.dumps({"messages": [{"role": "user", "content": f"{i} " * 60}, {"role": "assistant", "content": f"{i}!"}]})
+    + "\n"
+    for i in range(60)
+)
+
+
+def archive(member):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as contents:
+        contents.writestr(member, "")
+    return file.getvalue()
 
 
 def build(task, folder, files, **options):
@@ -88,7 +103,13 @@ REFUSED = [
     ("classify", "a.csv", ONE_LINE.replace("\n", ",a\n").replace("text,label", "a,b"), "none is known for a text"),
     ("classify", "a.csv", "text,n,m\na,1,2\n", "none is known for a label"),
     ("classify", "a.csv", ONE_LINE.replace("text,label", "text,text"), "a.csv, line 1: two columns are called 'text'"),
-    ("classify", "a.csv", ONE_LINE.replace("text,label", "wort,art"), "a.csv, line 1: 'art' labels this row alone"),
+    ("pairs", "a.csv", ONE_LINE.replace("\n", ",1\n").replace("l,1", "l,id"), "'text', 'label', 'id', and"),
+    ("pairs", "a.tsv", "one\teins\n" + "one\tzwei\n" * 9, "leaves 1 different pairs(.|\n)*--source NAME"),
+    ("classify", "a.csv", ONE_LINE.encode("utf-16-le"), "a zero byte(.|\n)*iconv -f utf-16le"),
+    ("classify", "a.csv", b"t,label\n" + "ß,1\n".encode() * 9 + b"\xe9,1\n", "line 11(.|\n)*1 line of it is not"),
+    ("classify", "a.csv", b"%PDF-1.7\n", "a.csv is a PDF, not text"),
+    ("classify", "a.xlsx", archive("xl/workbook.xml"), "a.xlsx is an Excel workbook(.|\n)*CSV"),
+    ("classify", "a.zip", archive("a.csv"), "a.zip is a zip archive(.|\n)*unpack"),
     ("classify", "a.csv", re.sub(",[01]", ",1", ONE_LINE), "every label is '1'"),
     ("classify", "a.csv", re.sub(",[01]", ",", ONE_LINE), "no row has both a text and a label"),
     ("classify", "a.csv", re.sub(",[01]\n", "\n", ONE_LINE).replace("text,label", "text"), "none is known for a label"),
@@ -97,7 +118,7 @@ REFUSED = [
     ("classify", "a.csv", "text,label\n" + "a,1\nb,2\n" * 9, "one different text for each label"),
     ("classify", "a.csv", changed(5, "caf\xe9,1", ONE_LINE).encode("latin1"), "a.csv, line 5, .*not UTF-8: byte 0xe9"),
     ("classify", "a.csv", changed(5, "a\0b,1", ONE_LINE), "a.csv, line 5, .*a zero byte"),
-    ("classify", "a.csv", b"\x89PNG\r\n\x1a\n\0", "a.csv, line 1, .*not UTF-8"),
+    ("classify", "a.csv", b"\x89PNG\r\n\x1a\n\0", "a.csv is a PNG picture"),
     ("classify", "a.jsonl", changed(5, '{"text": "a"', JSONL), "a.jsonl, line 5 is no JSON"),
     ("classify", "a.jsonl", changed(5, '"text"', JSONL), "a.jsonl, line 5 holds 'text' instead of an object"),
     ("classify", "a.jsonl", changed(5, "[1, 2]", JSONL), r"a.jsonl, line 5 holds \[1, 2\] instead of an object"),
@@ -136,7 +157,19 @@ COUNTED = [
     ("classify", "a.json", json.dumps([json.loads(line) for line in JSONL.splitlines()], indent=1), "30 rows"),
     ("pairs", "a.tsv", PAIRS + '"Hi," he said\tEr sagte\n', "41 pairs"),
     ("pairs", "a.tsv", PAIRS + "word 3\tnoch eins\n", "1 repeated source, the first target"),
-    ("pairs", "a.tsv", PAIRS + "y" * 81 + "\tlang\n", "1 pair of more than 80 characters"),
+    ("pairs", "a.tsv", PAIRS + "y" * 1001 + "\tlang\n", "1 pair of more than 1,000 characters"),
+    ("pairs", "a.tsv", PAIRS + "".join(f"{i}{LONG}\ti\n" for i in range(6)), "6 of 46 .* longest=1000001 keeps all"),
+    ("classify", "a.csv", ONE_LINE.replace("text,label", "wort,art"), "labels in 'art'\nfirst row read as column"),
+    ("classify", "a.csv", ONE_LINE.split("\n", 1)[1], "texts in '1', labels in '2'\nfirst row read as data; --header"),
+    ("classify", "a.csv", "sep=;\r\n" + ONE_LINE.replace(",", ";"), "30 rows; texts in 'text'"),
+    ("classify", "a.csv", ONE_LINE + "NA,1\nx,NULL\ny,NULL\n", "3 cells of 'NULL', 'NA'(.|\n)*; 2 rows without a l"),
+    ("classify", "a.csv", re.sub(r"(\d),1", r"\1,X", re.sub(",0", ",x", ONE_LINE)), "told apart: 'x' .*'X'"),
+    ("classify", "a.csv", ONE_LINE + "solo,rare\n", r"a single text has the label 'rare' \(line 32\)"),
+    ("classify", "a.csv", "text,label\na b,x\nc d,y\ne f,x\n", "3 texts are too few"),
+    ("pairs", "a.jsonl", QUESTIONS, "sources in 'question', targets in 'answer'"),
+    ("pairs", "a.tsv", "raw\tnew\n" + "".join(f"AB-{i:05}\tab{i:05}\n" for i in range(40)), "40 pairs(.|\n)*as column"),
+    ("pairs", "a.tsv", PAIRS, "40 pairs(.|\n)*first row read as data"),
+    ("pairs", "a.jsonl", LONG_CHAT, "60 pairs(.|\n)*split: 5[34] to train on"),
     ("pairs", "a.jsonl", CHAT + '{"messages": []}\n', "1 pair without a source or a target"),
     ("text", "a.txt", PROSE.encode("utf-16"), "tokenizer: chars"),
     ("text", "a.jsonl", JSONL + '{"text": " "}\n', "1 row without a text"),
@@ -153,6 +186,17 @@ def test_what_is_broken_is_refused_with_its_place(tmp_path, task, name, content,
 @pytest.mark.parametrize(("task", "name", "content", "said"), COUNTED)
 def test_what_is_odd_is_understood_and_counted(tmp_path, task, name, content, said):
     assert re.search(said, repr(build(task, tmp_path, {name: content})))
+
+
+def test_the_user_decides_on_the_first_row_and_on_missing_cells(tmp_path):
+    rows = ONE_LINE.replace("text,label", "wort,art")
+    assert "31 rows; texts in '1', labels in '2'" in repr(build("classify", tmp_path, {"a.csv": rows}, header=False))
+    assert "29 rows; texts in 'word 0', labels in '0'" in repr(
+        build("classify", tmp_path, {"a.csv": rows.split("\n", 1)[1]}, header=True)
+    )
+    kept = repr(build("classify", tmp_path, {"a.csv": ONE_LINE + "x,NULL\ny,NULL\n"}, keep_missing=True))
+    assert "NULL (2)" in kept
+    assert "left out" not in kept
 
 
 def test_there_are_fifty_variants_and_a_folder_for_each_label_is_a_table(tmp_path):

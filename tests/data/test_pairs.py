@@ -202,14 +202,14 @@ def test_missing_paths_and_folders_without_pairs_are_refused(tmp_path):
 
 def test_long_and_repeated_pairs_are_left_out_and_counted(tmp_path):
     path = tmp_path / "a.tsv"
-    lines = [f"word {i}\tWort {i}" for i in range(20)] + ["word 3\tanderes", "word 4\tnoch eins", "x" * 90 + "\tlang"]
+    lines = [f"word {i}\tWort {i}" for i in range(20)] + ["word 3\tanderes", "word 4\tnoch eins", "x" * 1001 + "\tlang"]
     path.write_text("\n".join(lines))
     task = build_task("pairs", data=path)
     assert len(task.train) + len(task.held_out) == 20
-    assert task.notes[1] == (
-        "left out: 2 repeated sources, the first target of each stays; 1 pair of more than 80 characters"
+    assert task.notes[3] == (
+        "left out: 2 repeated sources, the first target of each stays; 1 pair of more than 1,000 characters"
     )
     row = task.train.rows.targets[0]
     assert task.decode_answer(row[row >= 0]).startswith("Wort")
-    with pytest.raises(DataError, match="0 different pairs of at most 3"):
+    with pytest.raises(DataError, match=r"leaves 0 different pairs(.|\n)*than 3 characters(.|\n)*raise longest"):
         build_task("pairs", data=path, longest=3)

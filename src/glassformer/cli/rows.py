@@ -91,7 +91,7 @@ def read_rows(file: Path, column: str | None = None, out: Path | None = None) ->
             raise DataError(f"{name} is empty", hint="pass a file with texts in it")
         table = Table(name, ("text",), [Row(name, number, (line,)) for number, line in enumerate(lines, start=1)])
         return Rows(table, [_checked(line, row) for line, row in zip(lines, table.rows, strict=True)])
-    table = read_table(file, {"text": column}, strict=False)
+    table = read_table(file, {"text": column}, strict=False, keep_missing=True)
     [column] = table.chosen()
     return Rows(table, [_text(row, column, table.columns.index(column)) for row in table.rows])
 

@@ -54,6 +54,11 @@ DATA_OPTIONS = {
     "tokenizer": ("NAME", "Tokenizer: auto, chars, bytes, bpe or wordpiece (default: auto, by the size of the data)."),
 }
 """Settings of tasks that read files, as options: what each takes, and its help."""
+DATA_SWITCHES = {
+    "header": ("--header/--no-header", "Of a CSV or TSV file: whether the first row names the columns."),
+    "keep_missing": ("--keep-missing", "Of a CSV or TSV file: keep cells such as NaN, NULL and N/A as text."),
+}
+"""The same for settings that are true or false: the option, and its help."""
 
 
 NEW_UNDER_JAX = ("precision", "rules", "scan", "remat")
@@ -98,6 +103,8 @@ TASK, FILE = Offers("file", names=lambda: SUMMARIES), Offers("file")
 )
 @bundle([click.option(f"--{name}", f"data_{name}", metavar=takes, help=words)
          for name, (takes, words) in DATA_OPTIONS.items()])  # fmt: skip
+@bundle([click.option(flags, f"data_{name}", is_flag=True, default=None, help=words)
+         for name, (flags, words) in DATA_SWITCHES.items()])  # fmt: skip
 @click.option("--preset", type=Offers(names=lambda: list(PRESETS)), help="A model to train instead of the task's own.")
 @source_option
 @click.option("--lora", is_flag=True, help="With --from: freeze the model and train low-rank adapters.")
@@ -130,7 +137,7 @@ def train(
     """Train a model on a task. Ctrl-C saves it, and --resume continues bit for bit."""
     require_tensorboard(wanted=tensorboard)
     jax, anyway = {name: others[name] for name in devices.JAX}, others["anyway"]
-    named = {name: others[f"data_{name}"] for name in DATA_OPTIONS}
+    named = {name: others[f"data_{name}"] for name in (*DATA_OPTIONS, *DATA_SWITCHES)}
     changes = _changes(others["settings"], {"steps": None if resume is not None else steps, **named})
     new = replace(new, task=chosen_task(new.task, own, needed=resume is None))
     _check_resume(resume, [*asdict(new).values(), changes, *(jax[name] for name in NEW_UNDER_JAX)], anyway=anyway)

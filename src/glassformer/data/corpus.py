@@ -7,7 +7,6 @@ memory piece by piece:
 corpus.bin         the ids, little-endian uint16 or uint32, nothing else
 corpus.bin.json    the tokenizer, the type, the number of ids and their SHA-256, and a checksum of all this"""
 
-import codecs
 import hashlib
 import io
 import os
@@ -31,6 +30,7 @@ from ..core.files import explained, flush, replacing, sha256_of
 from ..core.reporting import report
 from ..text.symbols import CharTokenizer
 from ..text.tokenizer import Tokenizer, tokenizer_from_dict
+from .encodings import UTF16, check_is_text, holds_zero, not_decodable
 
 TEXT_SUFFIXES = frozenset({
     ".txt", ".text", ".md", ".markdown", ".rst", ".tex", ".org", ".adoc",
@@ -201,39 +201,30 @@ def _is_binary(file: Path) -> bool:
     """Return whether a file begins with zero bytes among others, as no text but UTF-16 does."""
     with explained(file, DataError, "check its permissions", "read"), file.open("rb") as raw:
         head = raw.read(1 << 13)
-    return b"\0" in head and not head.startswith(_UTF16)
+    return b"\0" in head and not head.startswith(UTF16)
 
 
 def _stream_file(path: Path, chunk: int, *, strict: bool = True) -> Iterator[str]:
     """Yield the characters of one file; refuse other encodings with the location of the first wrong byte."""
     with explained(path, DataError, "check its permissions", "read"), path.open("rb") as raw:
-        encoding = "utf-16" if raw.read(2) in _UTF16 else "utf-8-sig"
+        head = raw.read(16)
+        check_is_text(path, head)
+        encoding = "utf-16" if head[:2] in UTF16 else "utf-8-sig"
         raw.seek(0)
         with io.TextIOWrapper(raw, encoding=encoding, errors="strict" if strict else "surrogateescape") as file:
             try:
                 while piece := file.read(chunk):
                     if "\0" in piece:
-                        raise _refusal(path, path.read_bytes().index(b"\0"), "a zero byte, which no text holds")
+                        raise holds_zero(path, head)
                     yield piece
             except UnicodeDecodeError as error:
                 # The last bytes that were read are the ones that could not be decoded.
                 offset, byte = raw.tell() - len(error.object) + error.start, error.object[error.start]
-                what = f"not {encoding.removesuffix('-sig').upper()}: byte 0x{byte:02x}"
-                raise _refusal(path, offset, what) from None
-
-
-def _refusal(path: Path, offset: int, what: str) -> DataError:
-    """Return the error for a byte that is no text, with its line."""
-    with path.open("rb") as file:
-        line = file.read(offset).count(b"\n") + 1
-    return DataError(
-        f"{path}, line {line:,}, offset {offset:,}: {what}", hint="convert it, for example: iconv -f latin1 -t utf-8"
-    )
+                raise not_decodable(path, offset, encoding.removesuffix("-sig").upper(), byte) from None
 
 
 FORMAT = "glassformer tokens 1"
 AGAIN = "write the token file again"
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UP_TO_LAST_WORD = re.compile(r".*\S(?=\s)", re.DOTALL)
 _DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 

@@ -6,7 +6,7 @@ rule in the header of a catalog is ignored.
 
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,25 +40,33 @@ class Pair(NamedTuple):
     target: str
 
 
-def read_pairs(data: Any, source: str | None, target: str | None) -> list[Pair]:
-    """Return the pairs of a table, of catalogs, or of a folder of either, by the names of their columns."""
+def read_pairs(data: Any, columns: Mapping[str, str | None], **reading: Any) -> tuple[list[Pair], tuple[str, ...]]:
+    """Return the pairs of a table, of catalogs, or of a folder of either, and lines about how they were read.
+
+    columns   of "source" and "target", where the user names them
+    reading   further arguments of `read_table`
+    """
     if is_rows(data):
-        return _table_pairs(read_table(data, {"source": source, "target": target}))
+        return _table_pairs(read_table(data, columns, **reading))
     pairs: list[Pair] = []
+    notes: list[str] = []
     for file in text_files(data, PAIR_SUFFIXES):
         if file.suffix.lower() in CATALOGS:
             pairs += read_catalog(file)
         else:
-            pairs += _table_pairs(read_table(file, {"source": source, "target": target}))
-    return pairs
+            more, said = _table_pairs(read_table(file, columns, **reading))
+            pairs += more
+            notes += said
+    return pairs, tuple(dict.fromkeys(notes))
 
 
-def _table_pairs(table: Table) -> list[Pair]:
+def _table_pairs(table: Table) -> tuple[list[Pair], tuple[str, ...]]:
     """Return the pairs of a table: from columns that are named, known or the only two, or from conversations."""
     if not any(table.asked.values()) and (chats := conversations(table)):
-        return [*map(exchange, chats)]
-    columns = table.chosen(in_order=len(table.columns) == 2)
-    return [Pair(*pair) for pair in zip(*map(table.texts, columns), strict=True)]
+        return [*map(exchange, chats)], ("conversations: what comes before the last answer → this answer",)
+    source, target = table.chosen(in_order=len(table.columns) == 2)
+    pairs = [Pair(*pair) for pair in zip(table.texts(source), table.texts(target), strict=True)]
+    return pairs, (f"sources in {source!r}, targets in {target!r}", *table.notes)
 
 
 # --- conversations ----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.errors import DataError, did_you_mean
+from ..core.reporting import report
+from .columns import MISSING, WITNESSES, known_columns, names_columns
 from .corpus import TEXT_SUFFIXES, new_copy, read_file, shown_path, text_files
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json"})
@@ -26,21 +29,11 @@ TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json"
 DELIMITERS = (",", ";", "\t", "|")
 HEAD = 1 << 16
 """Characters of a file that its delimiter is found by."""
+REPORTED = 1 << 14
+"""Lines from one report of progress to the next."""
 _BETWEEN = re.compile(r"[\s,]*")
-
-KNOWN: dict[str, tuple[str, ...]] = {
-    "text": (
-        "text", "review", "sentence", "content", "comment", "message", "body", "document", "tweet", "post", "utterance",
-        "headline", "description", "title",
-    ),
-    "label": (
-        "label", "labels", "class", "category", "sentiment", "stars", "rating", "intent", "topic", "tag", "polarity",
-        "emotion", "target", "score", "y",
-    ),
-    "source": ("source", "src", "question", "prompt", "instruction", "input"),
-    "target": ("target", "tgt", "answer", "completion", "response", "translation", "output"),
-}  # fmt: skip
-"""Usual names of columns by their role, the likeliest first."""
+_EXCEL = re.compile(r"sep=(.)\r?\n")
+"""The first line of some files of Excel, which names the delimiter."""
 
 
 class Row(NamedTuple):
@@ -69,6 +62,7 @@ class Table:
     name       where they come from
     columns    their names; `header`: whether they have names of their own
     asked      the columns that the user names, by what they are for: keys of `KNOWN` (None: not named)
+    notes      lines that say how the file was read
     """
 
     name: str
@@ -76,13 +70,15 @@ class Table:
     rows: list[Row]
     header: bool = True
     asked: Mapping[str, str | None] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def find(self, role: str) -> str | None:
         """Return the column that the user asks for, or the one with a known name for a role; None without one."""
         asked = self.asked.get(role)
-        folded = {name.strip().casefold(): name for name in reversed(self.columns)}
         if asked is None:
-            return next((folded[name] for name in KNOWN[role] if name in folded), None)
+            unnamed = [each for each in self.asked if self.asked[each] is None]
+            return known_columns(self.columns, unnamed if role in unnamed else [role])[role]
+        folded = {name.strip().casefold(): name for name in reversed(self.columns)}
         if asked in self.columns or asked.casefold() in folded:
             return asked if asked in self.columns else folded[asked.casefold()]
         raise DataError(
@@ -117,11 +113,20 @@ class Table:
         return [text_of(row.fields[index], row, column) for row in self.rows]
 
 
-def read_table(data: Any, asked: Mapping[str, str | None], *, strict: bool = True) -> Table:
+def read_table(
+    data: Any,
+    asked: Mapping[str, str | None],
+    *,
+    strict: bool = True,
+    header: bool | None = None,
+    keep_missing: bool = False,
+) -> Table:
     """Return all rows of a file, a folder of tables, a DataFrame, or a list of dicts.
 
-    asked    see `Table`: a first line with one of these names, or a known one of such a role, is a header
-    strict   refuse a broken row; False: keep it, with its error
+    asked          see `Table`
+    strict         refuse a broken row; False: keep it, with its error
+    header         whether the first row of a CSV or TSV file names the columns (None: see `names_columns`)
+    keep_missing   keep cells of such a file that read NaN, NULL, N/A or the like as text
     """
     if not isinstance(data, str | os.PathLike):
         return replace(_from_python(data), asked=asked)
@@ -129,7 +134,7 @@ def read_table(data: Any, asked: Mapping[str, str | None], *, strict: bool = Tru
     if Path(data).is_dir() and not is_table(files[0]):
         tables = [_labeled_texts(Path(data), files)]
     else:
-        tables = [_read_file(file, asked, strict) for file in files]
+        tables = [_read_file(file, asked, strict, header, keep_missing) for file in files]
     table, *others = tables
     for other in others:
         if other.columns != table.columns:
@@ -137,13 +142,14 @@ def read_table(data: Any, asked: Mapping[str, str | None], *, strict: bool = Tru
                 f"{other.name} has the columns {', '.join(other.columns)}, but {table.name} {', '.join(table.columns)}",
                 hint="give all files of a folder the same columns, or name one of them",
             )
-    every = [row for each in tables for row in each.rows]
+    every = tables[0].rows if len(tables) == 1 else [row for each in tables for row in each.rows]
+    notes = [note for each in tables for note in each.notes]
     if not every:
         raise DataError(f"{data} has no rows", hint="pass a file with a row below its header")
     for row in every if strict else ():
         if row.error is not None:
             raise row.error
-    return Table(shown_path(data), table.columns, every, table.header, asked)
+    return Table(shown_path(data), table.columns, every, table.header, asked, tuple(dict.fromkeys(notes)))
 
 
 def table_files(path: str | os.PathLike[str]) -> list[Path]:
@@ -177,15 +183,26 @@ def text_of(value: Any, row: Row, column: str) -> str:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def _read_file(path: Path, asked: Mapping[str, str | None], strict: bool) -> Table:
+def _read_file(
+    path: Path, asked: Mapping[str, str | None], strict: bool, header: bool | None, keep_missing: bool
+) -> Table:
     text = read_file(path, strict=strict)
     suffix, first, name = path.suffix.lower(), text.lstrip()[:1], shown_path(path)
     if not first:
         raise DataError(f"{name} is empty", hint="pass a file with rows in it")
     if suffix in (".json", ".jsonl", ".ndjson") or (suffix not in TABLE_SUFFIXES and first in "{["):
         return _of_dicts(name, (_json_list if first == "[" else _json_lines)(text, name))
-    delimiter = "\t" if suffix in (".tsv", ".tab") else _delimiter(text)
-    return _separated(list(_records(text, name, delimiter)), name, delimiter, asked)
+    said = _EXCEL.match(text)
+    delimiter = said[1] if said else "\t" if suffix in (".tsv", ".tab") else _delimiter(text)
+    rows = [*_records(text, name, delimiter, skipped=bool(said))]
+    if not rows:
+        raise DataError(f"{name} has no rows", hint="pass a file with a row below its header")
+    if rows[0].error is not None:
+        raise rows[0].error
+    if header is None:
+        header = names_columns(rows[0].fields, [row.fields for row in rows[1 : WITNESSES + 1]], asked)
+    table = _separated(rows, name, delimiter, header)
+    return table if keep_missing else _without_missing(table)
 
 
 def _labeled_texts(folder: Path, files: list[Path]) -> Table:
@@ -210,13 +227,21 @@ def _delimiter(text: str) -> str:
     return max(DELIMITERS, key=score)
 
 
-def _records(text: str, file: str, delimiter: str) -> Iterator[Row]:
-    """Yield the fields of every record. Tab-separated values know no quotes, as IANA defines them."""
+def _records(text: str, file: str, delimiter: str, *, skipped: bool = False) -> Iterator[Row]:
+    """Yield the fields of every record. Tab-separated values know no quotes, as IANA defines them.
+
+    skipped   whether the first line is none
+    """
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     quoting = {"quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
     reader: Any = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **quoting)  # type: ignore[arg-type]
+    if skipped:
+        next(reader)
+    total = text.count("\n")
     while True:
         line = reader.line_num + 1
+        if line % REPORTED == 0:
+            report(line, total, "lines read")
         try:
             fields = next(reader)
         except StopIteration:
@@ -233,16 +258,12 @@ def _records(text: str, file: str, delimiter: str) -> Iterator[Row]:
             yield Row(file, line, tuple(fields))
 
 
-def _separated(rows: list[Row], file: str, delimiter: str, asked: Mapping[str, str | None]) -> Table:
+def _separated(rows: list[Row], file: str, delimiter: str, header: bool) -> Table:
     """Name the columns of records, by their first one if that is a header; mark those with other numbers of fields."""
-    first = rows[0]
-    if first.error is not None:
-        raise first.error
-    names = [name.strip() for name in first.fields]
-    header = _is_header(names, asked)
+    names = [name.strip() for name in rows[0].fields]
     if header:
         names = [name or str(number) for number, name in enumerate(names, start=1)]
-        _check_different(names, f"{first.location}: ")
+        _check_different(names, f"{rows[0].location}: ")
     else:
         names = [str(number + 1) for number in range(len(names))]
     hint = f"put a “{delimiter}” between fields, and quotes around a text that holds one"
@@ -255,7 +276,26 @@ def _separated(rows: list[Row], file: str, delimiter: str, asked: Mapping[str, s
             fact = f"{row.location} has {fields}, but the {'header' if header else 'first line'} has {len(names)}"
             row = row._replace(error=DataError(fact, hint=hint))
         checked.append(row)
-    return Table(file, tuple(names), checked, header)
+    as_what = ("as data; --header", "as column names; --no-header")[header]
+    return Table(file, tuple(names), checked, header, notes=(f"first row read {as_what} to change it",))
+
+
+def _without_missing(table: Table) -> Table:
+    """Return a table whose cells that read NaN, NULL or the like are None, and say how many there are."""
+    seen = Counter[str]()
+    rows = []
+    for row in table.rows:
+        missing = MISSING.intersection(row.fields)
+        if missing and row.error is None:
+            seen.update(cell for cell in row.fields if cell in MISSING and cell)
+            row = row._replace(fields=tuple(None if cell in missing else cell for cell in row.fields))
+        rows.append(row)
+    if not seen:
+        return replace(table, rows=rows)
+    cells = f"{seen.total():,} cell" + "s" * (seen.total() != 1)
+    words = ", ".join(repr(word) for word, _ in seen.most_common(3))
+    note = f"{cells} of {words} read as empty; --keep-missing to keep them as text"
+    return replace(table, rows=rows, notes=(*table.notes, note))
 
 
 def _check_different(names: list[str], where: str = "") -> None:
@@ -264,21 +304,11 @@ def _check_different(names: list[str], where: str = "") -> None:
         raise DataError(f"{where}two columns are called {twice[0]!r}", hint="rename one of them")
 
 
-def _is_header(names: list[str], asked: Mapping[str, str | None]) -> bool:
-    """Return whether a first line names columns: one that the user named, or known ones.
-
-    Of pairs, both columns must have known names: a text such as "input" may well be the first of a list of words.
-    """
-    folded = {name.casefold() for name in names}
-    named = [name for name in asked.values() if name is not None]
-    if named:
-        return any(name.casefold() in folded for name in named) or not all(name.isdecimal() for name in named)
-    known = [not folded.isdisjoint(KNOWN[role]) for role in asked]
-    return (all if "source" in asked else any)(known)
-
-
 def _json_lines(text: str, file: str) -> Iterator[Row]:
-    for number, line in enumerate(text.split("\n"), start=1):
+    lines = text.split("\n")
+    for number, line in enumerate(lines, start=1):
+        if number % REPORTED == 0:
+            report(number, len(lines), "lines read")
         if not line.strip():
             continue
         try:

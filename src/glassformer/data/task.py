@@ -220,7 +220,7 @@ class Lexicon:
     def encode_sources(self, texts: Sequence[str]) -> list[Array]:
         """Encode what an encoder reads, with the special tokens around it that a published model was trained with."""
         if isinstance(self.tokenizer, PublishedTokenizer):
-            return [self.tokenizer.encode(text, specials=True) for text in texts]
+            return self.tokenizer.encode_all(texts, specials=True)
         return encode_each(self.tokenizer, texts)
 
     def encode_question(self, architecture: Architecture, question: str) -> Batch:
@@ -235,6 +235,8 @@ class Lexicon:
 
 def encode_each(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Array]:
     """Encode many short texts; where one character is one id, all at once, cut again where the texts end."""
+    if isinstance(tokenizer, PublishedTokenizer):
+        return tokenizer.encode_all(texts)
     if not isinstance(tokenizer, CharTokenizer):
         return [tokenizer.encode(text) for text in texts]
     ends = np.cumsum([len(text) for text in texts])

@@ -20,6 +20,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.errors import CheckpointError, ConfigError, TokenError
 from ..core.files import explained
+from ..core.reporting import report
 from .symbols import Comparable, check_decodable, field, utf8
 
 TOKENIZER = "tokenizer.json"
@@ -31,6 +32,8 @@ ROLES = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
 
 SPARSEST, MOST_UNUSED = 4, 1 << 16
 """Ids may be as large as four times the number of tokens, and 65,536 more."""
+TOGETHER = 4096
+"""Texts that are encoded at a time."""
 _LAST_PRIVATE = 0x10FFFD
 _STEADY = {"ByteLevel", "WordPiece", "Metaspace", "BPEDecoder", "ByteFallback", "Fuse", "Replace", "Strip"}
 
@@ -122,7 +125,21 @@ class PublishedTokenizer(Comparable):
         check_characters(text)
         if self._drops_unknown and not parse_special:
             self._refuse_unknown(text)
-        return self._encoded(self._parsing if parse_special else self._inner, text, specials=specials)
+        [ids] = self._encoded(self._parsing if parse_special else self._inner, [text], specials=specials)
+        return ids
+
+    def encode_all(self, texts: Sequence[str], *, specials: bool = False) -> list[Array]:
+        """Return the ids of each text, as `encode` does, on all cores, and report how many are done."""
+        ids: list[Array] = []
+        for start in range(0, len(texts), TOGETHER):
+            report(start, len(texts), "texts encoded")
+            some = texts[start : start + TOGETHER]
+            for text in some:
+                check_characters(text)
+                if self._drops_unknown:
+                    self._refuse_unknown(text)
+            ids += self._encoded(self._inner, some, specials=specials)
+        return ids
 
     def encode_marked(self, text: str) -> Array:
         """Return the ids of `text`, in which each character of `marks` stands for its special token: int64 (T,).
@@ -133,7 +150,7 @@ class PublishedTokenizer(Comparable):
         if self._drops_unknown:
             self._refuse_unknown(text.translate({ord(mark): None for mark in self.marks.values()}))
         reader, specials = self._marked
-        ids = self._encoded(reader, text, specials=False)
+        [ids] = self._encoded(reader, [text], specials=False)
         return np.array([specials.get(i, i) for i in ids.tolist()], dtype=np.int64)
 
     @cached_property
@@ -193,19 +210,22 @@ class PublishedTokenizer(Comparable):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model_type}, {self.size:,} ids, specials={list(self.specials)})"
 
-    def _encoded(self, reader: Any, text: str, *, specials: bool) -> Array:
-        """Return the ids that one of the library's tokenizers gives."""
+    def _encoded(self, reader: Any, texts: Sequence[str], *, specials: bool) -> list[Array]:
+        """Return the ids of each text that one of the library's tokenizers gives."""
         try:
-            [encoding] = reader.encode_batch_fast([text], add_special_tokens=specials)
+            encodings = reader.encode_batch_fast(texts, add_special_tokens=specials)
         except BaseException as error:
             if not is_refusal(error):
                 raise
-            fact = f"the tokenizer cannot encode {text[:40]!r}: {error}"
+            if len(texts) > 1:  # find the text
+                return [ids for text in texts for ids in self._encoded(reader, [text], specials=specials)]
+            fact = f"the tokenizer cannot encode {texts[0][:40]!r}: {error}"
             raise TokenError(fact, hint="leave out what it does not know") from error
-        ids = np.array(encoding.ids, dtype=np.int64)
+        every = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
         if reader.encode_special_tokens and self._lookalikes:
-            ids = self._spelled_out(ids, np.array(encoding.special_tokens_mask, dtype=bool))
-        return ids
+            masks = [np.array(encoding.special_tokens_mask, dtype=bool) for encoding in encodings]
+            every = [self._spelled_out(ids, mask) for ids, mask in zip(every, masks, strict=True)]
+        return every
 
     @cached_property
     def _marked(self) -> tuple[Any, dict[int, int]]:

@@ -1,7 +1,7 @@
 """The task of telling texts apart: texts with labels from a table, or from a folder for each label."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -30,6 +30,10 @@ from ..task import (
 
 HELD_OUT_SHARE = 0.1
 LONGEST = 256
+FEW = 20
+"""Texts below which nothing that is measured says anything."""
+WARNED = 3
+"""Warnings of one kind that are printed."""
 ENOUGH = 1000
 """Different texts from which on there is a part to choose the best parameters by, and another to test on."""
 SETTINGS = {"width": 64, "heads": 4, "layers": 2, "positions": "rotary", "activation": "gelu_tanh"}
@@ -49,6 +53,8 @@ def classify(
     data: Any = None,
     text: str | None = None,
     label: str | None = None,
+    header: bool | None = None,
+    keep_missing: bool = False,
     longest: Count = LONGEST,
     tokenizer: Family = "auto",
     tokenizer_size: int | None = None,
@@ -59,6 +65,8 @@ def classify(
 
     text             column of the texts (none: found by its name, such as text, review or sentence)
     label            column of the labels (none: found by its name, such as label, category or stars)
+    header           whether the first row of a CSV or TSV file names its columns (none: by what stands below it)
+    keep_missing     keep cells that read NaN, NULL, N/A and the like as text, instead of leaving their rows out
     longest          tokens that are read of a text; what comes after them is cut off
     tokenizer        what texts are cut into; auto is bpe, which reads every character
     tokenizer_size   tokens that bpe or wordpiece learns (none: 512, and 4,096 from two million characters on)
@@ -71,9 +79,8 @@ def classify(
     del seed  # nothing is drawn: the split is by a hash
     if data is None:
         raise DataError("the task 'classify' needs texts with labels", hint="pass a table: --data reviews.csv")
-    table = read_table(data, {"text": text, "label": label})
-    kept, classes, notes = _read(table, lexicon.labels if lexicon else ())
-    splits = _split(table.name, kept)
+    table = read_table(data, {"text": text, "label": label}, header=header, keep_missing=keep_missing)
+    splits, classes, notes, first = _read(table, lexicon.labels if lexicon else ())
     train, *others = ([example.text for example in part] for part in splits)
     if learned := lexicon is None:
         family = "bpe" if tokenizer == "auto" else tokenizer
@@ -81,7 +88,7 @@ def classify(
     parts, lengths = _encoded(splits, lexicon, classes, longest)
     sizes = {"vocab": lexicon.tokenizer.size, "context": longest if learned else min(longest, max(lengths))}
     weights = {"class_weights": _balancing(splits.train, classes)} if class_weights == "balanced" else {}
-    about = split_line(splits), tokens_line(lexicon.tokenizer, learned=learned), _lengths_line(lengths, longest)
+    about = tokens_line(lexicon.tokenizer, learned=learned), _lengths_line(lengths, longest)
     return Task(
         name="classify",
         architecture="encoder",
@@ -93,7 +100,7 @@ def classify(
         decode_answer=lambda ids: classes[int(ids[0])],
         prompts=tuple(example.text for example in splits.held_out if len(example.text) <= longest)[:3],
         groups=tuple(example.label for example in splits.held_out),
-        notes=(*notes, *about, *example_lines(kept[:3])),
+        notes=(*notes, *about, *example_lines(first)),
         **parts,
     )
 
@@ -120,13 +127,40 @@ def labeled_examples(
     return parts["train"], (*left_out(reasons), _lengths_line(lengths, longest))
 
 
-def _read(table: Table, known: Sequence[str]) -> tuple[list[Labeled], list[str], tuple[str, ...]]:
-    """Return the texts of a table with their labels, without rows that are empty or repeated; the classes; notes."""
+def _read(table: Table, known: Sequence[str]) -> tuple[Splits, list[str], tuple[str, ...], list[Labeled]]:
+    """Return the parts of a table, without rows that are empty or repeated; the classes; notes; the first examples."""
     text, label = _columns(table)
     kept, reasons = _kept(table, text, label)
     classes = _classes(table.name, label, kept, known)
     rows = f"{table.name}: {len(table.rows):,} rows; texts in {text!r}, labels in {label!r}"
-    return kept, classes, (rows, *left_out(reasons), label_counts(Counter(example.label for example in kept)))
+    counts = Counter(example.label for example in kept)
+    notes = rows, *table.notes, *left_out(reasons), label_counts(counts), *_doubtful(table, label, counts)
+    splits = _split(table.name, kept)
+    return splits, classes, (*notes, split_line(splits)), kept[:3]
+
+
+def _doubtful(table: Table, column: str, counts: Counter[str]) -> Iterator[str]:
+    """Yield warnings of labels that differ in spelling alone, of labels with one text, and of very few texts."""
+    lines: dict[str, list[int]] = {}
+    for row, label in zip(table.rows, table.texts(column), strict=True):
+        lines.setdefault(label, []).append(row.line)
+
+    def located(label: str) -> str:
+        shown, more = ", ".join(f"{line:,}" for line in lines[label][:3]), ", …" if len(lines[label]) > 3 else ""
+        return f"{label!r} (line{'s' if len(lines[label]) > 1 else ''} {shown}{more})"
+
+    spellings: dict[str, list[str]] = {}
+    for label, _ in counts.most_common():
+        spellings.setdefault(normalized(label), []).append(label)
+    for labels in [labels for labels in spellings.values() if len(labels) > 1][:WARNED]:
+        yield f"warning: labels that differ in case or blanks alone are told apart: {', '.join(map(located, labels))}"
+    single = [label for label, count in counts.items() if count == 1]
+    for label in single[:WARNED]:
+        yield f"warning: a single text has the label {located(label)}, so nothing tests it"
+    if len(single) > WARNED:
+        yield f"warning: {len(single) - WARNED:,} more labels have a single text each"
+    if counts.total() < FEW:
+        yield f"warning: {counts.total():,} texts are too few to learn from, or to measure by"
 
 
 def _balancing(train: Sequence[Labeled], classes: Sequence[str]) -> list[float]:
@@ -141,16 +175,9 @@ def _lengths_line(lengths: Sequence[int], longest: int) -> str:
 
 
 def _columns(table: Table) -> list[str]:
-    """Return the columns of texts and labels; of two without names, the one with fewer different fields has labels."""
-    if not table.header and len(table.columns) == 2 and not any(table.asked.values()):
+    """Return the columns of texts and labels; of two with unknown names, labels are in the one that repeats more."""
+    if len(table.columns) == 2 and not any(table.asked.values()) and not table.has("text") and not table.has("label"):
         label, text = sorted(table.columns, key=lambda column: len(set(table.texts(column))))
-        labels = Counter(table.texts(label))
-        first = table.texts(label)[0]
-        if labels[first] == 1 < len(table.rows) / 2 and len(labels) <= len(table.rows) / 2:
-            raise DataError(
-                f"{table.rows[0].location}: {first!r} labels this row alone, which looks like a header",
-                hint="name its columns: --text NAME --label NAME",
-            )
         return [text, label]
     columns = table.chosen()
     if columns[0] == columns[1]:

@@ -36,6 +36,8 @@ from ..task import (
 )
 
 TRAIN_SHARE = 0.9
+SHORT_PAIR, SHORT_LINE, LONGEST = 80, 100, 1000
+"""Characters of a pair and of a line that are always kept, and of those that are kept unless the user asks for more."""
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 1000  # of the lines, to choose settings by and to test on, each (as makemore)
 WRITER = {"positions": "rotary", "activation": "gelu_tanh", "attention_bias": False, "feed_forward_bias": False}
 """Settings of the models that continue a text or write a line."""
@@ -99,7 +101,7 @@ def lines(
     seed: Seed = 0,
     data: Any = None,
     text: str | None = None,
-    longest: int = 100,
+    longest: Count | None = None,
     tokenizer: Family = "auto",
     tokenizer_size: int | None = None,
     lexicon: Lexicon | None = None,
@@ -107,7 +109,7 @@ def lines(
     """Build the task: each line of a text, or row of a table, is an example; blank ones do not count.
 
     text             column of a table that holds texts (none: found by its name, such as text or title)
-    longest          lines of more characters are left out, and counted
+    longest          lines of more characters are left out, and counted (none: what 98 % keep within, from 100 to 1,000)
     tokenizer        what lines are cut into: auto is chars for less than two million characters, bpe from there on
     tokenizer_size   tokens that bpe or wordpiece learns (none: 512, and 4,096 from two million characters on)
 
@@ -117,22 +119,15 @@ def lines(
     """
     if data is None:
         raise DataError("the task 'lines' needs a file", hint="pass one with an example on each line: --data names.txt")
-    name, texts = _rows_of(data, text) or (shown_path(data), read_text(data).splitlines())
-    every = [line.strip() for line in texts if line.strip()]
-    kept = [line for line in every if len(line) <= longest]
-    if not kept:
-        raise DataError(f"{name} has no line of at most {longest} characters", hint="raise `longest`")
+    kept, said = _lines_of(data, text, longest)
     share = min(HELD_OUT_SHARE, MOST_HELD_OUT / len(kept))
     splits = _without_repeats(split(kept, (1 - 2 * share, share), seed=seed))
     learned = lexicon is None
     if lexicon is None:
         specials, others = ("<bos>", "<eos>"), [*splits.validation, *splits.held_out]
         lexicon = _lexicon(fit_tokenizer(tokenizer, splits.train, others, size=tokenizer_size, specials=specials))
-    reasons = {
-        f"lines of more than {longest} characters": len(every) - len(kept),
-        "repeated lines of validation and test, because training holds them": len(kept) - sum(map(len, splits)),
-    }
-    notes = f"{name}: {len(every):,} lines", *left_out(reasons)
+    repeated = len(kept) - sum(map(len, splits))
+    notes = (*said, *left_out({"repeated lines of validation and test, because training holds them": repeated}))
     return _noted(notes, [(line,) for line in kept], lexicon, splits, learned, question_task(
         "lines",
         "decoder",
@@ -152,7 +147,9 @@ def pairs(
     data: Any = None,
     source: str | None = None,
     target: str | None = None,
-    longest: Count = 80,
+    header: bool | None = None,
+    keep_missing: bool = False,
+    longest: Count | None = None,
     tokenizer: Family = "auto",
     tokenizer_size: int | None = None,
     lexicon: Lexicon | None = None,
@@ -161,7 +158,10 @@ def pairs(
 
     source           column of what is read (none: found by its name, such as source, prompt or question)
     target           column of what is written (none: found by its name, such as target or answer)
-    longest          pairs with a source or target of more characters are left out, and counted
+    header           whether the first row of a CSV or TSV file names its columns (none: by what stands below it)
+    keep_missing     keep cells that read NaN, NULL, N/A and the like as text, instead of leaving their rows out
+    longest          pairs with a source or target of more characters are left out, and counted (none: what 98 % of the
+                     pairs keep within, from 80 to 1,000)
     tokenizer        what texts are cut into: auto is chars for less than two million characters, bpe from there on
     tokenizer_size   tokens that bpe or wordpiece learns (none: 512, and 4,096 from two million characters on)
 
@@ -169,7 +169,8 @@ def pairs(
     `messages`) give one pair each: what comes before the last answer, and this answer. A `lexicon` is that of a model
     that exists already.
     """
-    kept, notes = _pairs_of(data, source, target, longest)
+    columns = {"source": source, "target": target}
+    kept, notes, longest = _pairs_of(data, columns, longest, header=header, keep_missing=keep_missing)
     # Pairs whose sources differ in case or white space alone stay together.
     splits = split(kept, (TRAIN_SHARE,), seed=seed, key=lambda pair: normalized(pair.source))
     learned, specials = lexicon is None, ("<pad>", "<bos>", "<eos>")
@@ -311,6 +312,19 @@ def _cut(text: Sized) -> tuple[int, tuple[int, int]]:
 # --- lines and pairs -------------------------------------------------------------------------------------------------
 
 
+def _lines_of(data: Any, column: str | None, longest: int | None) -> tuple[list[str], tuple[str, ...]]:
+    """Return the lines of a text, or the texts of a table, that are not too long, and notes about them."""
+    name, texts = _rows_of(data, column) or (shown_path(data), read_text(data).splitlines())
+    every = [line.strip() for line in texts if line.strip()]
+    lengths = [*map(len, every)]
+    limit = _length_limit(lengths, SHORT_LINE) if longest is None else longest
+    kept = [line for line, length in zip(every, lengths, strict=True) if length <= limit]
+    if not kept:
+        raise DataError(f"{name} has no line of at most {limit} characters", hint="raise `longest`")
+    reasons = {f"lines of more than {limit:,} characters": len(every) - len(kept)}
+    return kept, (f"{name}: {len(every):,} lines", *left_out(reasons), *_too_long("lines", lengths, limit))
+
+
 def _without_repeats(splits: Splits) -> Splits:
     """Return splits whose later parts hold no line that occurs in an earlier one."""
     seen = set(map(normalized, splits.train))
@@ -326,28 +340,49 @@ def _without_repeats(splits: Splits) -> Splits:
     return Splits(splits.train, validation, held_out)
 
 
-def _pairs_of(data: Any, source: str | None, target: str | None, longest: int) -> tuple[list[Pair], tuple[str, ...]]:
-    """Return the different pairs of a table, of catalogs, or of a folder of either, and notes about them."""
+def _pairs_of(
+    data: Any, columns: dict[str, str | None], longest: int | None, **reading: Any
+) -> tuple[list[Pair], tuple[str, ...], int]:
+    """Return the different pairs of a table, of catalogs, or of a folder of either, notes, and the longest length."""
     if data is None:
         raise DataError(
             "the task 'pairs' needs a file or folder",
             hint="pass a table, or gettext catalogs such as share/locale/de/LC_MESSAGES: --data PATH",
         )
-    every = read_pairs(data, source, target)
+    every, said = read_pairs(data, columns, **reading)
     full = [pair for pair in every if all(pair)]
     first: dict[str, Pair] = {}
     for pair in full:
         first.setdefault(pair.source, pair)
-    kept = [pair for pair in first.values() if max(map(len, pair)) <= longest]
-    name = "the table" if is_rows(data) else data
-    if len(kept) < 2:
-        raise DataError(
-            f"{name} leaves {len(kept)} different pairs of at most {longest} characters, too few to hold any out",
-            hint="raise `longest`, or use more data; an empty source or target does not count",
-        )
+    lengths = [max(map(len, pair)) for pair in first.values()]
+    limit = _length_limit(lengths, SHORT_PAIR) if longest is None else longest
+    kept = [pair for pair, length in zip(first.values(), lengths, strict=True) if length <= limit]
+    name = "the table" if is_rows(data) else shown_path(data)
     reasons = {
         "pairs without a source or a target": len(every) - len(full),
         "repeated sources, the first target of each stays": len(full) - len(first),
-        f"pairs of more than {longest} characters": len(first) - len(kept),
+        f"pairs of more than {limit:,} characters": len(first) - len(kept),
     }
-    return kept, (f"{name if is_rows(data) else shown_path(data)}: {len(every):,} pairs", *left_out(reasons))
+    if len(kept) < 2:
+        remedies = "fill in what is missing", "name the column that is read: --source NAME", f"raise longest={limit}"
+        worst = max(range(3), key=[*reasons.values()].__getitem__)
+        raise DataError(
+            f"{name} leaves {len(kept)} different pairs, too few to hold any out; {''.join(left_out(reasons))}",
+            hint=f"{remedies[worst]}, or use more data",
+        )
+    notes = f"{name}: {len(every):,} pairs", *said, *left_out(reasons), *_too_long("pairs", lengths, limit)
+    return kept, notes, limit
+
+
+def _length_limit(lengths: Sequence[int], least: int) -> int:
+    """Return what 98 of 100 texts keep within, between `least` and `LONGEST`."""
+    return max(least, min(LONGEST, int(np.quantile(lengths, 0.98, method="higher")))) if lengths else least
+
+
+def _too_long(what: str, lengths: Sequence[int], limit: int) -> tuple[str, ...]:
+    """Return a warning if more than a tenth of the texts are longer than the limit."""
+    longer = sum(length > limit for length in lengths)
+    if longer <= len(lengths) / 10:
+        return ()
+    share = f"{longer:,} of {len(lengths):,} {what}"
+    return (f"warning: {share} are longer than {limit:,} characters; --set longest={max(lengths)} keeps all of them",)
