@@ -11,6 +11,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.errors import ConfigError, DataError
 from ..core.registry import SUMMARIES
+from ..core.reporting import report
 from ..core.settings import Within, check_known
 from ..models.model import Batch
 from ..ops.loss import IGNORE
@@ -183,6 +184,8 @@ Seed = Annotated[int, Within(0)]
 Count = Annotated[int, Within(1)]
 
 
+TOGETHER = 4096
+"""Texts that are encoded at a time."""
 SETTINGS = {"positions": "learned", "activation": "gelu_tanh"}
 """Settings that the models of these tasks have in common."""
 
@@ -220,7 +223,7 @@ class Lexicon:
     def encode_sources(self, texts: Sequence[str]) -> list[Array]:
         """Encode what an encoder reads, with the special tokens around it that a published model was trained with."""
         if isinstance(self.tokenizer, PublishedTokenizer):
-            return self.tokenizer.encode_all(texts, specials=True)
+            return encode_each(self.tokenizer, texts, specials=True)
         return encode_each(self.tokenizer, texts)
 
     def encode_question(self, architecture: Architecture, question: str) -> Batch:
@@ -233,14 +236,19 @@ class Lexicon:
         return Batch(np.array([*start, *self.tokenizer.encode(question)], dtype=np.int64)[None])
 
 
-def encode_each(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Array]:
-    """Encode many short texts; where one character is one id, all at once, cut again where the texts end."""
-    if isinstance(tokenizer, PublishedTokenizer):
-        return tokenizer.encode_all(texts)
-    if not isinstance(tokenizer, CharTokenizer):
+def encode_each(tokenizer: Tokenizer, texts: Sequence[str], *, specials: bool = False) -> list[Array]:
+    """Encode many short texts at once, and report how many are done; the published tokenizers' own `specials` too."""
+    if isinstance(tokenizer, CharTokenizer):  # one character is one id: cut again where the texts end
+        ends = np.cumsum([len(text) for text in texts])
+        return np.split(tokenizer.encode("".join(texts)), ends[:-1])
+    if not isinstance(tokenizer, PublishedTokenizer):
         return [tokenizer.encode(text) for text in texts]
-    ends = np.cumsum([len(text) for text in texts])
-    return np.split(tokenizer.encode("".join(texts)), ends[:-1])
+    ids: list[Array] = []
+    for start in range(0, len(texts), TOGETHER):
+        if start:
+            report(start, len(texts), "texts encoded")
+        ids += tokenizer.encode_all(texts[start : start + TOGETHER], specials=specials)
+    return ids
 
 
 def question_task(

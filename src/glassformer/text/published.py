@@ -20,8 +20,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.errors import CheckpointError, ConfigError, TokenError
 from ..core.files import explained
-from ..core.reporting import report
-from .symbols import Comparable, check_decodable, field, utf8
+from .symbols import Comparable, check_decodable, field, flat_steps, utf8
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
@@ -32,8 +31,6 @@ ROLES = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
 
 SPARSEST, MOST_UNUSED = 4, 1 << 16
 """Ids may be as large as four times the number of tokens, and 65,536 more."""
-TOGETHER = 4096
-"""Texts that are encoded at a time."""
 _LAST_PRIVATE = 0x10FFFD
 _STEADY = {"ByteLevel", "WordPiece", "Metaspace", "BPEDecoder", "ByteFallback", "Fuse", "Replace", "Strip"}
 
@@ -122,24 +119,15 @@ class PublishedTokenizer(Comparable):
         specials         put the special tokens around it that the model was trained with, such as [CLS] … [SEP]
         parse_special    read the names of special tokens in the text as those tokens; only for text you wrote yourself
         """
-        check_characters(text)
-        if self._drops_unknown and not parse_special:
-            self._refuse_unknown(text)
-        [ids] = self._encoded(self._parsing if parse_special else self._inner, [text], specials=specials)
-        return ids
+        return self.encode_all([text], specials=specials, parse_special=parse_special)[0]
 
-    def encode_all(self, texts: Sequence[str], *, specials: bool = False) -> list[Array]:
-        """Return the ids of each text, as `encode` does, on all cores, and report how many are done."""
-        ids: list[Array] = []
-        for start in range(0, len(texts), TOGETHER):
-            report(start, len(texts), "texts encoded")
-            some = texts[start : start + TOGETHER]
-            for text in some:
-                check_characters(text)
-                if self._drops_unknown:
-                    self._refuse_unknown(text)
-            ids += self._encoded(self._inner, some, specials=specials)
-        return ids
+    def encode_all(self, texts: Sequence[str], *, specials: bool = False, parse_special: bool = False) -> list[Array]:
+        """Return the ids of each text, as `encode` does, on all cores."""
+        for text in texts:
+            check_characters(text)
+            if self._drops_unknown and not parse_special:
+                self._refuse_unknown(text)
+        return self._encoded(self._parsing if parse_special else self._inner, texts, specials=specials)
 
     def encode_marked(self, text: str) -> Array:
         """Return the ids of `text`, in which each character of `marks` stands for its special token: int64 (T,).
@@ -410,10 +398,3 @@ def _assembled(described: Mapping[str, Any]) -> Any:
 def is_refusal(error: BaseException) -> bool:
     """Return whether an error is the library's own: it has no class for them, and its panics are no `Exception`s."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
-
-
-def flat_steps(step: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
-    """Return the steps that a tokenizer.json describes, one after the other; a sequence has them `inside` it."""
-    if step is None or step["type"] != "Sequence":
-        return [] if step is None else [step]
-    return [flat for part in step[inside] for flat in flat_steps(part, inside)]

@@ -212,3 +212,10 @@ class ByteTokenizer(Comparable):
                 pieces.append(names[int(ids[stop]) - BYTES])
             start = stop + 1
         return "".join(pieces)
+
+
+def flat_steps(step: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
+    """Return the steps that a tokenizer.json describes, one after the other; a sequence has them `inside` it."""
+    if step is None or step["type"] != "Sequence":
+        return [] if step is None else [step]
+    return [flat for part in step[inside] for flat in flat_steps(part, inside)]

@@ -16,7 +16,7 @@ from ..core.arrays import Array
 from ..core.errors import ConfigError, WeightsError
 from ..text import CharTokenizer, PublishedTokenizer, Tokenizer
 from ..text.learned import WORDS
-from ..text.published import flat_steps
+from ..text.symbols import flat_steps
 from .export import published_form
 from .fields import Fields
 from .loaded_model import LoadedModel

@@ -86,9 +86,8 @@ def classify(
         family = "bpe" if tokenizer == "auto" else tokenizer
         lexicon = Lexicon(fit_tokenizer(family, train, [text for part in others for text in part], size=tokenizer_size))
     parts, lengths = _encoded(splits, lexicon, classes, longest)
+    weights = _balancing(splits.train, classes) if class_weights == "balanced" else {}
     sizes = {"vocab": lexicon.tokenizer.size, "context": longest if learned else min(longest, max(lengths))}
-    weights = {"class_weights": _balancing(splits.train, classes)} if class_weights == "balanced" else {}
-    about = tokens_line(lexicon.tokenizer, learned=learned), _lengths_line(lengths, longest)
     return Task(
         name="classify",
         architecture="encoder",
@@ -100,7 +99,7 @@ def classify(
         decode_answer=lambda ids: classes[int(ids[0])],
         prompts=tuple(example.text for example in splits.held_out if len(example.text) <= longest)[:3],
         groups=tuple(example.label for example in splits.held_out),
-        notes=(*notes, *about, *example_lines(first)),
+        notes=(*notes, tokens_line(lexicon.tokenizer, learned=learned), _length_note(lengths, longest), *first),
         **parts,
     )
 
@@ -124,11 +123,11 @@ def labeled_examples(
         raise DataError(f"{table.name} has no row with both a text and a label", hint="pass rows that have both")
     parts, lengths = _encoded(Splits(full, [], []), lexicon, classes, longest)
     reasons = {"rows without a text or a label": len(rows) - len(full)}
-    return parts["train"], (*left_out(reasons), _lengths_line(lengths, longest))
+    return parts["train"], (*left_out(reasons), _length_note(lengths, longest))
 
 
-def _read(table: Table, known: Sequence[str]) -> tuple[Splits, list[str], tuple[str, ...], list[Labeled]]:
-    """Return the parts of a table, without rows that are empty or repeated; the classes; notes; the first examples."""
+def _read(table: Table, known: Sequence[str]) -> tuple[Splits, list[str], tuple[str, ...], tuple[str, ...]]:
+    """Return the parts of a table, without rows that are empty or repeated; the classes; notes; lines of examples."""
     text, label = _columns(table)
     kept, reasons = _kept(table, text, label)
     classes = _classes(table.name, label, kept, known)
@@ -136,7 +135,7 @@ def _read(table: Table, known: Sequence[str]) -> tuple[Splits, list[str], tuple[
     counts = Counter(example.label for example in kept)
     notes = rows, *table.notes, *left_out(reasons), label_counts(counts), *_doubtful(table, label, counts)
     splits = _split(table.name, kept)
-    return splits, classes, (*notes, split_line(splits)), kept[:3]
+    return splits, classes, (*notes, split_line(splits)), example_lines(kept[:3])
 
 
 def _doubtful(table: Table, column: str, counts: Counter[str]) -> Iterator[str]:
@@ -163,13 +162,13 @@ def _doubtful(table: Table, column: str, counts: Counter[str]) -> Iterator[str]:
         yield f"warning: {counts.total():,} texts are too few to learn from, or to measure by"
 
 
-def _balancing(train: Sequence[Labeled], classes: Sequence[str]) -> list[float]:
-    """Return the weight of each class that lets all of them weigh the same in the training data."""
+def _balancing(train: Sequence[Labeled], classes: Sequence[str]) -> dict[str, list[float]]:
+    """Return the setting that lets all classes weigh the same in the training data."""
     counts = Counter(example.label for example in train)
-    return [len(train) / (len(counts) * counts[name]) if counts[name] else 0.0 for name in classes]
+    return {"class_weights": [len(train) / (len(counts) * counts[name]) if counts[name] else 0.0 for name in classes]}
 
 
-def _lengths_line(lengths: Sequence[int], longest: int) -> str:
+def _length_note(lengths: Sequence[int], longest: int) -> str:
     cut = sum(length > longest for length in lengths)
     return length_line("texts", lengths, f"; {cut:,} cut after {longest:,}" if cut else "")
 
