@@ -1,6 +1,8 @@
-"""Objects that people copy, pickle and hand to other processes."""
+"""Objects that people copy, pickle and hand to other processes; every public name shows an example."""
 
 import copy
+import doctest
+import inspect
 import pickle
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 import glassformer as gf
 from glassformer.interpret import Cards, Logit, gradients, lens, zero
+from glassformer.training import History
 
 
 def pickled(thing):
@@ -70,3 +73,25 @@ def test_a_model_is_measured_by_the_loss_that_it_was_trained_with(monkeypatch):
 def test_an_optimizer_that_is_made_already_is_refused_by_name():
     with pytest.raises(gf.GlassformerError, match=r"(?s)AdamW\(.*pass AdamW itself, and its settings"):
         gf.train("counting", optimizer=gf.training.AdamW(), show=False)
+
+
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+
+FRONT_DOOR = (gf.train, gf.Loop, gf.explore, gf.save, gf.load, gf.pull, gf.TrainedModel, History)
+
+
+def methods():
+    """The public methods of a trained model that are called with something."""
+    return [member for name, member in vars(gf.TrainedModel).items() if name[0] != "_" and inspect.isfunction(member)]
+
+
+@pytest.mark.parametrize("documented", [*FRONT_DOOR, *methods()], ids=lambda one: one.__qualname__)
+def test_the_example_shows_what_happens(documented):
+    examples = doctest.DocTestFinder(recurse=False).find(documented, documented.__qualname__)
+    assert examples
+    assert examples[0].examples, f"{documented.__qualname__} has no example"
+    wrong = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
+    for example in examples:
+        runner.run(example, out=wrong.append)
+    assert not runner.failures, "".join(wrong)

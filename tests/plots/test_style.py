@@ -11,7 +11,8 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from glassformer.core.errors import CheckpointError, ConfigError
-from glassformer.plots import THEMES, loss_curve, prediction_bars, save, save_themes, style, themed
+from glassformer.plots import THEMES, attention_heads, loss_curve, prediction_bars, save, save_themes, style, themed
+from glassformer.plots.labels import visible
 
 
 def test_a_file_is_a_png_with_its_description_inside(tmp_path):
@@ -97,3 +98,36 @@ def test_a_figure_keeps_its_theme_when_saved_and_a_theme_ends_even_after_an_erro
     with pytest.raises(ZeroDivisionError), themed("dark"):
         _ = 1 / 0
     assert style.colors().name == "light"
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [
+        ("a", "a"),
+        (" the", "␣the"),
+        ("\n", "↵"),
+        ("\t", "⇥"),
+        ("", "∅"),
+        ("\x00", "\\u0000"),
+        ("\u200b", "\\u200b"),
+        ("\ud800", "\\ud800"),
+        ("\N{COMBINING ACUTE ACCENT}", "◌\N{COMBINING ACUTE ACCENT}"),
+        ("März", "März"),
+        ("a long word that goes on", "a long word t…"),
+        ("   ", "␣␣␣"),
+        ("class 1 ", "class 1␣"),
+    ],
+)
+def test_labels_are_one_short_visible_line(label, shown):
+    assert visible(label) == shown
+
+
+def test_any_token_is_drawn_as_it_is_without_a_warning(tmp_path):
+    assert visible("$x$") == r"\$x\$"
+    assert prediction_bars(np.ones(1), lambda i: "$x$").get_label().endswith("$x$ 100 %.")
+
+    strange = ["$", "$x$", "月", "\x07", "\u202e", "\ud83d", "عام", "\\frac{1}", "_^{}", "<script>", "😀", "é"]
+    count = len(strange)
+    figure = attention_heads(np.full((1, count, count), 1 / count), strange, title="100 % of $5$ & <b>")
+    save(figure, tmp_path / "strange.png")
+    save(prediction_bars(np.full(count, 1 / count), lambda i: strange[i], top=count), tmp_path / "bars.png")

@@ -8,7 +8,7 @@ import pytest
 from glassformer import ops
 from glassformer.core.tree import flatten, tree_map
 from glassformer.data.examples import count_targets
-from glassformer.training import EMA, global_norm
+from glassformer.training import EMA, History, StepRecord, global_norm
 from glassformer.training.evaluate import Evaluation
 from glassformer.training.loop import training_steps
 from glassformer.training.recipe import Recipe
@@ -206,3 +206,26 @@ def test_dropout_needs_the_key_of_the_step(tmp_path):
     key = ops.fold_key(ops.new_key(3), 1)
     loss, _ = session.model.loss_and_grads(steps[0][0].params, session.task.train.batch(1, 8, 3), key=key)
     assert steps[1][1].loss == float(loss)
+
+
+def record(step, **settings):
+    return StepRecord(step, 3.0 / step, 0.1, 1.0, 8, 0.5, **settings)
+
+
+def test_it_is_a_list_and_arrays_that_come_back_from_metrics():
+    history = History([record(1), record(2, evaluation=Evaluation(1.5, 4, 4, 0.25), is_best=True), record(3)])
+    assert history[1].is_best
+    assert history.step.tolist() == [1, 2, 3]
+    assert history.loss.tolist() == [3.0, 1.5, 1.0]
+    assert history.seconds.tolist() == [0.5, 0.5, 0.5]
+    assert (history.val_step.tolist(), history.val_loss.tolist(), history.accuracy.tolist()) == ([2], [1.5], [0.25])
+    assert repr(history) == "History(3 steps, loss 1.0000, validation loss 1.5000)"
+    assert repr(History()) == "History(no steps)"
+
+    history = History([record(1, refused=True), record(2, evaluation=Evaluation(1.5, 4, 4), is_best=True)])
+    again = History.from_metrics(history.metrics)
+    assert again.metrics == history.metrics
+    assert np.isnan(again.accuracy).all()
+
+    history = History([StepRecord(1, float("inf"), 0.1, float("nan"), 8, 0.5)])
+    assert np.isnan(History.from_metrics(history.metrics).loss[0])
