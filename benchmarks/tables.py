@@ -31,13 +31,50 @@ import time
 import zipfile
 from pathlib import Path
 
+import glassformer as gf
 from classify import labeled as docs
 
-import glassformer as gf
-
 FOLDER = Path(tempfile.gettempdir()) / "glassformer-benchmarks"
-LANGUAGES = "ca cs da de es et fi fr hr hu id is it lt lv nb nl pl pt ro sk sl sv tr".split()
-PACKAGES = "asyncio email unittest xml http json logging multiprocessing ctypes importlib concurrent curses".split()
+LANGUAGES = [
+    "ca",
+    "cs",
+    "da",
+    "de",
+    "es",
+    "et",
+    "fi",
+    "fr",
+    "hr",
+    "hu",
+    "id",
+    "is",
+    "it",
+    "lt",
+    "lv",
+    "nb",
+    "nl",
+    "pl",
+    "pt",
+    "ro",
+    "sk",
+    "sl",
+    "sv",
+    "tr",
+]
+PACKAGES = [
+    "asyncio",
+    "email",
+    "unittest",
+    "xml",
+    "http",
+    "json",
+    "logging",
+    "multiprocessing",
+    "ctypes",
+    "importlib",
+    "concurrent",
+    "curses",
+]
 TESTED = 0.2
 
 
@@ -164,7 +201,7 @@ def main():
     for name in asked.tables or TABLES:
         train, test = split(TABLES[name](), asked.seed)
         texts, labels = [text for text, _ in test], [label for _, label in test]
-        answers, report, seconds = ours(train, texts, asked.seed, asked.set)
+        answers, _report, seconds = ours(train, texts, asked.seed, asked.set)
         others, took = theirs(train, texts)
         right, their = (sum(map(str.__eq__, each, labels)) / len(labels) for each in (answers, others))
         mean, half = difference(answers, others, labels)

@@ -8,7 +8,7 @@ import random
 
 QUEUES = {
     "billing": "charged twice; no refund; wrong invoice; price changed; card declined; receipt is missing",
-    "delivery": "parcel never came; sent to my old address; arrived broken; tracking shows nothing; courier left it outside",
+    "delivery": "parcel never came; sent to my old address; arrived broken; no tracking; courier left it outside",
     "login": "cannot sign in; forgot the password; code never arrives; account is locked; email is not accepted",
     "returns": "want to send it back; wrong size; color is not as shown; need a return label; changed my mind",
     "technical": "app crashes; page stays empty; search finds nothing; photos do not load; update does not install",
@@ -37,3 +37,4 @@ def tickets(count=3000, seed=0):
 if __name__ == "__main__":
     with open("tickets.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("message", "queue"), *tickets()])
+    print("tickets.csv: 3,000 letters")

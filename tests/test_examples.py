@@ -39,6 +39,7 @@ def test_the_python_of_the_readme_prints_what_it_says(tmp_path):
     readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
     found = re.findall(r"```python\n(.*?)```\n(?:\n```\n(.*?)```)?", readme, flags=re.DOTALL)
     assert len(found) >= 4
+    subprocess.run([sys.executable, str(EXAMPLES[0].with_name("tickets.py"))], check=True, cwd=tmp_path)
     code = "\nprint('----')\n".join(block for block, _ in found)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
