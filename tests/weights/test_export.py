@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import glassformer as gf
 from family_models import CASES, model_of, run, saved
 from glassformer.api.loading import load, read_model
 from glassformer.api.trained_model import TrainedModel
@@ -118,6 +119,8 @@ def test_the_pooler_of_bert_is_kept_and_one_that_never_was_is_zero(tmp_path, sai
 
 
 _BERT = {"vocab": 9, "width": 8, "heads": 2, "layers": 1, "context": 8, "norm_position": "post", "embedding_norm": True}
+_EURO = {"vocab": 9, "width": 8, "heads": 2, "layers": 1, "context": 8, "norm": "rms", "positions": "rotary"}
+_EURO |= {"activation": "silu", "gated": True, "attention_bias": False, "feed_forward_bias": False}
 OWN = {
     "gpt2": preset("tiny-decoder"),
     "gpt_neox": preset("tiny-decoder", positions="rotary", attention_bias=False, rotary_base=500.0),
@@ -128,6 +131,7 @@ OWN = {
     "mistral": preset(
         "mistral-7b", vocab=9, width=8, heads=4, kv_heads=2, layers=1, feed_forward=6, context=64, window=5
     ),
+    "eurobert": EncoderConfig(**_EURO, classes=3, pooled_activation="gelu"),
     "qwen2": preset("qwen2-0.5b", vocab=9, width=8, heads=4, kv_heads=2, layers=1, feed_forward=6, context=64),
 }
 
@@ -166,7 +170,7 @@ def test_neighboring_rotary_pairs_are_reordered(tmp_path):
         (preset("tiny-decoder", positions="sinusoidal", attention_bias=False), None, "--set positions=learned"),
         (preset("counting"), "norm_position='post'", "train with --set norm_position=pre"),
         (preset("tiny-decoder", stride=3), "stride=3", "train with --set stride=null"),
-        (preset("majority"), "cannot have head", "keep the run folder"),
+        (preset("majority"), "the nearest, eurobert, cannot have gated=False", "keep the run folder"),
         (preset("tiny-seq2seq", source_vocab=40), None, "keep the run folder"),
     ],
 )
@@ -268,6 +272,91 @@ def test_a_default_run_on_text_says_the_same_in_transformers(settings, tmp_path,
     found, _ = ours.model.forward(ours.params, ids.numpy())
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
     assert reader.decode(answer) == ours.generate("The ", temperature=0, max_new_tokens=12).text
+
+
+REVIEWS = [
+    {"text": f"{subject} was {rest} {word}", "label": label}
+    for label, words in (("bad", ("dull", "weak", "poor")), ("good", ("fine", "bright", "lovely")))
+    for word in words
+    for subject in ("The film", "a STORY", "its plot", "Naïve 日本 music", "the end")
+    for rest in ("so", "at times rather", "in every one of its very many long scenes just as")
+]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"tokenizer": "wordpiece", "init_std": 0.02, "layers": 1},
+        {"tokenizer": "chars", "pooling": "first", "attention_bias": True, "feed_forward_bias": True},
+        {"pooled_activation": "gelu"},
+    ],
+    ids=str,
+)
+def test_a_classifier_of_ones_own_texts_says_the_same_in_transformers_and_read_again(settings, tmp_path, said, capsys):
+    """Ids, cut to the context and padded, labels and probabilities."""
+    torch, transformers = require("torch"), require("transformers")
+    ours = gf.train(REVIEWS, steps=20, longest=12, **settings)
+    assert "\nexports to transformers as EuroBertForSequenceClassification\n" in capsys.readouterr().err
+    ours.export(tmp_path / "out")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    reader = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    texts = [*(row["text"] for row in REVIEWS), "dull"]
+    read = reader(texts, truncation=True, padding=True, return_tensors="pt")
+    ids = [row[real.bool()].tolist() for row, real in zip(read["input_ids"], read["attention_mask"], strict=True)]
+    assert ids == [ours.tokenizer.encode(text)[:12].tolist() for text in texts]
+    assert len({len(row) for row in ids}) > 1, "nothing was padded"
+    with torch.no_grad():
+        expected = theirs(**read).logits.softmax(-1).numpy()
+    answers = ours.classify(ids)
+    found = np.array([[answer.probabilities[name] for name in theirs.config.label2id] for answer in answers])
+    assert np.abs(found - expected).max() <= 1e-5
+    assert theirs.config.id2label == {0: "bad", 1: "good"}
+    assert said == []
+    again = load(tmp_path / "out")
+    assert (again.labels, again.model.config.pooled_activation) == (("bad", "good"), "gelu")
+    if ours.config.pooled_activation is not None:
+        assert_same_bits(again.params, ours.params)
+    same = np.array([list(answer.probabilities.values()) for answer in again.classify(ids)])
+    assert np.abs(same - found).max() <= 1e-5
+
+
+def test_a_layer_that_is_added_before_the_classes_changes_nothing_however_large_the_gains_are(tmp_path, rng):
+    torch, config = require("torch"), EncoderConfig(**_EURO, classes=3)
+    params = build(config).init(0)
+    params["final_norm"]["gamma"] = (20 * rng.standard_normal(8)).astype(np.float32)
+    export_folder(TrainedModel(config, params, family=""), tmp_path)
+    ids = rng.integers(0, 9, (50, 3))
+    with torch.no_grad():
+        expected = read_by_transformers(tmp_path)(torch.tensor(ids)).logits.numpy()
+    ours = build(config).forward(params, ids)[0]
+    assert np.abs(ours - expected).max() <= 1e-5 * np.abs(ours).max()
+
+
+def test_what_no_family_computes_says_so_before_it_is_trained():
+    lines = gf.Loop(REVIEWS, steps=1, positions="learned").session.opening
+    assert lines[-1] == (
+        "cannot be exported to transformers: no published family computes this encoder; the nearest, eurobert, cannot "
+        "have positions='learned'; train with --set positions=rotary"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"classifier_pooling": "late"}, "classifier_pooling = 'late': supported: mean, bos"),
+        ({"problem_type": "multi_label_classification"}, "only None or 'single_label_classification' is supported"),
+        ({"id2label": {"0": "a", "2": "b"}}, "a name for each of the numbers"),
+        ({"id2label": {"0": "a", "1": 3, "2": "c"}}, "names are needed"),
+    ],
+)
+def test_what_a_classifier_of_eurobert_computes_otherwise_is_refused(fields, message, tmp_path):
+    folder = saved("eurobert, classes", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    assert open_folder(folder).labels == ("no", "maybe", "yes")
+    (folder / "config.json").write_text(json.dumps({**config, **fields}))
+    with pytest.raises(WeightsError, match=message):
+        open_folder(folder)
 
 
 @pytest.mark.parametrize(

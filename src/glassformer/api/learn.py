@@ -62,7 +62,7 @@ def train(
     more = {**({"callbacks": callbacks} if callbacks else {}), **({} if show else {"show": show})}
     check_order("train", data, model, {**options, **more})
     loop = Loop(data, model, **options)
-    for note in loop.session.task.notes if show else ():
+    for note in loop.session.opening if show else ():
         log(note)
     return _trained(loop, callbacks, show=show)
 

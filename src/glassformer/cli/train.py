@@ -219,7 +219,7 @@ def open_session(new: NewRun, changes: dict[str, Any], execution: Any, *, quiet:
     with waiting(f"preparing {task}" if new.source is None else f"preparing {task} and {new.source}"):
         folder = new.out or Path("runs") / task
         session = new_session(task, folder, numbered=new.out is None, execution=execution, **settings)
-    for note in session.task.notes if rank() == 0 and not quiet else ():
+    for note in session.opening if rank() == 0 and not quiet else ():
         log(note)
     return session
 

@@ -35,7 +35,9 @@ from ..training.interruption import Stopped, uninterrupted
 from ..training.loop import StepRecord, suitable_threads, training_steps
 from ..training.trainable import EVERYTHING, FrozenEncoder
 from ..training.trainer import Trainer, TrainingState, drops, final_params, refuse_to_save
+from ..weights.export import export_line
 from ..weights.loaded_model import LoadedModel
+from .custom_files import takes_lexicon
 from .run import TrainingRun
 from .sinks import Memory, RunFolder
 
@@ -103,6 +105,12 @@ class TrainingSession:
         self.last: StepRecord | None = None  # of the steps taken here
         self._unwritten: list[StepRecord] = []
         self._written = -math.inf  # when metrics were last written
+
+    @property
+    def opening(self) -> tuple[str, ...]:
+        """The lines to read before the first step: on the data; and of a task of texts, how the model is exported."""
+        of_texts = takes_lexicon(self.task.name)
+        return *self.task.notes, *([export_line(self.run.config, self.task.tokenizer)] if of_texts else ())
 
     def steps(self) -> Generator[StepRecord]:
         """Train to the end, writing metrics and checkpoints on the way.

@@ -28,6 +28,9 @@ from .tensors import SINGLE, write_tensors
 
 KEEP = "keep the run folder itself: `glassformer predict`, `inspect` and, if it writes, `generate` read it"
 
+PASSED_ON = 6.0
+"""GELU returns numbers from here on as they are, in float32."""
+
 
 def export_folder(loaded: LoadedModel, path: str | Path) -> list[Path]:
     """Write a model into a new folder and return its files.
@@ -64,6 +67,17 @@ def export_folder(loaded: LoadedModel, path: str | Path) -> list[Path]:
     return sorted(file for file in Path(path).rglob("*") if file.is_file())
 
 
+def export_line(config: TransformerConfig, tokenizer: Any) -> str:
+    """Return what a model will be exported as, or why it cannot be, to be read before it is trained."""
+    try:
+        family, config = family_for(config)
+    except WeightsError as error:
+        remedy = "" if error.hint == KEEP else f"; {error.hint}"
+        return f"cannot be exported to transformers: {error.fact}{remedy}"
+    without = "" if published_form(tokenizer) else f", without its tokenizer: {tokenizer.kind} has no published form"
+    return f"exports to transformers as {family.class_of(config)}{without}"
+
+
 @contextmanager
 def complete_folder(path: str | Path) -> Iterator[Path]:
     """Give a folder to write into that gets its name, a new one, when all of it is on the disk."""
@@ -89,14 +103,36 @@ def with_config(loaded: LoadedModel, config: TransformerConfig) -> LoadedModel:
     """Return a model that computes the same with a config that `family_for` gave.
 
     If rotary pairs are other channels there, (i, i + C/2) or (2i, 2i + 1), the channels of queries and keys get another
-    order, which changes no product of the two. Parameters that the model does not have are zeros.
+    order, which changes no product of the two. A layer before the classes is one that changes nothing. Parameters that
+    the model does not have otherwise are zeros.
     """
     if config == loaded.config:
         return loaded
     leaves, specs = flatten(loaded.params), build(config).specs()
     leaves = {name: repaired(name, array, loaded.config, config) for name, array in leaves.items()}
+    if _is_layered(config) and not _is_layered(loaded.config):
+        leaves |= _layer_without_effect(leaves)
     zeros = {name: np.zeros(spec.shape, np.float32) for name, spec in flatten(specs).items() if name not in leaves}
     return replace(loaded, config=config, params=rebuilt(specs, {**leaves, **zeros}))
+
+
+def _layer_without_effect(leaves: Mapping[str, Array]) -> dict[str, Array]:
+    """Return a layer before the classes that passes a vector on, and a classifier to which that makes no difference.
+
+    What an RMS norm returns has at most √D times its gain in any feature, and so has a mean of it. With that added, and
+    some more, all features are where GELU returns what it reads, up to rounding; the classes' biases take it back:
+
+        x + c = gelu(x + c)      (x + c) w + (b − c w) = x w + b
+    """
+    wide = {name: np.asarray(leaves[name], np.float64) for name in ("final_norm.gamma", "classifier.w", "classifier.b")}
+    gain = wide["final_norm.gamma"]
+    added = np.abs(gain) * np.sqrt(len(gain)) + PASSED_ON
+    changed = {
+        "pooled_linear.w": np.eye(len(gain)),
+        "pooled_linear.b": added,
+        "classifier.b": wide["classifier.b"] - added @ wide["classifier.w"],
+    }
+    return {name: array.astype(np.asarray(leaves["classifier.b"]).dtype) for name, array in changed.items()}
 
 
 def repaired(name: str, array: Array, config: TransformerConfig, other: TransformerConfig) -> Array:
@@ -142,16 +178,17 @@ def family_for(
 ) -> tuple[Family, TransformerConfig]:
     """Return the family that computes what a config asks for, and that config as the family has it.
 
-    It may have other rotary pairs, and biases where the model has none. Settings that no family has are named.
+    It may have other rotary pairs, biases where the model has none, and a layer before the classes. Settings that no
+    family has are named.
     """
     order = [families[name] for name in (preferred, *families) if name in families]
-    for candidate in (config, _biased(config)):
+    for candidate in (config, _completed(config)):
         for family in order:
             if not differences(family, _paired(candidate, family)):
                 return family, _paired(candidate, family)
     same = {family.name: family for family in order if family.architecture == config.architecture}
-    lacking = {name: differences(family, _paired(_biased(config), family)) for name, family in same.items()}
-    nearest = min(lacking, key=lambda name: len(lacking[name]))
+    lacking = {name: differences(family, _paired(_completed(config), family)) for name, family in same.items()}
+    nearest = min(lacking, key=lambda name: ("head" in lacking[name], len(lacking[name])))
     named = [f"{name}={getattr(config, name)!r}" if hasattr(config, name) else name for name in lacking[nearest]]
     raise WeightsError(
         f"no {what} computes this {config.architecture}; the nearest, {nearest}, cannot have {', '.join(named)}",
@@ -170,11 +207,17 @@ def _paired(config: TransformerConfig, family: Family) -> TransformerConfig:
     return config.replace(rotary_pairing=pairing) if config.positions == "rotary" else config
 
 
-def _biased(config: TransformerConfig) -> TransformerConfig:
-    """Return a config with all biases, which can be zero; one of another norm than layer norms as it is."""
-    if config.norm != "layer":
-        return config
-    return config.replace(attention_bias=True, output_bias=True, feed_forward_bias=True, norm_bias=True)
+def _completed(config: TransformerConfig) -> TransformerConfig:
+    """Return a config with what can be without effect: biases beside layer norms, and a layer before the classes."""
+    if config.norm == "layer":
+        config = config.replace(attention_bias=True, output_bias=True, feed_forward_bias=True, norm_bias=True)
+    is_bare = isinstance(config, EncoderConfig) and config.head == "classes" and not _is_layered(config)
+    return config.replace(pooled_activation="gelu") if is_bare and config.has_final_norm else config
+
+
+def _is_layered(config: TransformerConfig) -> bool:
+    """Return whether a classifier has a layer before its classes."""
+    return isinstance(config, EncoderConfig) and config.pooled_activation is not None
 
 
 def _remedy(config: TransformerConfig, lacking: Mapping[str, Any], families: Mapping[str, Family]) -> str:
@@ -183,7 +226,7 @@ def _remedy(config: TransformerConfig, lacking: Mapping[str, Any], families: Map
     changes = {name: value for name, value in lacking.items() if getattr(config, name, None) is not None}
     try:
         known = lacking.keys() <= {f.name for f in fields(config)}
-        possible = known and has_family(_biased(config.replace(**changes)), families)
+        possible = known and has_family(_completed(config.replace(**changes)), families)
     except ConfigError:
         possible = False
     if not possible:

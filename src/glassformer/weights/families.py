@@ -157,7 +157,8 @@ def read_eurobert(fields: Fields, settings: dict[str, Any]) -> dict[str, Any]:
 
 def write_eurobert(config: EncoderConfig, fields: dict[str, Any]) -> dict[str, Any]:
     """A learned first vector has no published name; what would be nearest is written, and differs."""
-    fields = {**write_llama(config, fields), "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
+    absent = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
+    fields = {**write_llama(config, fields), **absent, "mask_token_id": 0}  # one must be named, and none is read
     return {**fields, "classifier_pooling": "bos" if config.pooling == "first" else "mean"}
 
 

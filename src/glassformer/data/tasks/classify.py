@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from ...core import registry
 from ...core.arrays import Array
 from ...core.errors import DataError
 from ...text.tokenizer import Family, Tokenizer, fit_tokenizer
@@ -36,8 +37,13 @@ WARNED = 3
 """Warnings of one kind that are printed."""
 ENOUGH = 1000
 """Different texts from which on there is a part to choose the best parameters by, and another to test on."""
-SETTINGS = {"width": 64, "heads": 4, "layers": 2, "positions": "rotary", "activation": "gelu_tanh"}
-"""Of the model."""
+SETTINGS = {
+    "width": 64, "heads": 4, "layers": 2, "positions": "rotary", "norm": "rms", "activation": "silu", "gated": True,
+    "attention_bias": False, "feed_forward_bias": False,
+}  # fmt: skip
+"""Of the model. A published family, EuroBERT, computes these, so that it can be exported."""
+PADDING = "<pad>"
+"""A token that stands in no text, by which other programs fill a batch."""
 
 
 class Labeled(NamedTuple):
@@ -83,8 +89,7 @@ def classify(
     splits, classes, notes, first = _read(table, lexicon.labels if lexicon else ())
     train, *others = ([example.text for example in part] for part in splits)
     if learned := lexicon is None:
-        family = "bpe" if tokenizer == "auto" else tokenizer
-        lexicon = Lexicon(fit_tokenizer(family, train, [text for part in others for text in part], size=tokenizer_size))
+        lexicon = Lexicon(_fitted(tokenizer, tokenizer_size, train, [text for part in others for text in part]))
     parts, lengths = _encoded(splits, lexicon, classes, longest)
     weights = _balancing(splits.train, classes) if class_weights == "balanced" else {}
     sizes = {"vocab": lexicon.tokenizer.size, "context": longest if learned else min(longest, max(lengths))}
@@ -160,6 +165,12 @@ def _doubtful(table: Table, column: str, counts: Counter[str]) -> Iterator[str]:
         yield f"warning: {len(single) - WARNED:,} more labels have a single text each"
     if counts.total() < FEW:
         yield f"warning: {counts.total():,} texts are too few to learn from, or to measure by"
+
+
+def _fitted(family: str, size: int | None, train: Sequence[str], others: Sequence[str]) -> Tokenizer:
+    """Return a tokenizer that knows texts, with a token for padding; one of the user's own as it is."""
+    specials = () if family in registry.own("tokenizer") else (PADDING,)
+    return fit_tokenizer("bpe" if family == "auto" else family, train, others, size=size, specials=specials)
 
 
 def _balancing(train: Sequence[Labeled], classes: Sequence[str]) -> dict[str, list[float]]:
