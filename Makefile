@@ -127,7 +127,7 @@ campaign: $(DEV) ## Kill, damage, starve and confuse it for 70 minutes (ARGS=--q
 edits: $(DEV) ## Edit the mathematics, one line at a time, for hours (ARGS=--quick: minutes): all engines must follow
 	$(BIN)/python benchmarks/edits.py $(ARGS)
 
-# Beside the suite: mostly while a test waits for something.
+# These run in parallel with the tests, at a lower priority.
 campaign-beside: $(DEV)
 	$$(command -v nice >/dev/null && echo nice -n 8) $(BIN)/python tests/soak/campaign.py --quick --processes 1
 

@@ -114,7 +114,7 @@ def new_folder(path: Path) -> Path:
 def check_plain(*paths: Path) -> None:
     """Refuse a symbolic link, a pipe or a device where a run is written, also inside of folders.
 
-    What is written to one of these goes elsewhere, and whoever made the folder decides where.
+    What is written to one of these goes elsewhere, and its target decides where.
     """
     waiting = [*paths]
     for path in waiting:

@@ -123,4 +123,4 @@ class Memory:
         return self.best
 
     def release(self) -> None:
-        """Do nothing: nobody else writes here."""
+        """Do nothing: no other process writes here."""
