@@ -96,8 +96,9 @@ def _print(summary: dict[str, Any]) -> None:
     print(f"{exact} of {of} gradients are exact: the formulas agree with numeric derivatives on this machine.")
     print_table(COLUMNS, rows, title="Trained from scratch, here")
     print(BEST)
-    seconds = next(line["seconds"] for line in summary["runs"] if line["task"] == "text")
-    print(f"The decoder, after {seconds:.0f} s with Python's documentation, continues {PROMPT!r} letter by letter:")
+    text = next(line for line in summary["runs"] if line["task"] == "text")
+    learned = f"{text['steps']:,} steps ({text['seconds']:.0f} s) on Python's documentation"
+    print(f"The decoder, after {learned}, continues {PROMPT!r} letter by letter. Expect words and phrases, not sense:")
     print(summary["text"])
     print_table(("typed", "read as"), summary["dates"].items(), title="The encoder-decoder reads dates")
     print(f"{summary['seconds']:.0f} s in all. Open {summary['page']} to look into all three.")
