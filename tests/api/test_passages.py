@@ -9,7 +9,7 @@ import glassformer as gf
 from glassformer.api import passages
 from glassformer.api.passages import read_index, read_passages
 from glassformer.core.errors import ConfigError, DataError
-from glassformer.text import ByteTokenizer
+from glassformer.text import ByteTokenizer, WordPieceTokenizer
 from glassformer.weights.sentence import embed, similarities
 from runs import command
 
@@ -73,6 +73,34 @@ def test_the_nearest_passages_are_found(model, notes, tmp_path):
     assert [hit.text for hit in hits] == [texts[i] for i in np.argsort(-cosines, kind="stable")[:3]]
     assert [hit.cosine for hit in hits] == pytest.approx(sorted(cosines, reverse=True)[:3], abs=1e-6)
     assert gf.search(index, "Über den Äpfeln", model=model)[0][2:] == (str(notes / "umlauts.txt"), 1)
+
+
+@pytest.mark.parametrize(
+    ("question", "doubt"),
+    [
+        ("how do I close a file?", ""),
+        ("close a Datei", ""),
+        ("Wie schließe ich a file?", "its vocabulary lacks 3 of the 5 words of the question"),
+        ("Passwort", "its vocabulary lacks 1 of the 1 word of the question"),
+        ("как закрыть a file", "10 of the 15 letters of the question are not Latin"),
+        ("123", ""),
+    ],
+)
+def test_a_question_in_another_language_than_the_model_knows_is_doubted(question, doubt, caplog):
+    """It is a model of the catalog that says which language it was trained on; of others nothing is known."""
+    words = WordPieceTokenizer.train(["how do i close a file quickly " * 9, "wschliechpaortdäßü"], size=90)
+    built = gf.build("bert-base", vocab=words.size, width=8, heads=2, layers=1, context=64, feed_forward=8)
+    minilm = gf.TrainedModel(built, built.init(0), words, source="minilm")
+    gf.search(gf.index(minilm, ["a file", "close"]), question, model=minilm)
+    begin, end = (
+        "minilm was trained on English texts, and ",
+        ": the passages that are found may have little to do with it",
+    )
+    assert caplog.messages == ([f"{begin}{doubt}{end}"] if doubt else [])
+    caplog.clear()
+    unknown = gf.TrainedModel(built, built.init(0), words, source="mine")
+    gf.search(gf.index(unknown, ["a file", "close"]), question, model=unknown)
+    assert caplog.messages == []
 
 
 def test_only_new_passages_are_embedded_again(model, notes, tmp_path, monkeypatch):

