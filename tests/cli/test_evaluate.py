@@ -76,6 +76,8 @@ def test_a_classifier_is_shown_class_by_class(tmp_path):
     assert np.trace(found["confusion"]["counts"]) / found["examples"] == pytest.approx(found["accuracy"])
     assert found["macro"]["recall"] == pytest.approx(np.mean([one["recall"] for one in found["classes"]]))
     lines = [line.split("\t") for line in command("eval", tmp_path / "run").out.splitlines()]
+    assert lines.pop(1)[0].startswith("95 % interval ")
+    assert lines.pop(1)[0].startswith("a bag of words is better than this model")
     assert lines[1] == ["class", "precision", "recall", "f1", "examples", "predicted"]
     assert lines[5][0] == "macro average"
     assert lines[6:] == [

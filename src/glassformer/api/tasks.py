@@ -25,7 +25,7 @@ from ..runs.planning import check_fit, task_for, task_options
 from ..runs.provenance import stable_data
 from ..runs.settings import split_settings
 from ..training import Evaluation
-from ..training.evaluate import evaluate, score
+from ..training.evaluate import compared, evaluate, score
 from ..training.recipe import Recipe
 from ..weights.loaded_model import LoadedModel
 
@@ -125,7 +125,7 @@ def evaluated(model: LoadedModel, data: Any, options: dict[str, Any]) -> Evaluat
     pair = None if model.loss == "cross_entropy" else find("loss", model.loss)
     settings["scored"] = partial(score, model.model, pair)
     settings["most"] = Recipe.eval_tokens if data is None or named_data(data) is not None else None
-    return evaluate(model.model, model.params, task.held_out, **settings)
+    return compared(evaluate(model.model, model.params, task.held_out, **settings), task.train, task.held_out)
 
 
 def is_table_of(model: LoadedModel, data: Any) -> bool:

@@ -16,21 +16,29 @@ from ..core.format import shorten
 from ..core.tree import count
 from ..models import build
 from ..progress.display import waiting
+from ..runs.judging import Judged, doubted, judge, judge_in_turn
 from ..runs.run import model_of_run, open_run
 from ..text import printable
 from ..training import Evaluation, Recipe
 from ..training.checkpoint import BEST
-from ..training.evaluate import class_figures, combined, macro_average
+from ..training.evaluate import class_figures, combined, compared, macro_average
 from ..weights.loaded_model import LoadedModel
 from ..weights.saved import is_saved
 from .commands import command
 from .options import CHECKPOINT, PATH, RUN, engine_option, json_option, trust_option
-from .output import console, log, print_json, print_table
+from .output import console, log, print_baselines, print_json, print_table
 
 SHARES = ("precision", "recall", "f1")
 WIDTH, MOST_COLUMNS = 16, 8
 """Characters of a class, and how many classes a confusion table has at most on a terminal."""
 MOST = "most frequent mistakes (--json has all)"
+
+TEXT_WIDTH, MOST_DOUBTED = 60, 10
+"""Characters of a text whose label is doubted, and how many such texts are shown."""
+DOUBTED = {
+    "doubted": "held-out texts whose label the model doubts most",
+    "doubted_in_turn": "texts to train on whose label a bag of words doubts most, each left out of its counts in turn",
+}
 
 Confusion = Sequence[Sequence[int]]
 
@@ -55,13 +63,19 @@ def evaluate(run: Path, checkpoint: str, data: Path | None, every: bool, engine:
     same one; behind ± stands the standard error of its loss.
 
     A classifier is shown class by class: precision is the share of right answers among those that name the class,
-    recall the share of its examples that are found, and F1 their harmonic mean.
+    recall the share of its examples that are found, and F1 their harmonic mean. With them stand the 95 % interval of
+    the accuracy (Wilson), what always saying the commonest class gets right, and what a bag of words does: naive Bayes
+    on the counts of the tokens.
+
+    Labels may be wrong. Of the texts that were held out, those are listed whose label the model finds least likely. It
+    has learned the others by heart, so of them a bag of words judges, which leaves each one out of its counts in turn.
     """
     with waiting(f"measuring {run}"):
         trained, recipe, execution = _trained(run, checkpoint, data)
         recipe = recipe or Recipe()
         recipe = replace(recipe, eval_tokens=None if every else recipe.eval_tokens)
         result = measure(trained, recipe, execution, data=data)
+        doubts = _doubts(trained) if data is None and result.confusion else {}
     name = trained.origin["name"] if trained.origin else getattr(trained.task, "name", "")
     labels = trained.labels or tuple(map(str, range(len(result.confusion))))
     if json:
@@ -70,6 +84,9 @@ def evaluate(run: Path, checkpoint: str, data: Path | None, every: bool, engine:
         figures = {"val_loss": result.loss, "accuracy": result.accuracy, "examples": result.examples}
         fields |= {**figures, "targets": result.targets, "groups": result.groups}
         fields |= {} if result.error is None else {"standard_error": result.error}
+        if result.commonest is not None:
+            fields |= {"interval": result.interval, "commonest": result.commonest, "bag_of_words": result.bag}
+        fields |= {name: [each._asdict() for each in rows] for name, rows in doubts.items()}
         print_json({**fields, **(_class_fields(labels, result.confusion) if result.confusion else {})})
         return
     right = "" if result.accuracy is None else f", {result.accuracy:.2%} right"
@@ -80,8 +97,27 @@ def evaluate(run: Path, checkpoint: str, data: Path | None, every: bool, engine:
     if result.groups and set(result.groups) - set(labels):  # classes follow
         groups = sorted(result.groups.items(), key=lambda item: item[1])
         print_table(("group", ">right"), [(name, f"{share:.1%}") for name, share in groups])
+    if result.commonest is not None and result.bag is not None:
+        print_baselines(result.accuracy or 0.0, result.interval or (), result.commonest, result.bag)
     if result.confusion:
         _print_classes(labels, result.confusion)
+    for name, rows in doubts.items():
+        cells = [(_on_one_line(each.text), each.label, each.answer, f"{each.of_label:.1%}") for each in rows]
+        if rows:
+            print_table(("text", "label", "likelier", ">p of the label"), cells, title=DOUBTED[name])
+
+
+def _on_one_line(text: str) -> str:
+    return shorten(printable(" ".join(text.split())), TEXT_WIDTH)
+
+
+def _doubts(trained: LoadedModel) -> dict[str, list[Judged]]:
+    """Return the texts whose labels are doubted: by the model, and in turn by a bag of words."""
+    task = trained.task
+    if task is None or task.texts is None:
+        return {}
+    judges = judge(trained, task), judge_in_turn(task, trained.labels)
+    return {name: doubted(each, MOST_DOUBTED) for name, each in zip(DOUBTED, judges, strict=True)}
 
 
 def _class_fields(labels: Sequence[str], confusion: Confusion) -> dict[str, Any]:
@@ -127,7 +163,8 @@ def measure(
     if data is None:
         task = trained.task
         assert task is not None
-        return trainer.evaluate(trained.params, task.held_out, metric=task.metric, groups=task.groups)
+        found = trainer.evaluate(trained.params, task.held_out, metric=task.metric, groups=task.groups)
+        return compared(found, task.train, task.held_out)
     metric, parts, notes = file_parts(trained, str(data))
     for note in notes:
         log(note)

@@ -20,6 +20,16 @@ def console() -> SafeConsole:
     return SafeConsole(sys.stdout, highlight=False, markup=False, soft_wrap=True, emoji=False)
 
 
+def print_baselines(accuracy: float, interval: Sequence[float], commonest: float, bag: float) -> None:
+    """Print how certain the accuracy of a classifier is, and what is right without it."""
+    low, high = interval
+    easy = f"always the commonest class: {commonest:.1%}, a bag of words (naive Bayes): {bag:.1%}"
+    print(f"95 % interval {low:.1%} to {high:.1%}; {easy}")
+    if max(commonest, bag) > accuracy:
+        better = "a bag of words" if bag > accuracy else "always saying the commonest class"
+        print(f"{better} is better than this model: use more texts, or start from a trained one (--from)")
+
+
 def print_json(value: Any) -> None:
     """Print one JSON object; characters that stdout's encoding lacks become JSON escapes."""
     text = json.dumps(plain_json(value), ensure_ascii=False, allow_nan=False)

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from ..core.format import visible
 from ..core.reporting import report
 from ..data.tasks.classify import cut_ids
 from ..generation.answer import (
+    CLASS,
     MASKS,
     NEXT,
     Prediction,
@@ -29,6 +31,7 @@ from ..generation.answer import (
 from ..models import Batch
 from ..models.costs import length_batches
 from ..progress.display import waiting
+from ..runs.judging import read_confidence
 from ..runs.run import open_run
 from ..text import PublishedTokenizer, printable
 from ..weights.loaded_model import LoadedModel
@@ -62,6 +65,15 @@ class Predictor(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What is said of an answer: the `top` possibilities or all `probabilities`, and nothing below `at_least`."""
+
+    probabilities: bool
+    top: int | None
+    at_least: float | None
+
+
 @command("Write and predict", "glassformer predict runs/majority 11110222", 'glassformer predict runs/text "The "')
 @model_argument
 @text_options("INPUT", "What to answer", "each row of a CSV, TSV or JSONL file, or each line")
@@ -69,19 +81,24 @@ class Predictor(NamedTuple):
 @click.option("--probabilities", is_flag=True, help="Add a column with the probability of each class.")
 @click.option("--top", type=click.IntRange(1), help="How many possibilities to show for each (default: 5).")
 @click.option(
+    "--at-least",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="P",
+    help="Of a classifier: give no answer that is less probable, and say how often the others are right.",
+)
+@click.option(
     "--truncate",
     is_flag=True,
     help="Of a text longer than the context, read its end (a classifier of texts: its beginning).",
 )
 @engine_option
 @json_option
-@gathered(texts=TextOptions)
+@gathered(texts=TextOptions, shown=Shown)
 def predict(
     model: str,
     texts: TextOptions,
     out: Path | None,
-    probabilities: bool,
-    top: int | None,
+    shown: Shown,
     truncate: bool,
     engine: str | None,
     json: bool,
@@ -92,23 +109,27 @@ def predict(
     names the likeliest next tokens, and an encoder such as BERT fills in masks. Each line of stdin gets one row: an
     empty line an empty one, an input that the model refuses the reason. Then the exit code is 1.
 
+    With --at-least 0.8, a classifier gives no answer where none has that probability. How often its others are right
+    was measured at the end of its training, on the texts that it had not learned from.
+
     With --file, all columns are kept, and prediction, probability and error follow; --out never holds half a result.
     """
     if texts.file is not None:
         texts.check_file("inputs")
         refuse(json, "--json", "the rows of a file are written as CSV, TSV or JSONL")
-        refuse(probabilities and top, "--top", "--probabilities shows all classes")
+        refuse(shown.probabilities and shown.top, "--top", "--probabilities shows all classes")
         rows = read_rows(texts.file, texts.text, out)
         with waiting(f"reading {model}"):
-            predictor = _predictor(model, top=sys.maxsize if probabilities else top, truncate=truncate)
-        refuse(probabilities and not predictor.labels, "--probabilities", f"{model} tells no classes apart")
-        _answer_file(predictor, rows, out, top, probabilities)
+            top = sys.maxsize if shown.probabilities else shown.top
+            predictor = _sure(_predictor(model, top=top, truncate=truncate), model, shown.at_least)
+        refuse(shown.probabilities and not predictor.labels, "--probabilities", f"{model} tells no classes apart")
+        _answer_file(predictor, rows, out, shown)
         return
-    for option, given in {"--out": out, "--probabilities": probabilities}.items():
+    for option, given in {"--out": out, "--probabilities": shown.probabilities}.items():
         refuse(given, option, f"{option} belongs to --file")
     inputs = texts.lines("answer")
     with waiting(f"reading {model}"):
-        predictor = _predictor(model, top=top, truncate=truncate)
+        predictor = _sure(_predictor(model, top=shown.top, truncate=truncate), model, shown.at_least)
     with waiting("answering"):
         answers = _answers(predictor, inputs, blank=texts.from_stdin)
     _print(model, list(zip(inputs, answers, strict=True)), json=json)
@@ -155,10 +176,11 @@ def _each(predictor: Predictor, texts: Sequence[str]) -> list[Answer]:
         return [*_each(predictor, texts[:middle]), *_each(predictor, texts[middle:])] if middle else [error]
 
 
-def _answer_file(predictor: Predictor, rows: Rows, out: Path | None, top: int | None, probabilities: bool) -> None:
+def _answer_file(predictor: Predictor, rows: Rows, out: Path | None, shown: Shown) -> None:
     """Write the rows of a file with their answers, in their order, some at a time."""
-    labels = predictor.labels if probabilities else ()
-    names = ["prediction", "probability", *(["others"] if top else []), *(f"p({label})" for label in labels), "error"]
+    labels = predictor.labels if shown.probabilities else ()
+    others = ["others"] if shown.top else []
+    names = ["prediction", "probability", *others, *(f"p({label})" for label in labels), "error"]
     errors = too_long = 0
     with writing_rows(rows.table, names, out) as write, waiting(f"answering {rows.table.name}"):
         for start in range(0, len(rows.texts), CHUNK):
@@ -168,7 +190,7 @@ def _answer_file(predictor: Predictor, rows: Rows, out: Path | None, top: int | 
             found = [next(answers) if isinstance(text, str) else text for text in texts]
             errors += sum(isinstance(one, GlassformerError) for one in found)
             too_long += sum(isinstance(one, LengthError) for one in found)
-            write([_cells(one, labels, bool(top)) for one in found])
+            write([_cells(one, labels, bool(shown.top)) for one in found])
     if errors:
         long = "; --truncate answers those that are too long" if too_long else ""
         log(f"{errors:,} of {plural(len(rows.texts), 'row')} could not be answered: the column error says why{long}")
@@ -193,6 +215,27 @@ def _predictor(name: str, *, top: int | None, truncate: bool) -> Predictor:
     if isinstance(load_config(place), EncoderConfig):
         return _of_encoder(read_model(name), name, top or TOP, truncate=truncate)
     return _of_writer(load(place), top=top, truncate=truncate)
+
+
+def _sure(predictor: Predictor, name: str, at_least: float | None) -> Predictor:
+    """Return what leaves the answer out where it is less probable; log how often the others were right."""
+    if at_least is None:
+        return predictor
+    refuse(not predictor.labels, "--at-least", f"{name} tells no classes apart")
+    place = locate(name)
+    known = read_confidence(place, at_least) if is_run(place) else None
+    if known is None:
+        log(f"how often answers of {at_least:.0%} and more are right was not measured: train the model anew to know it")
+    elif not known.answered:
+        log(f"of {known.texts:,} held-out texts, none had an answer of {at_least:.0%} and more")
+    else:
+        right = f"{known.right / known.answered:.1%} of the {known.answered:,} answers of {at_least:.0%} and more"
+        log(f"on {known.texts:,} held-out texts, {right} were right")
+
+    def ask(texts: Sequence[str]) -> list[Prediction]:
+        return [one if one.probability >= at_least else replace(one, answer="") for one in predictor.ask(texts)]
+
+    return predictor._replace(ask=ask)
 
 
 def _learned(place: Path) -> LoadedModel | None:
@@ -280,6 +323,7 @@ def _row(text: str, found: Answer) -> tuple[str, ...]:
     if not isinstance(found, Prediction):
         return _short(text), "", "", "" if found is None else f"error: {found.fact}"
     answer = visible(found.answer) if found.kind == NEXT else found.answer
+    answer = "–" if found.kind == CLASS and not answer else answer
     return _short(text), printable(answer), f"{found.probability:.1%}", _others(found)
 
 
@@ -299,5 +343,6 @@ def _fields(text: str, found: Answer) -> dict[str, Any]:
     if not isinstance(found, Prediction):
         return {"input": printable(text), "error": None if found is None else found.fact}
     places = [[{**one._asdict(), "text": printable(one.text)} for one in place] for place in found.choices]
-    answer = {"answer": printable(found.answer), "probability": found.probability}
+    said = None if found.kind == CLASS and not found.answer else printable(found.answer)
+    answer = {"answer": said, "probability": found.probability}
     return {"input": printable(text), "kind": found.kind, **answer, "choices": places}

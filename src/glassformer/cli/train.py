@@ -12,7 +12,7 @@ import click
 
 from ..core.errors import ConfigError, TrainingError, typed
 from ..core.execution import MeshShape
-from ..core.format import compact, escaped
+from ..core.format import compact, escaped, shorten
 from ..core.registry import SUMMARIES
 from ..core.tree import count
 from ..data import TASKS, import_file
@@ -25,9 +25,11 @@ from ..generation.texts import stream
 from ..models import PRESETS
 from ..progress.display import display, event_writer, require_tensorboard, waiting
 from ..progress.stopwatch import Stopwatch
+from ..runs.judging import samples
 from ..runs.run import open_run
 from ..runs.session import TrainingSession
 from ..runs.start import new_session, resume_session
+from ..training.evaluate import compared
 from ..training.interruption import Stopped, Terminated, heeding_termination
 from . import devices
 from .commands import command
@@ -43,7 +45,7 @@ from .options import (
     set_option,
     source_option,
 )
-from .output import log, plural, print_json
+from .output import log, plural, print_baselines, print_json
 from .settings import parse_settings
 
 DATA_OPTIONS = {
@@ -200,6 +202,8 @@ def _resumed(
         log(note)
     if steps is not None and rank() == 0:
         log(f"continuing from step {session.state.step:,} to step {steps:,}; {session.run.recipe.continuation()}")
+    elif session.stopped_early and rank() == 0:
+        log(f"{folder} {session.stopped_early}; --steps N goes on")
     elif session.state.step >= session.run.recipe.steps and rank() == 0:
         log(f"{folder} has taken all of its {plural(session.state.step, 'step')}; --steps N continues to step N")
     return session
@@ -267,7 +271,7 @@ def _interrupted(session: TrainingSession, error: KeyboardInterrupt) -> int:
 def results(session: TrainingSession, clock: Stopwatch, seconds: float) -> dict[str, Any]:
     """Return the figures of a finished run; loss and accuracy are those of the best parameters."""
     params = session.load_params()
-    final = session.test(params)
+    final = compared(session.test(params), session.task.train, session.task.held_out)
     metrics = session.metrics()
     judged = [row for row in metrics if "val_loss" in row]
     keeps_last = session.run.recipe.keep == "last"
@@ -285,7 +289,11 @@ def results(session: TrainingSession, clock: Stopwatch, seconds: float) -> dict[
         "compiling_seconds": round(clock.compiling, 3),
         "best_step": next((row["step"] for row in reversed(judged) if row["best"] or keeps_last), None),
         "last_val_loss": judged[-1]["val_loss"] if judged else None,
+        "stopped_early": session.stopped_early or None,
     }
+    if final.commonest is not None:
+        line |= {"interval": final.interval, "commonest": final.commonest, "bag_of_words": final.bag}
+        line["samples"] = [example._asdict() for example in samples(session.judged)]
     if session.run.base is not None:
         line |= {"from": session.run.base.source, "trained_parameters": count(session.state.params)}
     return line if not final.groups else {**line, "worst_group": min(final.groups, key=lambda g: final.groups[g])}
@@ -303,7 +311,16 @@ def draw_loss(session: TrainingSession) -> None:
 def print_summary(session: TrainingSession, summary: dict[str, Any]) -> None:
     """Print the results, samples as they are written, and the run folder."""
     print(summary_line(summary), flush=True)
-    if total() == 1:
+    if summary["stopped_early"]:
+        print(summary["stopped_early"] + "; --resume with --steps goes on")
+    if "bag_of_words" in summary:
+        print_baselines(*(summary[name] for name in ("accuracy", "interval", "commonest", "bag_of_words")))
+    if session.judged:
+        for example in samples(session.judged):
+            verdict = "right" if example.is_right else f"wrong: its label is {example.label!r}"
+            said = f"{example.answer!r} ({example.probability:.0%}), {verdict}"
+            print(f"  {shorten(example.text, SAMPLE_LENGTH)!r} → {said}")
+    elif total() == 1:
         model, writes = session.best, session.task.metric == "none"
         settings: dict[str, Any] = {"max_new_tokens": SAMPLE_LENGTH, "temperature": TEMPERATURE}
         for prompt in session.task.prompts[:SAMPLES]:

@@ -74,6 +74,11 @@ class Examples:
         """Return these examples with all their padding, so that every batch of a size has the same shape."""
         return Batch(*(None if array is None else array[indices] for array in self.rows))
 
+    def answered(self) -> "Examples":
+        """Return the examples whose class is known."""
+        known = np.asarray(self.rows.targets) != IGNORE
+        return self if known.all() else Examples(self.take(np.flatnonzero(known)))
+
     def batch(self, step: int, size: int, seed: int, *, rows: Array | None = None) -> Batch:
         """Return the examples to train on in this step, trimmed; or some `rows` of them, with all their padding."""
         order = self.order(step, size, seed)

@@ -25,6 +25,7 @@ Metric = Literal["classes", "sequence", "none"]
 RECIPE: dict[str, Any] = {
     "steps": 1000, "batch": 32, "optimizer": "adamw", "lr": 1e-3, "beta2": None, "schedule": "cosine", "warmup": 50,
     "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "label_smoothing": 0.0, "eval_every": 250,
+    "patience": None, "keep": "best",
 }  # fmt: skip
 """Settings of a training where a task does not say otherwise."""
 
@@ -47,6 +48,7 @@ class Task:
     decode_answer     the ids of an answer (what follows the input, up to its end; or one class) as text
     prompts           typed inputs to show answers to while training
     groups            a label for each held-out example, such as its language; empty where there are none
+    texts             what each example reads, by part and in their order; None where it is no text, or not kept
     notes             what a reader of the results should know, such as how much of the data was left out
 
     The greedy answer to an example is right exactly when, reading the right answer, the model ranks every next token
@@ -68,6 +70,7 @@ class Task:
     validation: Dataset | None = None
     prompts: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    texts: Splits | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -12,9 +12,9 @@ from ..core.arrays import Array, Tree, check_length
 from ..core.errors import ConfigError, LengthError
 from ..core.settings import texts_of
 from ..data import Task
-from ..data.examples import stack
+from ..data.examples import Examples, stack
 from ..models import Batch, Model
-from ..models.costs import length_batches
+from ..models.costs import length_batches, rows_at_once
 from ..text import PublishedTokenizer
 from ..weights.loaded_model import END, LoadedModel
 from .request import Request
@@ -180,6 +180,13 @@ def class_logits(model: LoadedModel, inputs: Sequence[Batch]) -> Array:
         logits = np.zeros((len(inputs), some.shape[-1]), dtype=some.dtype) if logits is None else logits
         logits[rows] = some
     return logits
+
+
+def class_probabilities(model: LoadedModel, data: Examples) -> Array:
+    """Return how probable each class is for each example, (N, classes)."""
+    size = rows_at_once(model.config, data.longest)
+    logits = [np.asarray(model.model.predict(model.params, rows)[0]) for rows in data.batches(size)]
+    return np.exp(log_softmax(np.concatenate(logits)))
 
 
 def input_ids(model: LoadedModel, sequence: Any) -> Array:

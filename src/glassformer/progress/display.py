@@ -104,7 +104,7 @@ def _lines(screen: Screen) -> Show:
             logged = taken
             log(screen.line())
         if record.stop:
-            log("stopped early: the validation loss no longer improves")
+            log("stopped early: the validation no longer improves")
 
     return show
 

@@ -32,7 +32,7 @@ from .settings import (
 
 RECIPE = {
     "steps": 200, "batch": 4, "lr": 5e-5, "warmup": 10, "weight_decay": 0.01, "beta2": None, "eval_every": 50,
-    "eval_tokens": 1 << 14,
+    "eval_tokens": 1 << 14, "patience": None, "keep": "best",
 }  # fmt: skip
 """Settings of fine-tuning that differ from training anew: a trained model needs few and careful steps."""
 LORA_LR = 5e-4

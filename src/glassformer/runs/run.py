@@ -21,7 +21,7 @@ from ..core.quantized import FORMS
 from ..core.registry import check_stored
 from ..core.settings import check_options
 from ..core.tree import check_same, rebuilt, tree_map, unflatten
-from ..data import TASKS, CustomFile, Task, build_task
+from ..data import TASKS, CustomFile, Lexicon, Task, build_task
 from ..data.tasks import check_registered
 from ..engines.mesh.rules import check_execution
 from ..models import Model, build
@@ -123,6 +123,8 @@ class TrainingRun:
         check_options(TASKS[self.task_name], options)
         if self.base is not None and takes_lexicon(self.task_name):
             options["lexicon"] = replace(self.base.lexicon(self.tokenizer, self.target_tokenizer), labels=self.labels)
+        elif self.labels and takes_lexicon(self.task_name):  # a default that has changed would fit another tokenizer
+            options["lexicon"] = Lexicon(tokenizer_from_dict(self.tokenizer), labels=self.labels)
         task = build_task(self.task_name, **options)
         if tokenizers_of(task) != (self.tokenizer, self.target_tokenizer):
             raise DataError(

@@ -32,12 +32,13 @@ from ..models import Encoder
 from ..training.checkpoint import BEST, checkpoint_path, list_checkpoints
 from ..training.evaluate import Evaluation
 from ..training.interruption import Stopped, uninterrupted
-from ..training.loop import StepRecord, suitable_threads, training_steps
+from ..training.loop import StepRecord, out_of_patience, suitable_threads, training_steps
 from ..training.trainable import EVERYTHING, FrozenEncoder
 from ..training.trainer import Trainer, TrainingState, drops, final_params, refuse_to_save
 from ..weights.export import export_line
 from ..weights.loaded_model import LoadedModel
 from .custom_files import takes_lexicon
+from .judging import Judged, judge
 from .run import TrainingRun
 from .sinks import Memory, RunFolder
 
@@ -101,8 +102,12 @@ class TrainingSession:
 
     def __post_init__(self) -> None:
         self.model, self.task = self.run.model, self.run.task()
+        if self.run.recipe.keep == "accurate" and self.task.metric == "none":
+            raise ConfigError(f"keep is 'accurate', but the task {self.task.name!r} has no right answers",
+                              hint="use keep=best or keep=last")  # fmt: skip
         self.parametrization = self.run.parametrization()
         self.last: StepRecord | None = None  # of the steps taken here
+        self.judged: list[Judged] = []  # at the end, what a classifier says of its held-out texts
         self._unwritten: list[StepRecord] = []
         self._written = -math.inf  # when metrics were last written
 
@@ -154,6 +159,9 @@ class TrainingSession:
                 self.write_records()
         if self.trainer.parts is not None and self.trainer.parts.needed:
             self._save_file()  # which all other commands can read
+        if processes() == 1 and self.task.texts is not None:
+            self.judged = judge(self.best, self.task)
+            self.sink.keep_confidence(self.judged)
         self.sink.release()
 
     def _accept(self, state: TrainingState, record: StepRecord) -> None:
@@ -215,6 +223,14 @@ class TrainingSession:
     def _final(self, state: TrainingState) -> TrainingState:
         """Return a state with the parameters to use, averaged where the recipe says so, and nothing else."""
         return state._replace(params=final_params(state, self.run.recipe), optimizer={}, ema=None, scaling=None)
+
+    @property
+    def stopped_early(self) -> str:
+        """Why the run has ended before its last step, in words; empty where it has not."""
+        recipe, step = self.run.recipe, self.state.step
+        if step >= recipe.steps or not out_of_patience(self.state, recipe):
+            return ""
+        return f"stopped at step {step:,} of {recipe.steps:,}: {recipe.patience} evaluations brought nothing better"
 
     def evaluate(self, params: Tree) -> Evaluation:
         """Evaluate parameters on the validation data, or the held-out data where there is none."""

@@ -1,6 +1,7 @@
 """Where a training session writes its steps, states and best parameters: a run folder, or memory."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ..training.checkpoint import BEST, LATEST, save_checkpoint
 from ..training.loop import StepRecord
 from ..training.trainer import COUNTERS, TrainingState, not_finite, refuse_to_save
 from .folder import METRICS, FolderLock, read_metrics, write, write_config
+from .judging import Judged, write_confidence
 from .run import TrainingRun
 
 
@@ -71,6 +73,11 @@ class RunFolder:
         """Return what was trained, the best so far, or the latest where there is no best yet."""
         return self.run.load_trained(name)
 
+    def keep_confidence(self, judged: Sequence[Judged]) -> None:
+        """Write how often the model is right, by how sure it is."""
+        self._hold()
+        write_confidence(self.run.folder, judged)
+
     def release(self) -> None:
         """Free the folder for other sessions."""
         if self.lock is not None:
@@ -121,6 +128,9 @@ class Memory:
         if name != BEST or self.best is None:
             raise CheckpointError(f"no {name} parameters are kept yet", hint="wait for an evaluation")
         return self.best
+
+    def keep_confidence(self, judged: Sequence[Judged]) -> None:
+        """Do nothing: `judge` says it again."""
 
     def release(self) -> None:
         """Do nothing: no other process writes here."""

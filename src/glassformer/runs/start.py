@@ -20,7 +20,7 @@ from ..data.corpus import is_copy
 from ..engines.cluster.collective import agreed, check_shared, first_before_others, process
 from ..engines.cluster.launch import Workers
 from ..training.checkpoint import LATEST, checkpoint_path, load_checkpoint, read_meta
-from ..training.loop import out_of_patience
+from ..training.loop import cost, out_of_patience
 from ..training.trainable import check_freeze
 from ..training.trainer import Trainer, TrainingState, not_finite, refuse_to_go_on
 from .custom_files import custom_files_of, remember
@@ -90,7 +90,8 @@ def write_session(session: TrainingSession, folder: str | Path) -> TrainingRun:
     state = session.trainer.take(session.state)
     if judged:
         record, evaluation = judged[-1]
-        kept = state._replace(step=record.step, params=session.sink.best, best=evaluation.loss, stale=0)
+        reached = cost(evaluation, session.run.recipe)
+        kept = state._replace(step=record.step, params=session.sink.best, best=reached, stale=0)
         sink.save_best(kept)
     sink.save(state)
     sink.release()

@@ -1,7 +1,7 @@
 """Measure a model on held-out data: on all of it, or on a sample of a long text."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,7 +10,8 @@ import numpy as np
 from .. import ops
 from ..core.arrays import Array, Tree, namespace
 from ..core.reporting import report
-from ..data.examples import Dataset, Windows, count_targets
+from ..data.bag import MOST, BagOfWords, evenly
+from ..data.examples import Dataset, Examples, Windows, count_targets
 from ..models import Batch, Model
 from ..models.costs import rows_at_once
 from ..ops import IGNORE
@@ -29,6 +30,8 @@ class Evaluation:
     learned    accuracy after a step of training, on the batch of that step
     confusion  of a classifier: how many examples of each class (rows) are taken for each class (columns)
     error      standard error of the loss, where it is that of a sample; None: all of the data was measured
+    commonest  of a classifier: the share that always saying the commonest class of the training data gets right
+    bag        the share that a bag of words gets right: see `data.bag`; both None where they were not asked for
     """
 
     loss: float
@@ -39,9 +42,20 @@ class Evaluation:
     learned: float | None = None
     confusion: tuple[tuple[int, ...], ...] = ()
     error: float | None = None
+    commonest: float | None = None
+    bag: float | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the accuracy (Wilson 1927); None where there is no accuracy."""
+        if self.accuracy is None:
+            return None
+        share, z = self.accuracy, Z**2 / self.examples
+        half = (z * (share * (1 - share) + z / 4)) ** 0.5
+        return (share + z / 2 - half) / (1 + z), (share + z / 2 + half) / (1 + z)
 
     def __repr__(self) -> str:
-        names = ("loss", "error", "accuracy", "learned", "examples", "targets")
+        names = ("loss", "error", "accuracy", "commonest", "bag", "learned", "examples", "targets")
         figures = {name: value for name in names if (value := getattr(self, name)) is not None}
         said = [f"{name}={value if isinstance(value, int) else f'{value:.6g}'}" for name, value in figures.items()]
         if self.groups:
@@ -52,6 +66,8 @@ class Evaluation:
         return f"Evaluation({', '.join(said)})"
 
 
+Z = 1.96
+"""Standard errors on either side of 95 % of a normal distribution."""
 SHOWN = 8
 """Groups that the repr of an evaluation shows."""
 
@@ -175,3 +191,23 @@ def score(model: Model, pair: tuple[Callable[..., Any], ...] | None, params: Tre
     likeliest = namespace(logits).argmax(logits, axis=-1)
     targets = namespace(logits).asarray(rows.targets)
     return loss, likeliest if targets.ndim == 1 else ((likeliest == targets) | (targets == IGNORE)).all(axis=-1)
+
+
+def compared(found: Evaluation, train: Dataset, tested: Dataset) -> Evaluation:
+    """Return what was measured of a classifier with what is easy: the commonest class, and a bag of words.
+
+    Both are learned from the training data; data that is not whole numbers, each example with one class, has neither.
+    """
+    if not found.confusion or not (isinstance(train, Examples) and isinstance(tested, Examples)):
+        return found
+    if not all(np.asarray(part.rows.tokens).dtype.kind in "iu" for part in (train, tested)):
+        return found
+    classes = len(found.confusion)
+    train, tested = train.answered(), tested.answered()
+    labels: Any = train.rows.targets, tested.rows.targets
+    always = float((labels[1] == np.bincount(labels[0], minlength=classes).argmax()).mean())
+    sample = evenly(tested, MOST // classes)
+    vocab = 1 + max(int(part.rows.tokens.max()) for part in (train, sample))
+    scores = BagOfWords.learn(train, vocab, classes).scores(sample)
+    right: Any = scores.argmax(-1) == sample.rows.targets
+    return replace(found, commonest=always, bag=float(right.mean()))

@@ -186,7 +186,7 @@ def is_due(step: int, recipe: Recipe) -> bool:
 
 
 def out_of_patience(state: TrainingState, recipe: Recipe) -> bool:
-    """Return whether the validation loss has not improved for as long as the recipe's patience."""
+    """Return whether evaluations have not improved for as long as the recipe's patience."""
     return recipe.patience is not None and state.stale >= recipe.patience
 
 
@@ -233,12 +233,18 @@ def refuse_step(trainer: Trainer, state: TrainingState, loss: float, norm: float
     return state._replace(step=state.step + 1, refused=state.refused + 1)
 
 
+def cost(evaluation: Evaluation, recipe: Recipe) -> float:
+    """Return what checkpoints are chosen by, the lower the better: the loss, or the share of wrong answers."""
+    return 1 - number(evaluation.accuracy) if recipe.keep == "accurate" else evaluation.loss
+
+
 def apply_evaluation(
     state: TrainingState, record: StepRecord, recipe: Recipe, evaluation: Evaluation
 ) -> tuple[TrainingState, StepRecord]:
     """Return the state and record after an evaluation: whether it is the best, and whether to stop."""
-    is_best = math.isfinite(evaluation.loss) and (state.best is None or evaluation.loss < state.best)
+    found = cost(evaluation, recipe)
+    is_best = math.isfinite(evaluation.loss) and (state.best is None or found < state.best)
     stale = 0 if is_best else state.stale + 1
-    state = state._replace(best=evaluation.loss if is_best else state.best, stale=stale)
+    state = state._replace(best=found if is_best else state.best, stale=stale)
     stop = out_of_patience(state, recipe)
     return state, replace(record, evaluation=evaluation, is_best=is_best, stop=stop)

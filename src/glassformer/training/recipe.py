@@ -21,7 +21,7 @@ from .optimizers import OPTIMIZERS, make_optimizer
 AFTER = 0.1
 """The share of the peak learning rate at which a run goes on behind the end of a schedule that came down to nothing."""
 
-KEEP = ("best", "last")
+KEEP = ("best", "accurate", "last")
 SCHEDULES = registry.BUILT_IN["schedule"]
 
 OF_ONE_OPTIMIZER = ("momentum", "beta1", "beta2")
@@ -66,7 +66,8 @@ class Recipe:
     ema               decay of a moving average of the parameters, which is then what counts (none: off)
     patience          stop after this many evaluations without improvement (none: never)
     freeze            parameters that stay as they are: patterns over dotted names, such as "embedding" or "blocks.0.*"
-    keep              parameters that the run keeps as its result: best (lowest validation loss) or last
+    keep              parameters that the run keeps as its result: best (lowest validation loss), accurate (most right
+                      answers to the validation data, which counts for patience too) or last
     seed              of the first parameters, the order of examples and dropout
     shards            parts of a batch that are computed at the same time, one per core; a new run settles on what
                       is fastest on its machine and keeps to it (none: not settled, in one part)

@@ -38,7 +38,7 @@ class TrainingState(NamedTuple):
     params: Tree  # what is trained: all parameters, or the adapters beside frozen ones
     optimizer: Tree
     ema: Tree | None = None
-    best: float | None = None  # the lowest validation loss so far
+    best: float | None = None  # the lowest cost so far: see `loop.cost`
     stale: int = 0  # evaluations since
     refused: int = 0  # refused steps in a row
     scaling: Tree | None = None  # by how much float16 gradients are enlarged

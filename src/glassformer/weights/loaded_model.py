@@ -160,7 +160,8 @@ class LoadedModel:
         assert self.origin is not None
         check_registered(self.origin["name"], Path(self.source))
         options = dict(self.origin["options"])
-        if self.origin.get("lexicon"):  # it was learned with the vocabulary of a model that existed before
+        # It was learned with the vocabulary of a model that existed before, or with one that defaults fitted then.
+        if self.origin.get("lexicon") or (self.origin["name"] == "classify" and self.labels and self.tokenizer):
             options["lexicon"] = self.lexicon
         return build_task(self.origin["name"], **options)
 

@@ -9,12 +9,13 @@ import numpy as np
 from ...core import registry
 from ...core.arrays import Array
 from ...core.errors import DataError
-from ...text.tokenizer import Family, Tokenizer, fit_tokenizer
+from ...text.tokenizer import LEARNED, Family, Tokenizer, fit_tokenizer
 from ..examples import Examples, class_examples
 from ..splits import Splits, hash_fraction, normalized
 from ..tables import Table, read_table
 from ..task import (
     MAX_LABELS,
+    RECIPE,
     Count,
     Lexicon,
     Seed,
@@ -38,12 +39,20 @@ WARNED = 3
 ENOUGH = 1000
 """Different texts from which on there is a part to choose the best parameters by, and another to test on."""
 SETTINGS = {
-    "width": 64, "heads": 4, "layers": 2, "positions": "rotary", "norm": "rms", "activation": "silu", "gated": True,
-    "attention_bias": False, "feed_forward_bias": False,
+    "width": 64, "heads": 4, "layers": 1, "positions": "rotary", "norm": "rms", "activation": "silu", "gated": True,
+    "attention_bias": False, "feed_forward_bias": False, "init_std": 0.02,
 }  # fmt: skip
 """Of the model. A published family, EuroBERT, computes these, so that it can be exported."""
 PADDING = "<pad>"
 """A token that stands in no text, by which other programs fill a batch."""
+EPOCHS, STEPS = 3, (300, 3000)
+"""Of a training: as many steps as the epochs take, but not fewer or more than these."""
+EVALUATIONS, PATIENCE = 12, 5
+"""How many there are, and after how many without improvement a training stops."""
+SPELLED, PIECES = 80, (512, 16_384)
+"""Characters of the training texts for each piece of the tokenizer, of which there are not fewer or more than these."""
+LETTERS = 1000
+"""Different characters up to which texts are cut into words and their pieces."""
 
 
 class Labeled(NamedTuple):
@@ -67,15 +76,17 @@ def classify(
     class_weights: Literal["none", "balanced"] = "none",
     lexicon: Lexicon | None = None,
 ) -> Task:
-    """Build the task: about a tenth of each label is held out; from 1,000 texts on, another tenth to validate.
+    """Build the task: about a tenth of each label is held out; from 1,000 texts on, a twentieth to validate.
 
     text             column of the texts (none: found by its name, such as text, review or sentence)
     label            column of the labels (none: found by its name, such as label, category or stars)
     header           whether the first row of a CSV or TSV file names its columns (none: by what stands below it)
     keep_missing     keep cells that read NaN, NULL, N/A and the like as text, instead of leaving their rows out
     longest          tokens that are read of a text; what comes after them is cut off
-    tokenizer        what texts are cut into; auto is bpe, which reads every character
-    tokenizer_size   tokens that bpe or wordpiece learns (none: 512, and 4,096 from two million characters on)
+    tokenizer        what texts are cut into; auto is wordpiece, which lower-cases words and knows frequent ones as a
+                     whole, and bpe where texts have more than 1,000 different characters
+    tokenizer_size   tokens that bpe or wordpiece learns (none: one for 80 characters of the training texts, but not
+                     fewer than 512 or more than 16,384)
     class_weights    balanced: rare labels weigh as much as frequent ones, each 1 / (classes · its share)
 
     The data is a table, a folder of tables, a folder of texts for each label, a DataFrame or a list of dicts; a
@@ -98,12 +109,13 @@ def classify(
         architecture="encoder",
         tokenizer=lexicon.tokenizer,
         settings={**sizes, "classes": len(classes), **SETTINGS},
-        recipe=recipe(steps=1000, batch=32, lr=1e-3, warmup=50, dropout=0.1, eval_every=100) | weights,
+        recipe=_recipe(len(splits.train), weights, learned=learned),
         metric="classes",
         encode_input=lambda typed: lexicon.encode_question("encoder", require_text(typed)),
         decode_answer=lambda ids: classes[int(ids[0])],
         prompts=tuple(example.text for example in splits.held_out if len(example.text) <= longest)[:3],
         groups=tuple(example.label for example in splits.held_out),
+        texts=Splits(*([example.text for example in part] for part in splits)),
         notes=(*notes, tokens_line(lexicon.tokenizer, learned=learned), _length_note(lengths, longest), *first),
         **parts,
     )
@@ -168,9 +180,29 @@ def _doubtful(table: Table, column: str, counts: Counter[str]) -> Iterator[str]:
 
 
 def _fitted(family: str, size: int | None, train: Sequence[str], others: Sequence[str]) -> Tokenizer:
-    """Return a tokenizer that knows texts, with a token for padding; one of the user's own as it is."""
+    """Return a tokenizer with a token for padding, and as many pieces as there are texts to learn from.
+
+    One of the user's own is taken as it is.
+    """
+    letters = len(set().union(*train))
+    if family == "auto":
+        family = "wordpiece" if letters <= LETTERS else "bpe"
+    if size is None and family in LEARNED:
+        size = max(min(sum(map(len, train)) // SPELLED, PIECES[1]), PIECES[0])
+        size = max(size, 3 * letters) if family == "wordpiece" else size  # a letter may begin a word, or not
     specials = () if family in registry.own("tokenizer") else (PADDING,)
-    return fit_tokenizer("bpe" if family == "auto" else family, train, others, size=size, specials=specials)
+    return fit_tokenizer(family, train, others, size=size, specials=specials)
+
+
+def _recipe(count: int, weights: dict[str, list[float]], *, learned: bool) -> dict[str, Any]:
+    """Return the training on this many texts; a model that exists has another, see `planning.tuning_defaults`."""
+    if not learned:
+        return recipe(steps=1000, lr=1e-3, warmup=50, dropout=0.1, eval_every=100) | weights
+    steps = min(max(EPOCHS * count // RECIPE["batch"], STEPS[0]), STEPS[1])
+    every = steps // EVALUATIONS
+    # Of few texts, many checkpoints answer as many rightly; and where rare labels weigh more, accuracy is not the aim.
+    keep = "best" if count < ENOUGH or weights else "accurate"
+    return recipe(steps=steps, lr=3e-3, dropout=0.3, eval_every=every, patience=PATIENCE, keep=keep) | weights
 
 
 def _balancing(train: Sequence[Labeled], classes: Sequence[str]) -> dict[str, list[float]]:
@@ -246,7 +278,7 @@ def _split(name: str, kept: Sequence[Labeled]) -> Splits:
         size, number = sizes[example.label], taken[example.label]
         taken[example.label] += 1
         test = min(max(1, round(size * HELD_OUT_SHARE)), size - 1)
-        validation = min(test, size - 1 - test) if len(kept) >= ENOUGH else 0
+        validation = min(test - test // 2, size - 1 - test) if len(kept) >= ENOUGH else 0
         splits[2 if number < test else 1 if number < test + validation else 0].append(example)
     if not splits.held_out:
         fact = f"{name} has one different text for each label, so nothing can be held out"
