@@ -198,7 +198,8 @@ def family_for(
 
 def has_family(config: TransformerConfig, families: Mapping[str, Family] = FAMILIES) -> bool:
     """Return whether one of the families computes what a config asks for."""
-    return any(not differences(family, _paired(config, family)) for family in families.values())
+    candidates = (config, _completed(config))
+    return any(not differences(f, _paired(candidate, f)) for f in families.values() for candidate in candidates)
 
 
 def _paired(config: TransformerConfig, family: Family) -> TransformerConfig:
@@ -226,7 +227,7 @@ def _remedy(config: TransformerConfig, lacking: Mapping[str, Any], families: Map
     changes = {name: value for name, value in lacking.items() if getattr(config, name, None) is not None}
     try:
         known = lacking.keys() <= {f.name for f in fields(config)}
-        possible = known and has_family(_completed(config.replace(**changes)), families)
+        possible = known and has_family(config.replace(**changes), families)
     except ConfigError:
         possible = False
     if not possible:

@@ -30,7 +30,7 @@ MESH = MeshShape(2, 2, 2)
 ONE = MeshShape()
 SIZES = {"vocab": 16, "width": 8, "heads": 2, "layers": 2, "context": 8}
 OTHERS = {
-    "cls": EncoderConfig(**SIZES, classes=4, pooling="cls"),
+    "cls": EncoderConfig(**SIZES, classes=4, pooling="cls", pooled_activation="gelu"),
     "filler": EncoderConfig(**SIZES, head="tokens", head_bias=True, tied_head=False, segments=2, embedding_norm=True),
     "relative decoder": DecoderConfig(**SIZES, positions="relative", gated=True, head_bias=True, tied_head=False),
     "two tables": EncoderDecoderConfig(**SIZES, source_vocab=20, embedding_norm=True, gated=True, head_bias=True),
@@ -61,6 +61,8 @@ INTENDED = {
     "head.b": ("tensor",),
     "head.transform.linear.w": ("fsdp", None),
     "head.transform.linear.b": (None,),
+    "pooled_linear.w": ("fsdp", None),
+    "pooled_linear.b": (None,),
     "classifier.w": ("fsdp", None),
     "classifier.b": (None,),
     "cls": (None,),
