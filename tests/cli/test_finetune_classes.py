@@ -158,9 +158,12 @@ def test_a_file_with_several_tasks_or_none_needs_a_name(folder):
         "import glassformer as gf\ngf.register_activation('halved', lambda x: (x / 2, x), lambda dy, x: dy / 2)\n"
     )
     assert "none.py holds no task" in process("train", "none.py").err
-    trained = process("train", "sort", "--task", "none.py", *options("sort", activation="halved", steps=2), "--json")
-    assert trained.code == 0, trained.err
-    assert process("eval", json.loads(trained.out)["run"]).code == 0
+    for task, setting in (("sort", "activation"), ("majority", "pooled_activation")):
+        quick = options(task, **{setting: "halved"}, steps=2)
+        trained = process("train", task, "--task", "none.py", *quick, "--json")
+        assert trained.code == 0, trained.err
+        measured = process("eval", json.loads(trained.out)["run"])
+        assert measured.code == 0, measured.err
 
 
 def test_bad_files_are_refused_in_one_line(folder):
