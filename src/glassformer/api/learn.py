@@ -47,7 +47,8 @@ def train(
     show         a live panel in a terminal, a curve in a notebook, lines in a pipe; False: nothing
     settings     of the recipe (lr, batch, optimizer, freeze, …), of the model (width, layers, …) and of the task;
                  optimizer, schedule and loss are names, or a class, a function and a pair of functions of your own;
-                 keep="last" returns the parameters after the last step instead of the best ones
+                 keep="last" returns the parameters after the last step instead of the best ones, keep="accurate" those
+                 with the most right answers
 
     Ctrl-C ends the training, and what was reached so far is returned. SIGTERM ends the program; with `out`, what was
     reached is saved first.
