@@ -1,5 +1,6 @@
 """`glassformer look`: every view on every architecture, as tables and as JSON, and what it refuses."""
 
+import io
 import json
 import re
 
@@ -7,9 +8,11 @@ import numpy as np
 import pytest
 
 from glassformer.api.loading import read_model
+from glassformer.cli import output
 from glassformer.cli.look_views import VIEWS
 from glassformer.interpret import attribute
 from glassformer.interpret.reading import logit_of
+from glassformer.progress.console import SafeConsole
 from glassformer.training.checkpoint import load_checkpoint, save_checkpoint
 from pages import read_page, write_dot
 from runs import command, finish, tiny_session
@@ -45,6 +48,9 @@ def refused(*args):
 def test_every_view_of_every_architecture(task, view, folders):
     text, other = INPUTS[task]
     arguments = [folders[task], text, view]
+    if view == "words" and task != "majority":
+        assert "so it tells no classes apart" in refused(*arguments)
+        return
     if view == "patching":
         subject = read_model(folders[task])
         if subject.watch(text).batch.tokens.shape != subject.watch(other).batch.tokens.shape:
@@ -58,6 +64,27 @@ def test_every_view_of_every_architecture(task, view, folders):
     assert title.startswith("# ")
     assert lines
     assert {line.count("\t") for line in lines} == {header.count("\t")}
+
+
+def test_words_are_explained_as_in_python_and_in_color_on_a_terminal(folders, monkeypatch):
+    folder = folders["majority"]
+    expected = read_model(str(folder)).explain("00112220", "1")
+    found = json.loads(look(folder, "00112220", "words", "--token", "1", "--json"))
+    assert (found["class"], found["probability"]) == ("1", pytest.approx(expected.probability))
+    assert {row["start"]: row["left_out"] for row in found["rows"]} == {
+        word.start: pytest.approx(word.left_out, abs=1e-6) for word in expected.words
+    }
+    assert "\x1b[" not in look(folder, "00112220", "words")
+    long = "01" * 100
+    assert "reads at most 8" in refused(folder, long, "words")
+    assert "the context does not hold the first word" in refused(folder, long, "words", "--truncate")
+    assert "lens has no option --truncate" in refused(folder, long, "lens", "--truncate")
+    for settings, colors in (({"color_system": "truecolor"}, True), ({"no_color": True}, False)):
+        out = io.StringIO()
+        drawn = SafeConsole(out, force_terminal=True, width=200, **settings)
+        monkeypatch.setattr(output, "console", lambda drawn=drawn: drawn)
+        output.print_passages(expected.result().passages)
+        assert ("48;2;" in out.getvalue()) == colors  # the words that decided, on a color
 
 
 def test_the_numbers_are_those_of_python_for_the_token_that_is_explained(folders):

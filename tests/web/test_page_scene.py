@@ -307,3 +307,19 @@ def test_a_published_model_opens_in_every_view_and_a_card_of_it_is_proved(name, 
         assert said_value(page) == pytest.approx(float(value), rel=1e-6)
         page.get_by_role("button", name="Prove it").click()
         page.wait_for_selector("#card .good", timeout=120_000)  # the whole model runs back in double precision
+
+
+def test_the_words_that_decided_are_colored(page, server, explorer):
+    opened(page, server, "encoder")
+    page.get_by_role("button", name="Which words decided?").click()
+    page.wait_for_selector(".scene-words p.mono")
+    found = explorer.opened(state("encoder")["model"]).model.explain(TEXTS["encoder"])
+    for number, measure in enumerate(("left_out", "integrated")):
+        passage = page.locator(".scene-words p.mono").nth(number)
+        assert passage.inner_text() == found.text
+        strongest = max(range(len(found.words)), key=lambda n: abs(getattr(found.words[n], measure)))
+        colors = passage.locator("span").evaluate_all("all => all.map(one => one.style.background)")
+        assert colors[strongest] in ("rgb(190, 84, 0)", "rgb(23, 78, 166)")
+    rest(page)
+    opened(page, server, "decoder")
+    assert page.get_by_role("button", name="Which words decided?").count() == 0

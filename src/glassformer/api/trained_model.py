@@ -29,7 +29,7 @@ class TrainedModel(LoadedModel):
     """A model with its parameters, its tokenizer and its history, as `gf.train` and `gf.load` return it.
 
         generate, stream, chat      of decoders and encoder-decoders
-        embed, classify             of encoders
+        embed, classify, explain    of encoders
         ask, evaluate, plot         of models that were trained here
         batch, watch, explore       look inside, whatever the architecture
         save, export                write files; `gf.train` takes a model too, and trains it further
@@ -174,6 +174,22 @@ class TrainedModel(LoadedModel):
         from ..generation.answer import classify
 
         return classify(self, inputs)
+
+    def explain(self, text: str, of: int | str | None = None, *, truncate: bool = False) -> Any:
+        """Return which words of a text decided its class, as an `interpret.Explanation`; of a classifier.
+
+        of         the class in question, by its label or its number (None: the likeliest)
+        truncate   of a text longer than the context, explain its beginning; False: refuse it
+
+        >>> import glassformer as gf
+        >>> model = gf.train("majority", steps=200, show=False)
+        >>> found = model.explain("11110222")
+        >>> found.label, found.words[0].word, found.words[0].left_out > 0
+        ('1', '1', True)
+        """
+        from ..interpret.words import explain
+
+        return explain(self, text, of, truncate=truncate)
 
     # --- what was trained here ---------------------------------------------------------------------------------------
 

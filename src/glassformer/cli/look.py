@@ -18,12 +18,13 @@ from ..core.show import Result
 from ..generation.sampling import check_finite
 from ..interpret.reading import logit_of
 from ..interpret.run import has_no_head
+from ..interpret.words import fitting
 from ..progress.display import waiting
 from ..web.views import PageView
 from .commands import command
 from .look_views import VIEWS, Question, View
 from .options import PATH, Offers, json_option, model_argument, text_argument
-from .output import log, print_json, print_table
+from .output import log, print_json, print_passages, print_table
 
 TOP = 10
 FIGURES = (".png", ".svg", ".pdf")
@@ -51,6 +52,12 @@ FIGURES = (".png", ".svg", ".pdf")
 )
 @click.option("--other", metavar="TEXT", help="The second text, for patching.")
 @click.option("--way", help="For ablation: zero or mean (default: zero).")
+@click.option(
+    "--truncate",
+    is_flag=True,
+    default=None,
+    help="For words: of a text longer than the context, explain its beginning.",
+)
 @click.option("--top", type=click.IntRange(1), help="How many rows to show (default: all layers, 10 of anything else).")
 @click.option("--figure", type=PATH, metavar="FILE", help="Draw it into this file: .png, .svg or .pdf.")
 @click.option(
@@ -74,13 +81,14 @@ def look(
     if subject.is_classifier and given["position"] is not None:
         raise ConfigError("a classifier predicts once for the whole text", hint="leave out --position")
     with waiting(view) as show:
-        run = subject.watch(text)
+        run = subject.watch(fitting(subject, text)[0] if given["truncate"] else text)
         source = None if given["other"] is None else subject.watch(given["other"])
         # The last token of an encoder-decoder's answer would be its end.
         usual = 0 if isinstance(subject.config, EncoderDecoderConfig) else -1
         position = usual if given["position"] is None else given["position"]
         target = logit_of(run, given["token"], given["against"], position)
-        question = Question(subject, run, target, source, given["way"] or "zero", figure is not None, show)
+        way, draws, truncate = given["way"] or "zero", figure is not None, bool(given["truncate"])
+        question = Question(subject, text, run, target, source, way, draws, truncate, show)
         found = answer(chosen, question)
     if figure is not None:
         from ..plots import draw, save
@@ -188,6 +196,7 @@ def first_records(found: Result, count: int | None) -> list[Any]:
 
 def print_rows(found: Result, count: int) -> None:
     """Print the first rows."""
+    print_passages(found.passages)
     columns, rows = replace(found, rows=found.rows[:count]).texts()
     print_table(columns, rows, title=found.title)
     if len(found.rows) > count:

@@ -27,11 +27,13 @@ class Question:
     """What a view is asked: a run, the logit in question, and the values of the view's options."""
 
     subject: LoadedModel
+    text: str
     run: Run
     target: Logit
     source: Run | None
     way: str
     draws: bool  # whether a figure is drawn
+    truncate: bool
     show: ShowCount
 
 
@@ -168,6 +170,15 @@ def neurons(question: Question) -> Result:
         records=records,
         figure=Bars(names, values, "adds to the logit"),
     )
+
+
+@view("token", "truncate")
+def words(question: Question) -> Result:
+    """which words decided the class"""
+    target, progress = question.target.token, lambda done, total: question.show(done, total, "texts without a word")
+    return interpret.explain(
+        question.subject, question.text, target, truncate=question.truncate, progress=progress
+    ).result()  # fmt: skip
 
 
 class _Sweep:

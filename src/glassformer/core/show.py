@@ -75,6 +75,18 @@ class Map(NamedTuple):
     names: Sequence[str] | None = None
 
 
+class Passage(NamedTuple):
+    """A text whose parts have a signed number each: colored text in notebooks and terminals, above the table."""
+
+    label: str
+    parts: Sequence[tuple[str, float]]
+
+    def shares(self) -> list[tuple[str, float]]:
+        """Return each part with its number as a share of the largest one, from -1 to 1."""
+        largest = max((abs(value) for _, value in self.parts), default=0.0) or 1.0
+        return [(text, value / largest) for text, value in self.parts]
+
+
 class Bars(NamedTuple):
     """Signed numbers for a figure: the first `top` as bars, with a name each; `unit` stands below."""
 
@@ -93,6 +105,7 @@ class Result:
     notes     lines below the table
     records   the same for programs; `facts`, what holds for all of them
     figure    what `plots.draw` draws: `Bars`, or a finding that has a drawing of its own
+    passages  colored texts that stand above the table
     unfinished   how much was measured before Ctrl-C ended it; "" if all was
     """
 
@@ -104,6 +117,7 @@ class Result:
     facts: Mapping[str, Any] = field(default_factory=dict)
     figure: Any = None
     unfinished: str = ""
+    passages: Sequence[Passage] = ()
 
     def __repr__(self) -> str:
         columns, rows = self.texts(expand=False)
@@ -119,7 +133,7 @@ class Result:
         body = "".join(f"<tr>{row}</tr>" for row in cells)
         lines = "".join(f"<div>{escape(line)}</div>" for line in [*_left_out(len(self.rows)), *self._notes])
         table = f'<table style="{_STYLE[0]}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-        return f"<div><b>{escape(self.title)}</b>{table}{lines}</div>"
+        return f"<div><b>{escape(self.title)}</b>{''.join(map(_passage, self.passages))}{table}{lines}</div>"
 
     @property
     def _notes(self) -> list[str]:
@@ -209,6 +223,14 @@ def _cell(cell: Any) -> str:
     height, width = (cell.size * count for count in grid.shape)
     style = f"width:{width}px;height:{height}px;image-rendering:pixelated"
     return f'<img alt="heat map" style="{style}" src="data:image/png;base64,{source}">'
+
+
+def _passage(passage: Passage) -> str:
+    spans = []
+    for text, share in passage.shares():
+        color = ",".join(map(str, POSITIVE if share >= 0 else NEGATIVE))
+        spans.append(f'<span style="background:rgba({color},{abs(share) * 0.6:.2f})">{escape(text)}</span>')
+    return f'<div style="white-space:pre-wrap">{escape(passage.label)}: {"".join(spans)}</div>'
 
 
 def _left_out(count: int) -> list[str]:

@@ -77,18 +77,19 @@ from .saliency import gradient_times_input, integrated_gradients, saliency
 from .steering import steering_vector
 from .stream import LayerStatistics, head_results, layer_statistics, token_rows
 from .sweep import batched_interventions, bytes_at_once
+from .words import Explanation, Word, explain
 
 __all__ = [
     "MARKED_DISTANCES", "NUMBERS", "Activations", "AttentionMaps", "Card", "Cards", "Change", "Circuit", "Composition",
-    "Formula", "Fourier", "Gradients", "HeadScores", "HeadStatistics", "Kept", "Labels", "LayerStatistics", "Lens",
-    "LensCourse", "Link", "Logit", "Loss", "Operand", "Patching", "Paths", "Proof", "Run", "Similarity", "Sum",
-    "Update", "Where", "ablate", "ablate_heads", "ablate_layers", "ablate_neurons", "activations", "add",
-    "add_gradient", "all_receivers", "all_senders", "at", "attention_maps", "attention_rollout", "attribute",
-    "attribute_edges", "batched_interventions", "bytes_at_once", "composition", "copying_score", "detect_heads",
-    "evaluate", "exciting_inputs", "fit_probe", "fourier", "fourier_basis", "freeze", "full_and_causal",
-    "gradient_flow", "gradient_times_input", "gradients", "head_circuit", "head_results", "head_scores",
-    "integrated_gradients", "layer_similarity", "layer_statistics", "lens", "lens_course", "linear_cka", "mean",
-    "neuron_attribution", "patch_heads", "patch_path", "patch_paths", "patch_stream", "patch_sublayers",
+    "Explanation", "Formula", "Fourier", "Gradients", "HeadScores", "HeadStatistics", "Kept", "Labels",
+    "LayerStatistics", "Lens", "LensCourse", "Link", "Logit", "Loss", "Operand", "Patching", "Paths", "Proof", "Run",
+    "Similarity", "Sum", "Update", "Where", "Word", "ablate", "ablate_heads", "ablate_layers", "ablate_neurons",
+    "activations", "add", "add_gradient", "all_receivers", "all_senders", "at", "attention_maps", "attention_rollout",
+    "attribute", "attribute_edges", "batched_interventions", "bytes_at_once", "composition", "copying_score",
+    "detect_heads", "evaluate", "exciting_inputs", "explain", "fit_probe", "fourier", "fourier_basis", "freeze",
+    "full_and_causal", "gradient_flow", "gradient_times_input", "gradients", "head_circuit", "head_results",
+    "head_scores", "integrated_gradients", "layer_similarity", "layer_statistics", "lens", "lens_course", "linear_cka",
+    "mean", "neuron_attribution", "patch_heads", "patch_path", "patch_paths", "patch_stream", "patch_sublayers",
     "position_table", "probe_points", "products", "put", "put_gradient", "repeated_tokens", "resample", "saliency",
     "scale", "scale_gradient", "score_scale", "show", "similarity_by_distance", "similarity_matrix", "steering_vector",
     "stop", "take", "token_labels", "token_rows", "train_lens", "train_probe", "transform", "tuned_lens", "unpacked",

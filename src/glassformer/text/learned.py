@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from ..core.errors import ConfigError
-from .published import PublishedTokenizer, check_characters, roles_of
-from .symbols import BYTES, check_specials
+from .published import PublishedTokenizer, roles_of
+from .symbols import BYTES, check_characters, check_specials
 
 LONGEST_RUN = 64
 """Characters of one kind that count as one word. Merging takes longer than in proportion to a word's length."""

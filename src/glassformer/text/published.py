@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.errors import CheckpointError, ConfigError, TokenError
 from ..core.files import explained
-from .symbols import Comparable, check_decodable, field, flat_steps, utf8
+from .symbols import Comparable, check_characters, check_decodable, field, flat_steps, vocabulary_ids
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
@@ -69,7 +69,7 @@ class PublishedTokenizer(Comparable):
         self.specials: dict[str, int] = {token.content: i for i, token in sorted(added.items()) if token.special}
         self.roles = {role: name for role, name in (roles or {}).items() if self._inner.token_to_id(name) is not None}
         self.chat_template = chat_template
-        self.size = max((*_ids(described.get("vocab")), *added), default=-1) + 1
+        self.size = max((*vocabulary_ids(described.get("vocab")), *added), default=-1) + 1
         if not self.size:
             raise ConfigError("the tokenizer has an empty vocabulary", hint="restore the file")
         self._holds_all = rewrites_earlier_text(steps)
@@ -157,6 +157,15 @@ class PublishedTokenizer(Comparable):
         """Return what `text` is cut into, to look at: the spelling of each piece and its id."""
         ids = self.encode(text, specials=specials, parse_special=parse_special).tolist()
         return [(self.piece(i), i) for i in ids]
+
+    def spans(self, text: str, *, specials: bool = False) -> list[tuple[int, int]]:
+        """Return for each id of `text` where its characters begin and end; nowhere for special tokens around it."""
+        found = self._inner.encode(text, add_special_tokens=specials)
+        spans = []
+        for number, span, is_added in zip(found.ids, found.offsets, found.special_tokens_mask, strict=True):
+            is_spelled_out = number in self._lookalikes and not is_added
+            spans += [span] * (len(self._letters(number)) if is_spelled_out else 1)
+        return spans
 
     def piece(self, id: int) -> str:  # noqa: A002
         """Return how the vocabulary spells one id, with spaces as spaces and half characters as \\x escapes."""
@@ -316,13 +325,6 @@ def _template(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def check_characters(text: str) -> str:
-    """Return the text; refuse lone surrogates: they are halves of characters and have no UTF-8 form."""
-    hint = "leave it out; text that is not UTF-8 throughout can be encoded byte by byte with ByteTokenizer"
-    utf8(text, errors="strict", hint=hint)
-    return text
-
-
 def rewrites_earlier_text(steps: list[dict[str, Any]]) -> bool:
     """Return whether a decoder's steps may change text of earlier tokens, so that it is certain only at the end.
 
@@ -347,7 +349,7 @@ def _checked_model(content: str | Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         described = json.loads(content) if isinstance(content, str) else content
         model = described["model"]
-        ids = [*(token["id"] for token in described.get("added_tokens") or ()), *_ids(model.get("vocab"))]
+        ids = [*(token["id"] for token in described.get("added_tokens") or ()), *vocabulary_ids(model.get("vocab"))]
         largest = max(ids, default=0)
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return {}
@@ -355,11 +357,6 @@ def _checked_model(content: str | Mapping[str, Any]) -> Mapping[str, Any]:
         fact = f"the tokenizer has {len(ids):,} tokens, but an id of {largest:,}"
         raise ConfigError(fact, hint="the file is damaged: get it again")
     return model
-
-
-def _ids(vocabulary: Any) -> Iterable[int]:
-    """Return the ids in a vocabulary; Unigram has a list of pieces, whose ids are their places."""
-    return vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary or ()))
 
 
 def _open(content: str | Mapping[str, Any], names: tuple[str, ...]) -> Any:

@@ -83,6 +83,13 @@ def utf8(text: str, *, errors: str, hint: str) -> bytes:
         raise TokenError(fact, hint=hint) from None
 
 
+def check_characters(text: str) -> str:
+    """Return the text; refuse lone surrogates: they are halves of characters and have no UTF-8 form."""
+    hint = "leave it out; text that is not UTF-8 throughout can be encoded byte by byte with ByteTokenizer"
+    utf8(text, errors="strict", hint=hint)
+    return text
+
+
 def field(data: dict[str, Any], name: str, family: str) -> Any:
     """Return one field of a tokenizer's dict; refuse a dict without it."""
     if name not in data:
@@ -212,6 +219,11 @@ class ByteTokenizer(Comparable):
                 pieces.append(names[int(ids[stop]) - BYTES])
             start = stop + 1
         return "".join(pieces)
+
+
+def vocabulary_ids(vocabulary: Any) -> Iterable[int]:
+    """Return the ids in a vocabulary; Unigram has a list of pieces, whose ids are their indices."""
+    return vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary or ()))
 
 
 def flat_steps(step: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:

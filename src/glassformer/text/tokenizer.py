@@ -105,6 +105,24 @@ def pieces_of(tokenizer: Tokenizer, text: str) -> list[tuple[str, int]]:
     return [(piece.decode("utf-8", "backslashreplace"), i) for piece, i in zip(spelled, ids, strict=True)]
 
 
+def spans_of(tokenizer: Tokenizer, text: str) -> list[tuple[int, int]]:
+    """Return for each id of a text, with special tokens around it if there are such, where its characters stand."""
+    if isinstance(tokenizer, PublishedTokenizer):
+        return tokenizer.spans(text, specials=True)
+    letters = [letter.encode("utf-8", "surrogateescape") for letter in text]
+    whole, of_byte = b"".join(letters), np.repeat(np.arange(len(text)), [len(each) for each in letters])
+    spans, at = [], 0
+    for number in tokenizer.encode(text).tolist():
+        piece = tokenizer.decode([number]).encode("utf-8", "surrogateescape")
+        first = whole.find(piece, at)
+        if first < 0 or not piece:
+            fact = f"the token #{number} of this tokenizer does not spell a part of the text"
+            raise ConfigError(fact, hint="words are explained by tokenizers whose tokens are parts of the text")
+        at = first + len(piece)
+        spans.append((int(of_byte[first]), int(of_byte[at - 1]) + 1))
+    return spans
+
+
 def printable(text: str) -> str:
     """Return `text` with lone surrogates, which no terminal or UTF-8 file accepts, replaced by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

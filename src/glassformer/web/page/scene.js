@@ -11,6 +11,7 @@ import { sceneStory } from "./scene_answers.js";
 import { headPanel } from "./scene_head.js";
 import { setScene } from "./scene_look.js";
 import { StackPicture } from "./scene_stack.js";
+import { sceneWords } from "./scene_words.js";
 import { ask } from "./server.js";
 import { look, runState } from "./state.js";
 import { everyTensor } from "./tensors.js";
@@ -70,6 +71,9 @@ async function drawFound(box, found, outcome, before) {
   fill(
     box,
     make("p.scene-story", sceneStory(page, outcome)),
+    page.info.classes && runState().text && !page.hasChanges && !runState().steps.length
+      ? sceneWords()
+      : null,
     tools(shown, outcome),
     parts.map((one) => one.element),
     detail,
