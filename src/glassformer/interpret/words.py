@@ -144,6 +144,8 @@ def explain(
     """Return how a class of a text depends on its words; see `TrainedModel.explain`."""
     if not isinstance(text, str):
         raise DataError(f"the text is {text!r:.60}", hint="pass one text; explain several one after the other")
+    if not WORD.search(text):
+        raise DataError("there are no words in the text", hint="pass a text of at least one word")
     text, cut = fitting(model, text) if truncate else (text, 0)
     answer = classify(model, text)
     chosen = answer.index if of is None else id_of(model.token_labels, of, len(answer.choices[0]), is_class=True)
@@ -166,8 +168,6 @@ def explain(
 def words_of(text: str, spans: list[Span]) -> list[Span]:
     """Return where the words of a text stand; of a text that is one word alone, its tokens."""
     words = [match.span() for match in WORD.finditer(text)]
-    if not words:
-        raise DataError("there are no words in the text", hint="pass a text of at least one word")
     return words if len(words) > 1 else sorted({span for span in spans if span[0] < span[1]})
 
 
