@@ -287,7 +287,7 @@ REVIEWS = [
     "settings",
     [
         {},
-        {"tokenizer": "wordpiece", "init_std": 0.02, "layers": 1},
+        {"tokenizer": "bpe", "init_std": None, "layers": 2},
         {"tokenizer": "chars", "pooling": "first", "attention_bias": True, "feed_forward_bias": True},
         {"pooled_activation": "gelu"},
     ],
