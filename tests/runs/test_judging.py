@@ -3,12 +3,14 @@
 import csv
 import json
 import random
+import sys
 
 import numpy as np
 import pytest
 
 import glassformer as gf
 from glassformer.core.errors import ConfigError
+from glassformer.data import build_task
 from glassformer.runs.judging import Judged, doubted, read_confidence, samples, write_confidence
 from glassformer.training import Evaluation, Recipe
 from glassformer.training.loop import StepRecord, apply_evaluation
@@ -149,3 +151,15 @@ def test_the_interval_is_wilson_s():
     low, high = Evaluation(0.0, 10, 10, 1.0).interval
     assert 0.7 < low < high == pytest.approx(1)
     assert Evaluation(0.0, 1, 1).interval is None
+
+
+def test_a_run_keeps_its_tokenizer_when_the_default_changes(trained, table, tmp_path, monkeypatch):
+    before = json.loads(command("eval", trained[0], "--json").out)
+    saved = gf.save(gf.load(trained[0]), tmp_path / "saved")
+    monkeypatch.setattr(sys.modules["glassformer.data.tasks.classify"], "PIECES", (150, 150))
+    anew = build_task("classify", data=str(table[0]))
+    assert anew.tokenizer.size < gf.load(trained[0]).tokenizer.size
+    for place in (trained[0], saved):
+        result = command("eval", place, "--json")
+        assert result.code == 0, result.err
+        assert json.loads(result.out)["accuracy"] == before["accuracy"]
