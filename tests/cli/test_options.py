@@ -143,7 +143,7 @@ def told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GLASSFORMER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    session = SimpleNamespace(workers=None, task=SimpleNamespace(notes=()))
+    session = SimpleNamespace(workers=None, opening=())
     monkeypatch.setattr(train, "new_session", lambda *w, **s: tell(*w, **s) or session)
     monkeypatch.setattr(train, "run_session", lambda session, **how: tell(**how) or {})
     monkeypatch.setattr(train, "print_summary", lambda *_: None)
