@@ -56,7 +56,7 @@ FIGURES = (".png", ".svg", ".pdf")
     "--truncate",
     is_flag=True,
     default=None,
-    help="For words: of a text longer than the context, explain its beginning.",
+    help="Of a text longer than the context, read its end (for words: its beginning).",
 )
 @click.option("--top", type=click.IntRange(1), help="How many rows to show (default: all layers, 10 of anything else).")
 @click.option("--figure", type=PATH, metavar="FILE", help="Draw it into this file: .png, .svg or .pdf.")
