@@ -7,9 +7,10 @@ Two measures, one number per word:
     left out               p(class | text) − p(class | text without the word)      each text is classified anew
     integrated gradients   Σ over the word's tokens, from a baseline to the text   what the word adds to the logit
 
-The baseline is zero at every token: no input at all. The logit is that of the class above the mean of all others, since
-what all logits have in common moves no probability. So integrated gradients sum to this logit of the text minus that of
-the baseline. For both measures a positive number speaks for the class, and a negative one against it.
+The baseline is the embedding of a text as long, with the average of all tokens in place of each that is not special:
+norms make the way steep near zero vectors, and not there. The logit is that of the class above the mean of all others,
+since what all logits have in common moves no probability. So integrated gradients sum to this logit of the text minus
+that of the baseline. For both measures a positive number speaks for the class, and a negative one against it.
 """
 
 import re
@@ -38,7 +39,7 @@ WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\W{IDEOGRAPHS}]+(?:[-'’.][^\W{IDEOGRAPHS
 """A Chinese or Japanese character, a word, or signs without white space between them."""
 LOT = 32
 """Texts without a word that are classified between two reports of progress."""
-EDGES = (0.0, *(2.0**-n for n in range(7, -1, -1)))
+EDGES = (0.0, 0.125, 0.25, 0.5, 1.0)
 """Where the pieces of the way from the baseline to the text begin and end, at first."""
 TOKENS = 1024
 """Tokens that are run back at once."""
@@ -68,7 +69,7 @@ class Explanation(Tabled):
 
     label, probability   the class in question: the likeliest one unless another was asked for
     difference           the logit of the text, above the mean of the other classes, minus that of the baseline
-    rest                 what tokens outside of words add: special ones, and white space that is a token
+    rest                 what tokens outside of words add: white space
     gradients            how many gradients the integral took
     cut                  words behind the text that the context did not hold
     """
@@ -100,13 +101,13 @@ class Explanation(Tabled):
             for word in ordered
         ]  # fmt: skip
         notes = [
-            f"integrated gradients sum to {self.difference:.4g}, the logit above that of zero vectors, within "
+            f"integrated gradients sum to {self.difference:.4g}, the logit above that of average tokens, within "
             f"{abs(self.missing):.1g} ({self.gradients:,} gradients)"
         ]
         if self.cut:
             notes.append(f"the last {self.cut:,} words were cut off: the context holds no more")
         if abs(self.rest) > abs(self.missing):
-            notes.append(f"special tokens and white space between the words add {signed(self.rest, 3)}")
+            notes.append(f"white space between the words adds {signed(self.rest, 3)}")
         return Result(
             f"Which words decided: {self.label!r}, with {percent(self.probability)}",
             ("word", ">without it", ">change", ">integrated gradients"),
@@ -159,7 +160,7 @@ def explain(
     left_out = _left_out(model, text, words, chosen, probability, progress)
     weights = np.full(len(answer.choices[0]), -1 / max(1, len(answer.choices[0]) - 1))
     weights[chosen] = 1.0
-    tokens, difference, used = integrate(model, ids, weights)
+    tokens, difference, used = integrate(model, ids, spans, weights)
     by_word, rest = _by_word(words, spans, tokens)
     each = [Word(text[start:end], start, end, without, adds)
             for (start, end), without, adds in zip(words, left_out, by_word, strict=True)]  # fmt: skip
@@ -195,24 +196,28 @@ def fitting(model: LoadedModel, text: str) -> tuple[str, int]:
     return text[: kept[-1][1]], len(words) - len(kept)
 
 
-def integrate(model: LoadedModel, ids: Array, weights: Array) -> tuple[Array, float, int]:
-    """Return Σ x · ∫ dx along a · x for a sum of weighed logits, (T,); its difference; how many gradients it took.
+def integrate(model: LoadedModel, ids: Array, spans: list[Span], weights: Array) -> tuple[Array, float, int]:
+    """Return Σ (x − x₀) · ∫ dx from x₀ to x for a sum of weighed logits, (T,); its difference; how many gradients.
 
-    A piece of the way whose integral by Gauss's rule is not what the sum did on it is cut in two: norms make the
-    way steep near zero. Pieces are rows of one batch, each with its two ends and the nodes of the rule between them.
+    A piece of the way whose integral by Gauss's rule is not what the sum did on it is cut in two.
+    Pieces are rows of one batch, each with its two ends and the nodes of the rule between them.
     """
     gauss, shares = np.polynomial.legendre.leggauss(NODES)
     rule, nodes = np.pad(shares / 2, 1), (1 + np.array([-1, *gauss, 1])) / 2
     run = watch(model, Batch(ids[None]))
-    x = run[INPUT][0]
-    difference = float((run.logits[0] - run.changed(put(INPUT, 0.0)).logits[0]) @ weights)
+    rows = run["embedding.tokens"].copy()
+    average = run.params["embedding"]["tokens"]["table"].mean(axis=0) * run.model.embedding.tokens.scale
+    rows[0, [start < end for start, end in spans]] = average
+    baseline = run.changed(put("embedding.tokens", rows))
+    start, x = baseline[INPUT], (run[INPUT] - baseline[INPUT])[0]
+    difference = float((run.logits[0] - baseline.logits[0]) @ weights)
     allowed, total, used = TOLERANCE * max(1.0, abs(difference)), np.zeros(len(ids)), 0
     lot, pieces = max(1, TOKENS // (len(ids) * len(nodes))), list(pairwise(EDGES))
     while pieces:
         ends, pieces = np.array(pieces[:lot]), pieces[lot:]
         lengths = np.diff(ends)  # (P, 1)
         along = (ends[:, :1] + lengths * nodes).reshape(-1, 1, 1)
-        many = watch(model, Batch(np.tile(ids, (len(along), 1)))).changed(put(INPUT, along * x))
+        many = watch(model, Batch(np.tile(ids, (len(along), 1)))).changed(put(INPUT, start + along * x))
         dx = gradients(many, Sum("logits", np.tile(weights, (len(along), 1))))[INPUT]
         added = np.einsum("pn,pntd,td->pt", lengths * rule, dx.reshape(len(ends), len(nodes), *x.shape), x)
         values = (many.logits @ weights).reshape(len(ends), len(nodes))
@@ -221,8 +226,8 @@ def integrate(model: LoadedModel, ids: Array, weights: Array) -> tuple[Array, fl
         # Short pieces, where the way is steep, may miss more than their length's share: there are few of them.
         is_done = (missing <= allowed * np.maximum(lengths[:, 0], 0.02)) | (used >= MOST)
         total += added[is_done].sum(axis=0)
-        for start, end in ends[~is_done].tolist():
-            pieces += [(start, (start + end) / 2), ((start + end) / 2, end)]
+        for a, b in ends[~is_done].tolist():
+            pieces += [(a, (a + b) / 2), ((a + b) / 2, b)]
     return total, difference, used
 
 

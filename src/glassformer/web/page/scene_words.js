@@ -30,7 +30,7 @@ export function sceneWords() {
 }
 
 function drawnWords(found) {
-  const sums = `They sum to ${short(found.difference)}, the logit above that of zero vectors`;
+  const sums = `They sum to ${short(found.difference)}, the logit above that of average tokens`;
   return [
     ...Object.entries(MEASURES).map(([measure, title]) =>
       make("div", make("h3", title), make("p.mono", textOf(found, measure))),
