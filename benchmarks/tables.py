@@ -33,6 +33,7 @@ from pathlib import Path
 
 import glassformer as gf
 from classify import labeled as docs
+from glassformer.data.tasks.classify import cut_ids
 
 FOLDER = Path(tempfile.gettempdir()) / "glassformer-benchmarks"
 LANGUAGES = {
@@ -133,7 +134,9 @@ def ours(rows, texts, seed, settings):
         begin = time.perf_counter()
         subprocess.run([*command, "--out", str(run), "--json"], check=True, capture_output=True)
         seconds = time.perf_counter() - begin
-        answers = [answer.label for answer in gf.load(run).classify(texts)]
+        model = gf.load(run)
+        ids = [cut_ids(model.tokenizer.encode(text), model.config.context, model.tokenizer) for text in texts]
+        answers = [answer.label for answer in model.classify(ids)]
     return answers, seconds
 
 
