@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from glassformer.core.errors import DataError
+from glassformer.core.errors import ConfigError, DataError
 from glassformer.data import Lexicon, build_task
 from glassformer.data.tables import read_table
 from glassformer.text import PublishedTokenizer, WordPieceTokenizer
@@ -166,6 +166,10 @@ COUNTED = [
     ("classify", "a.csv", re.sub(r"(\d),1", r"\1,X", re.sub(",0", ",x", ONE_LINE)), "told apart: 'x' .*'X'"),
     ("classify", "a.csv", ONE_LINE + "solo,rare\n", r"a single text has the label 'rare' \(line 32\)"),
     ("classify", "a.csv", "text,label\na b,x\nc d,y\ne f,x\n", "3 texts are too few"),
+    ("classify", "a.csv", re.sub("(.+),", r'"\1"\t', ONE_LINE), "“word 0” → “0”"),
+    ("classify", "a.tsv", re.sub("(.+),", r'"\1"\t', ONE_LINE.replace("text", "wort")), "“\"word 0\"” → “0”"),
+    ("lines", "a.csv", ONE_LINE + "NA,1\n", "first row read as column(.|\n)*1 cell of 'NA'(.|\n)*1 row without a text"),
+    ("text", "a.csv", ONE_LINE + "NA,1\n", "first row read as column(.|\n)*1 cell of 'NA'(.|\n)*1 row without a text"),
     ("pairs", "a.jsonl", QUESTIONS, "sources in 'question', targets in 'answer'"),
     ("pairs", "a.tsv", "raw\tnew\n" + "".join(f"AB-{i:05}\tab{i:05}\n" for i in range(40)), "40 pairs(.|\n)*as column"),
     ("pairs", "a.tsv", PAIRS, "40 pairs(.|\n)*first row read as data"),
@@ -197,6 +201,14 @@ def test_the_user_decides_on_the_first_row_and_on_missing_cells(tmp_path):
     kept = repr(build("classify", tmp_path, {"a.csv": ONE_LINE + "x,NULL\ny,NULL\n"}, keep_missing=True))
     assert "NULL (2)" in kept
     assert "left out" not in kept
+    for task in ("text", "lines"):
+        options = {"text": "1", "header": False, "keep_missing": True}
+        said = repr(build(task, tmp_path, {"a.csv": ONE_LINE + "NA,1\n"}, **options))
+        assert "first row read as data" in said
+        assert "left out" not in said
+    for task in ("text", "lines", "classify"):
+        with pytest.raises(ConfigError, match=r"header is set, but .*a.jsonl is no CSV or TSV file"):
+            build(task, tmp_path, {"a.jsonl": JSONL}, header=True)
 
 
 def test_there_are_fifty_variants_and_a_folder_for_each_label_is_a_table(tmp_path):

@@ -115,6 +115,7 @@ def test_predict_abstains_below_a_probability_and_says_how_often_it_is_right_abo
 
 def test_models_that_tell_no_classes_apart_cannot_abstain(tmp_path):
     list(tiny_session("text", tmp_path / "run", steps=1).steps())
+    assert "nan is no probability" in command("predict", tmp_path / "run", "The ", "--at-least", "nan").err
     result = command("predict", tmp_path / "run", "The ", "--at-least", 0.5)
     assert result.code == 2
     assert "tells no classes apart" in result.err

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -219,6 +220,7 @@ def _predictor(name: str, *, top: int | None, truncate: bool) -> Predictor:
 
 def _sure(predictor: Predictor, name: str, at_least: float | None) -> Predictor:
     """Return what leaves the answer out where it is less probable; log how often the others were right."""
+    refuse(at_least is not None and isnan(at_least), "--at-least", "nan is no probability")
     if at_least is None:
         return predictor
     refuse(not predictor.labels, "--at-least", f"{name} tells no classes apart")

@@ -169,7 +169,7 @@ def _dataset(data: Any, context: int) -> Dataset:
         )
     raise DataError(
         f"data of the type {type(data).__name__} cannot be trained on",
-        hint="pass the name of a task, a file of text, (tokens, targets), a Batch or a Dataset",
+        hint="pass the name of a task, a file, a DataFrame, a list of dicts, (tokens, targets), a Batch or a Dataset",
     )
 
 

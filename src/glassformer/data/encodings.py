@@ -52,7 +52,7 @@ def check_is_text(path: Path, head: bytes) -> None:
 
 def not_decodable(path: Path, offset: int, encoding: str, byte: int) -> DataError:
     """Return the error for a byte that is not of the encoding, which says whether the rest of the file is."""
-    hint = "convert it, for example: iconv -f latin1 -t utf-8"
+    hint = "convert it, for example: iconv -f cp1252 -t utf-8"
     wrong, right = _lines_beyond_ascii(path) if encoding == "UTF-8" else (1, 0)
     if right > wrong:
         count = f"{wrong:,} lines of it are" if wrong > 1 else "1 line of it is"

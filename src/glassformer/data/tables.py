@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..core.errors import DataError, did_you_mean
+from ..core.errors import ConfigError, DataError, did_you_mean
 from ..core.reporting import report
 from .columns import MISSING, WITNESSES, known_columns, names_columns
 from .corpus import TEXT_SUFFIXES, new_copy, read_file, shown_path, text_files
@@ -129,6 +129,7 @@ def read_table(
     keep_missing   keep cells of such a file that read NaN, NULL, N/A or the like as text
     """
     if not isinstance(data, str | os.PathLike):
+        _refuse_header("the data", header)
         return replace(_from_python(data), asked=asked)
     files = table_files(data)
     if Path(data).is_dir() and not is_table(files[0]):
@@ -191,18 +192,24 @@ def _read_file(
     if not first:
         raise DataError(f"{name} is empty", hint="pass a file with rows in it")
     if suffix in (".json", ".jsonl", ".ndjson") or (suffix not in TABLE_SUFFIXES and first in "{["):
+        _refuse_header(name, header)
         return _of_dicts(name, (_json_list if first == "[" else _json_lines)(text, name))
     said = _EXCEL.match(text)
     delimiter = said[1] if said else "\t" if suffix in (".tsv", ".tab") else _delimiter(text)
-    rows = [*_records(text, name, delimiter, skipped=bool(said))]
+    rows = [*_records(text, name, delimiter, skipped=bool(said), quotes=delimiter != "\t" or suffix == ".csv")]
     if not rows:
         raise DataError(f"{name} has no rows", hint="pass a file with a row below its header")
-    if rows[0].error is not None:
+    if rows[0].error:
         raise rows[0].error
     if header is None:
         header = names_columns(rows[0].fields, [row.fields for row in rows[1 : WITNESSES + 1]], asked)
     table = _separated(rows, name, delimiter, header)
     return table if keep_missing else _without_missing(table)
+
+
+def _refuse_header(name: str, header: bool | None) -> None:
+    if header is not None:
+        raise ConfigError(f"header is set, but {name} is no CSV or TSV file", hint="leave it out")
 
 
 def _labeled_texts(folder: Path, files: list[Path]) -> Table:
@@ -227,13 +234,14 @@ def _delimiter(text: str) -> str:
     return max(DELIMITERS, key=score)
 
 
-def _records(text: str, file: str, delimiter: str, *, skipped: bool = False) -> Iterator[Row]:
-    """Yield the fields of every record. Tab-separated values know no quotes, as IANA defines them.
+def _records(text: str, file: str, delimiter: str, *, skipped: bool, quotes: bool) -> Iterator[Row]:
+    """Yield the fields of every record.
 
     skipped   whether the first line is none
+    quotes    whether quotes enclose fields; those of tab-separated values do not, as IANA defines them
     """
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    quoting = {"quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
+    quoting = {} if quotes else {"quoting": csv.QUOTE_NONE}
     reader: Any = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **quoting)  # type: ignore[arg-type]
     if skipped:
         next(reader)
@@ -267,8 +275,7 @@ def _separated(rows: list[Row], file: str, delimiter: str, header: bool) -> Tabl
     else:
         names = [str(number + 1) for number in range(len(names))]
     hint = f"put a “{delimiter}” between fields, and quotes around a text that holds one"
-    if delimiter == "\t":
-        hint = "put a tab between fields, and none inside one"
+    hint = "put a tab between fields, and none inside one" if delimiter == "\t" else hint
     checked = []
     for row in rows[1:] if header else rows:
         if row.error is None and len(row.fields) != len(names):

@@ -48,6 +48,8 @@ def text(
     seed: Seed = 0,
     data: Any = None,
     text: str | None = None,
+    header: bool | None = None,
+    keep_missing: bool = False,
     tokenizer: Family = "auto",
     tokenizer_size: int | None = None,
     context: int = 64,
@@ -56,6 +58,8 @@ def text(
     """Build the task from a text whose last tenth is held out.
 
     text             column of a table that holds texts (none: found by its name, such as text or content)
+    header           whether the first row of a CSV or TSV file names its columns (none: by what stands below it)
+    keep_missing     keep cells that read NaN, NULL, N/A and the like as text, instead of leaving them out
     tokenizer        what the text is cut into: auto is chars for less than two million characters, bpe from there on;
                      a registered one needs `from_text`; a token file brings its own
     tokenizer_size   tokens that bpe or wordpiece learns from the training part (none: 512, and 4,096 from two million
@@ -68,16 +72,16 @@ def text(
     """
     del seed  # nothing is drawn: the split is by position
     data = "pydoc" if data is None else data
+    table: dict[str, Any] = {"column": text, "header": header, "keep_missing": keep_missing}
     of_model = None if lexicon is None else lexicon.tokenizer
     if isinstance(data, str | os.PathLike) and data not in CARRIED and is_token_file(data):
         ids = _token_file(data, tokenizer, tokenizer_size, of_model)
     else:
-        ids = _templated(data, text, of_model) or _encoded_text(data, text, tokenizer, tokenizer_size, of_model)
+        ids = _templated(data, of_model, **table) or _encoded_text(data, tokenizer, tokenizer_size, of_model, **table)
     known = ids.tokenizer
     start = [] if lexicon is None or lexicon.start_id is None else [lexicon.start_id]
     if len(ids.held_out) < 2:
-        fact = "the text is too short: its last tenth, which is held out, has fewer than two tokens"
-        raise DataError(fact, hint="use a longer text")
+        raise DataError("the text is too short: its held-out tenth has fewer than two tokens", hint="use a longer text")
     split_of = f"split: {ids.sizes[0]:,} {ids.unit} to train on, {context:,} tokens at a time"
     about = tokens_line(known, learned=lexicon is None), f"{split_of}; the last {ids.sizes[1]:,} held out"
     return Task(
@@ -101,6 +105,8 @@ def lines(
     seed: Seed = 0,
     data: Any = None,
     text: str | None = None,
+    header: bool | None = None,
+    keep_missing: bool = False,
     longest: Count | None = None,
     tokenizer: Family = "auto",
     tokenizer_size: int | None = None,
@@ -109,6 +115,8 @@ def lines(
     """Build the task: each line of a text, or row of a table, is an example; blank ones do not count.
 
     text             column of a table that holds texts (none: found by its name, such as text or title)
+    header           whether the first row of a CSV or TSV file names its columns (none: by what stands below it)
+    keep_missing     keep cells that read NaN, NULL, N/A and the like as text, instead of leaving them out
     longest          lines of more characters are left out, and counted (none: what 98 % keep within, from 100 to 1,000)
     tokenizer        what lines are cut into: auto is chars for less than two million characters, bpe from there on
     tokenizer_size   tokens that bpe or wordpiece learns (none: 512, and 4,096 from two million characters on)
@@ -119,7 +127,7 @@ def lines(
     """
     if data is None:
         raise DataError("the task 'lines' needs a file", hint="pass one with an example on each line: --data names.txt")
-    kept, said = _lines_of(data, text, longest)
+    kept, said = _lines_of(data, longest, column=text, header=header, keep_missing=keep_missing)
     share = min(HELD_OUT_SHARE, MOST_HELD_OUT / len(kept))
     splits = _without_repeats(split(kept, (1 - 2 * share, share), seed=seed))
     learned = lexicon is None
@@ -209,13 +217,13 @@ def _noted(
 # --- a text ----------------------------------------------------------------------------------------------------------
 
 
-def _text_of(data: Any, column: str | None) -> tuple[str, tuple[str, ...]]:
+def _text_of(data: Any, **table: Any) -> tuple[str, tuple[str, ...]]:
     """Return the text of a carried text, a file, a folder or a table, whose texts follow each other, and its notes."""
-    if rows := _rows_of(data, column):
-        name, texts = rows
+    if rows := _rows_of(data, **table):
+        name, texts, said = rows
         full = [text for text in texts if text]
         note = f"{name}: {len(texts):,} rows, {sum(map(len, full)):,} characters"
-        return "\n\n".join(full) + "\n", (note, *left_out({"rows without a text": len(texts) - len(full)}))
+        return "\n\n".join(full) + "\n", (note, *said, *left_out({"rows without a text": len(texts) - len(full)}))
     if data in CARRIED:
         content = CARRIED[data]()
         return content, (f"{data}: {len(content):,} characters",)
@@ -227,15 +235,15 @@ def _text_of(data: Any, column: str | None) -> tuple[str, tuple[str, ...]]:
     return content, (f"{shown_path(data)}: {count}{len(content):,} characters", *left_out(reasons))
 
 
-def _rows_of(data: Any, column: str | None) -> tuple[str, list[str]] | None:
-    """Return the name and the texts of a table, or of its conversations; None for other data."""
+def _rows_of(data: Any, *, column: str | None, **reading: Any) -> tuple[str, list[str], tuple[str, ...]] | None:
+    """Return the name and the texts of a table, or of its conversations, and its notes; None for other data."""
     is_file = not is_rows(data) and not Path(data).is_dir() and data not in CARRIED and is_table(data)
-    if not (is_file or is_rows(data) or column is not None):
+    if not (is_file or is_rows(data) or column is not None or reading["header"] is not None):
         return None
-    table = read_table(data, {"text": column})
+    table = read_table(data, {"text": column}, **reading)
     chats = [] if table.find("text") else conversations(table)
     texts = ["\n".join(f"{role}: {said}" for role, said in turns) for turns in chats]
-    return table.name, texts or table.texts(*table.chosen())
+    return table.name, texts or table.texts(*table.chosen()), table.notes
 
 
 class _Ids(NamedTuple):
@@ -253,13 +261,13 @@ class _Ids(NamedTuple):
     examples: Iterable[Sequence[str]]
 
 
-def _templated(data: Any, column: str | None, known: Tokenizer | None) -> _Ids | None:
+def _templated(data: Any, known: Tokenizer | None, *, column: str | None, **reading: Any) -> _Ids | None:
     """Return conversations as the chat template of a model writes them; None for other data, or without a template."""
     if not isinstance(known, PublishedTokenizer) or known.chat_template is None or column is not None:
         return None
     if not (is_rows(data) or (data not in CARRIED and is_table(data))):
         return None
-    table = read_table(data, {"text": None})
+    table = read_table(data, {"text": None}, **reading)
     chats = [] if table.find("text") else conversations(table)
     if not chats:
         return None
@@ -291,9 +299,9 @@ def _token_file(data: str | os.PathLike[str], family: str, size: int | None, kno
     )
 
 
-def _encoded_text(data: Any, column: str | None, family: str, size: int | None, known: Tokenizer | None) -> _Ids:
+def _encoded_text(data: Any, family: str, size: int | None, known: Tokenizer | None, **table: Any) -> _Ids:
     """Return the ids of a text; those to train on are encoded when they are asked for, which evaluations never do."""
-    text, notes = _text_of(data, column)
+    text, notes = _text_of(data, **table)
     # Cut the text first, so that nothing of its held-out part shapes the vocabulary that is learned.
     cut, sizes = _cut(text)
     if known is None:
@@ -312,9 +320,10 @@ def _cut(text: Sized) -> tuple[int, tuple[int, int]]:
 # --- lines and pairs -------------------------------------------------------------------------------------------------
 
 
-def _lines_of(data: Any, column: str | None, longest: int | None) -> tuple[list[str], tuple[str, ...]]:
+def _lines_of(data: Any, longest: int | None, **table: Any) -> tuple[list[str], tuple[str, ...]]:
     """Return the lines of a text, or the texts of a table, that are not too long, and notes about them."""
-    name, texts = _rows_of(data, column) or (shown_path(data), read_text(data).splitlines())
+    rows = _rows_of(data, **table)
+    name, texts, said = rows or (shown_path(data), read_text(data).splitlines(), ())
     every = [line.strip() for line in texts if line.strip()]
     lengths = [*map(len, every)]
     limit = _length_limit(lengths, SHORT_LINE) if longest is None else longest
@@ -322,7 +331,8 @@ def _lines_of(data: Any, column: str | None, longest: int | None) -> tuple[list[
     if not kept:
         raise DataError(f"{name} has no line of at most {limit} characters", hint="raise `longest`")
     reasons = {f"lines of more than {limit:,} characters": len(every) - len(kept)}
-    return kept, (f"{name}: {len(every):,} lines", *left_out(reasons), *_too_long("lines", lengths, limit))
+    reasons["rows without a text"] = len(texts) - len(every) if rows else 0
+    return kept, (f"{name}: {len(every):,} lines", *said, *left_out(reasons), *_too_long("lines", lengths, limit))
 
 
 def _without_repeats(splits: Splits) -> Splits:
@@ -367,7 +377,7 @@ def _pairs_of(
         remedies = "fill in what is missing", "name the column that is read: --source NAME", f"raise longest={limit}"
         worst = max(range(3), key=[*reasons.values()].__getitem__)
         raise DataError(
-            f"{name} leaves {len(kept)} different pairs, too few to hold any out; {''.join(left_out(reasons))}",
+            "; ".join((f"{name} leaves {len(kept)} different pairs, too few to hold any out", *left_out(reasons))),
             hint=f"{remedies[worst]}, or use more data",
         )
     notes = f"{name}: {len(every):,} pairs", *said, *left_out(reasons), *_too_long("pairs", lengths, limit)
