@@ -151,3 +151,18 @@ def test_a_language_model_is_measured_on_all_of_another_text(tmp_path):
     assert found["val_loss"] == pytest.approx(model.evaluate(whole).loss)
     refused = command("eval", tmp_path / "run", "--data", tmp_path / "none.txt")
     assert refused.code == 1
+
+
+def test_another_file_is_read_by_the_options_of_the_first_one(tmp_path):
+    rows = "".join(f"word {i},{('NULL', 'b')[i % 2]}\n" for i in range(40))
+    (tmp_path / "a.csv").write_text(rows, encoding="utf-8")
+    lines = [json.dumps({"source": f"word {i}", "target": "b"}) for i in range(4)]
+    (tmp_path / "b.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    small = ["--no-header", "--steps", 1, "--set", "width=8", "--set", "heads=2", "--set", "layers=1"]
+    for task in ("classify", "pairs"):
+        run = ["train", task, "--data", tmp_path / "a.csv", "--keep-missing", "--out", tmp_path / task, *small]
+        assert command(*run).code == 0
+    measured = command("eval", tmp_path / "classify", "--data", tmp_path / "a.csv", "--json")
+    assert json.loads(measured.out)["examples"] == 40
+    measured = command("eval", tmp_path / "pairs", "--data", tmp_path / "b.jsonl", "--json")
+    assert json.loads(measured.out)["examples"] == 4

@@ -138,10 +138,14 @@ def file_parts(model: LoadedModel, data: Any) -> tuple[str, list[Dataset], tuple
     """Return how a model of a task with data is measured on all of another file, its parts, and lines about it."""
     assert model.origin is not None
     name, options = model.origin["name"], model.origin["options"]
+    if is_rows(data) or Path(data).suffix.lower() in (".json", ".jsonl", ".ndjson"):
+        # These name every column themselves.
+        options = {option: value for option, value in options.items() if option != "header"}
     if name == "classify":
-        columns = {role: options.get(role) for role in ("text", "label")}
+        reading = {role: options.get(role) for role in ("text", "label", "header")}
+        reading["keep_missing"] = options.get("keep_missing", False)
         longest = min(options.get("longest", LONGEST), model.config.context)
-        found = labeled_examples(data, model.lexicon, model.labels, longest=longest, **columns)
+        found = labeled_examples(data, model.lexicon, model.labels, longest=longest, **reading)
         return "classes", [found[0]], found[1]
     task = task_for(name, model.title, model, {**options, "data": data})
     parts = [part for part in (task.train, task.validation, task.held_out) if part is not None]

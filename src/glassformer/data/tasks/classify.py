@@ -122,10 +122,18 @@ def classify(
 
 
 def labeled_examples(
-    data: Any, lexicon: Lexicon, classes: Sequence[str], *, longest: int, text: str | None, label: str | None
+    data: Any,
+    lexicon: Lexicon,
+    classes: Sequence[str],
+    *,
+    longest: int,
+    text: str | None,
+    label: str | None,
+    header: bool | None = None,
+    keep_missing: bool = False,
 ) -> tuple[Examples, tuple[str, ...]]:
     """Return every row with a text and a label of these classes, for a model that exists, and lines about them."""
-    table = read_table(data, {"text": text, "label": label})
+    table = read_table(data, {"text": text, "label": label}, header=header, keep_missing=keep_missing)
     columns = _columns(table)
     rows = [Labeled(*pair) for pair in zip(*map(table.texts, columns), strict=True)]
     for row, example in zip(table.rows, rows, strict=True):
