@@ -101,6 +101,10 @@ def test_early_stopping_is_told(tmp_path):
     result = command(*small("majority", tmp_path / "run", steps=60, patience=1, lr=0.0))
     assert result.code == 0
     assert "stopped early: the validation no longer improves" in result.err
+    again = command("train", "--resume", tmp_path / "run")
+    assert again.code == 0
+    assert "1 evaluation brought nothing better; --steps N goes on" in again.err
+    assert "training majority" not in again.err
 
 
 def test_a_pipe_gets_plain_lines(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from glassformer.core.errors import ConfigError, DataError
 from glassformer.data import Lexicon, build_task
+from glassformer.data.pairs import read_pairs
 from glassformer.data.tables import read_table
 from glassformer.text import PublishedTokenizer, WordPieceTokenizer
 from glassformer.text.chat import encode_chat
@@ -132,6 +133,7 @@ REFUSED = [
     ("pairs", "a.tsv", "\t\n" * 9 + "a\tb\n", "leaves 1 different pairs"),
     ("pairs", "a.tsv", PAIRS.encode()[:50] + b"\xfc\t\n", r"a.tsv, line \d, .*not UTF-8: byte 0xfc"),
     ("pairs", "a.csv", "en,de,fr\na,b,c\n", "none is known for a source"),
+    ("pairs", "a.jsonl", changed(5, '{"messages": [{"role": "user", "content": [{}, "x"]}]}', CHAT), "line 5: a conv"),
     ("pairs", "a.jsonl", changed(5, '{"messages": "hi"}', CHAT), "a.jsonl, line 5: a conversation holds 'hi'"),
     ("pairs", "a.jsonl", changed(5, '{"messages": [{"role": "user"}]}', CHAT), "a.jsonl, line 5: a conversation"),
     ("text", "a.txt", "", "a.txt holds no text"),
@@ -190,6 +192,17 @@ def test_what_is_broken_is_refused_with_its_place(tmp_path, task, name, content,
 @pytest.mark.parametrize(("task", "name", "content", "said"), COUNTED)
 def test_what_is_odd_is_understood_and_counted(tmp_path, task, name, content, said):
     assert re.search(said, repr(build(task, tmp_path, {name: content})))
+
+
+def test_messages_of_parts_are_read_and_those_that_call_tools_are_not(tmp_path):
+    parts = [{"type": "text", "text": "4"}, {"type": "image_url", "image_url": {}}, {"type": "text", "text": "1?"}]
+    messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": None, "tool_calls": [{}]},
+                {"role": "assistant", "content": " 41! "}]  # fmt: skip
+    path = write(tmp_path / "a.jsonl", json.dumps({"messages": messages}) + "\n")
+    assert read_pairs(path, {"source": None, "target": None})[0] == [("41?", "41!")]
+    path = write(tmp_path / "a.csv", "source,target\na,b\n")
+    with pytest.raises(DataError, match="'target' is both source and target"):
+        read_pairs(path, {"source": "target", "target": "target"})
 
 
 def test_the_user_decides_on_the_first_row_and_on_missing_cells(tmp_path):

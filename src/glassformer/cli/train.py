@@ -230,7 +230,8 @@ def open_session(new: NewRun, changes: dict[str, Any], execution: Any, *, quiet:
 
 def run_session(session: TrainingSession, *, tensorboard: bool = False) -> dict[str, Any]:
     """Train to the end and return the results; Ctrl-C and SIGTERM save the run and log how to resume it."""
-    clock = Stopwatch(session.run.recipe.steps, session.state.step)
+    last = session.state.step if session.stopped_early else session.run.recipe.steps
+    clock = Stopwatch(last, session.state.step)
     events = event_writer(session.run.folder, wanted=tensorboard)
     # With several processes, JAX handles SIGTERM: all stop after the same step.
     with heeding_termination() if total() == 1 else contextlib.nullcontext():

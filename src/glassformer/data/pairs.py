@@ -65,6 +65,8 @@ def _table_pairs(table: Table) -> tuple[list[Pair], tuple[str, ...]]:
     if not any(table.asked.values()) and (chats := conversations(table)):
         return [*map(exchange, chats)], ("conversations: what comes before the last answer → this answer",)
     source, target = table.chosen(in_order=len(table.columns) == 2)
+    if source == target:
+        raise DataError(f"the column {source!r} is both source and target", hint="name two columns")
     pairs = [Pair(*pair) for pair in zip(table.texts(source), table.texts(target), strict=True)]
     return pairs, (f"sources in {source!r}, targets in {target!r}", *table.notes)
 
@@ -84,13 +86,25 @@ def _turns(value: Any, row: Row) -> list[tuple[str, str]]:
     turns = []
     for message in value if isinstance(value, list) else [value]:
         known = [pair for pair in names if isinstance(message, dict) and all(name in message for name in pair)]
-        if not known or not isinstance(message, dict) or not isinstance(message[known[0][1]], str):
+        content = message[known[0][1]] if known and isinstance(message, dict) else 0
+        if content is None:  # beside calls of tools: nothing was said
+            continue
+        said = _said(content)
+        if said is None:
             raise DataError(
                 f"{row.location}: a conversation holds {message!r:.60}",
                 hint='a conversation is a list of messages such as {"role": "user", "content": "Hello"}',
             )
-        turns.append((str(message[known[0][0]]), message[known[0][1]].strip()))
+        turns.append((str(message[known[0][0]]), said.strip()))
     return turns
+
+
+def _said(content: Any) -> str | None:
+    """Return the text of a message, or of its parts; None for content of another form."""
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        texts = [part.get("text") for part in content if part.get("type") == "text"]
+        return "".join(texts) if all(isinstance(text, str) for text in texts) else None
+    return content if isinstance(content, str) else None
 
 
 def message(turn: tuple[str, str]) -> dict[str, str]:

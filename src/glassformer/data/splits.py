@@ -73,7 +73,8 @@ def random_split(count: int, shares: tuple[float, ...], seed: int) -> list[Array
     """Return the numbers 0 … count − 1 in random order, cut at these shares of them; the last part takes the rest."""
     check_count("seed", seed, least=0)
     if count < len(shares) + 1:
-        raise DataError(f"{count} examples cannot be split into {len(shares) + 1} parts", hint="use more data")
+        examples = "1 example" if count == 1 else f"{count} examples"
+        raise DataError(f"{examples} cannot be split into {len(shares) + 1} parts", hint="use more data")
     order = np.random.default_rng(seed).permutation(count)
     cuts = [int(share * count) for share in np.cumsum(shares)]
     # Every part gets at least one example, however few there are.

@@ -230,7 +230,8 @@ class TrainingSession:
         recipe, step = self.run.recipe, self.state.step
         if step >= recipe.steps or not out_of_patience(self.state, recipe):
             return ""
-        return f"stopped at step {step:,} of {recipe.steps:,}: {recipe.patience} evaluations brought nothing better"
+        waited = f"{recipe.patience} evaluation{'' if recipe.patience == 1 else 's'}"
+        return f"stopped at step {step:,} of {recipe.steps:,}: {waited} brought nothing better"
 
     def evaluate(self, params: Tree) -> Evaluation:
         """Evaluate parameters on the validation data, or the held-out data where there is none."""
