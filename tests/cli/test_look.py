@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glassformer.api.loading import read_model
-from glassformer.cli import output
+from glassformer.cli import look as look_module
 from glassformer.cli.look_views import VIEWS
 from glassformer.interpret import attribute
 from glassformer.interpret.reading import logit_of
@@ -82,8 +82,8 @@ def test_words_are_explained_as_in_python_and_in_color_on_a_terminal(folders, mo
     for settings, colors in (({"color_system": "truecolor"}, True), ({"no_color": True}, False)):
         out = io.StringIO()
         drawn = SafeConsole(out, force_terminal=True, width=200, **settings)
-        monkeypatch.setattr(output, "console", lambda drawn=drawn: drawn)
-        output.print_passages(expected.result().passages)
+        monkeypatch.setattr(look_module, "console", lambda drawn=drawn: drawn)
+        look_module.print_passages(expected.result().passages)
         assert ("48;2;" in out.getvalue()) == colors  # the words that decided, on a color
 
 

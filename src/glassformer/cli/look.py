@@ -1,12 +1,13 @@
 """`glassformer look`: how a model computed its prediction for a text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from rich.text import Text
 
 from ..api.loading import read_model
 from ..api.trained_model import TrainedModel
@@ -14,7 +15,7 @@ from ..config import EncoderDecoderConfig
 from ..core.errors import ConfigError, DataError
 from ..core.files import write_new
 from ..core.settings import check_known
-from ..core.show import Result
+from ..core.show import NEGATIVE, POSITIVE, Passage, Result
 from ..generation.sampling import check_finite
 from ..interpret.reading import logit_of
 from ..interpret.run import has_no_head
@@ -24,8 +25,10 @@ from ..web.views import PageView
 from .commands import command
 from .look_views import VIEWS, Question, View
 from .options import PATH, Offers, json_option, model_argument, text_argument
-from .output import log, print_json, print_passages, print_table
+from .output import console, log, print_json, print_table
 
+WEAK, STRONG = 0.15, 0.5
+"""Shares of the largest number from which on a part of a text is in color, and on color."""
 TOP = 10
 FIGURES = (".png", ".svg", ".pdf")
 
@@ -203,3 +206,16 @@ def print_rows(found: Result, count: int) -> None:
         log(f"{len(found.rows) - count:,} more rows: --top {len(found.rows)}")
     for line in found.notes:
         log(line)
+
+
+def print_passages(passages: Sequence[Passage]) -> None:
+    """Print texts in color; without color nothing, since the table below them has the numbers."""
+    out = console()
+    if out.is_terminal and out.color_system is not None and not out.no_color:
+        for passage in passages:
+            text = Text(f"{passage.label}: ", style="dim")
+            for part, share in passage.shares():
+                color = f"rgb({','.join(map(str, POSITIVE if share > 0 else NEGATIVE))})"
+                weak = color if abs(share) >= WEAK else "not dim"
+                text.append(part, style=f"not dim bold white on {color}" if abs(share) >= STRONG else f"not dim {weak}")
+            out.print(text, soft_wrap=False)

@@ -10,13 +10,9 @@ from rich.text import Text
 
 from ..core.files import plain_json
 from ..core.format import cell_text
-from ..core.show import NEGATIVE, POSITIVE, Passage
 from ..progress import log as log
 from ..progress import plural as plural
 from ..progress.console import SafeConsole
-
-WEAK, STRONG = 0.15, 0.5
-"""Shares of the largest number from which on a part of a text is in color, and on color."""
 
 
 def console() -> SafeConsole:
@@ -42,19 +38,6 @@ def print_json(value: Any) -> None:
     except UnicodeEncodeError:
         text = json.dumps(plain_json(value), allow_nan=False)
     print(text)
-
-
-def print_passages(passages: Sequence[Passage]) -> None:
-    """Print texts in color; without color nothing, since the table below them has the numbers."""
-    out = console()
-    if out.is_terminal and out.color_system is not None and not out.no_color:
-        for passage in passages:
-            text = Text(f"{passage.label}: ", style="dim")
-            for part, share in passage.shares():
-                color = f"rgb({','.join(map(str, POSITIVE if share > 0 else NEGATIVE))})"
-                weak = color if abs(share) >= WEAK else "not dim"
-                text.append(part, style=f"not dim bold white on {color}" if abs(share) >= STRONG else f"not dim {weak}")
-            out.print(text, soft_wrap=False)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
