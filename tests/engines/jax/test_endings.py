@@ -64,7 +64,8 @@ class Interrupted:
 
     def __init__(self, session, error):
         self.run, self.task, self.state, self.workers = session.run, session.task, session.state, session.workers
-        self.metrics, self.error, self.saved = session.metrics, error, 0
+        self.metrics, self.stopped_early = session.metrics, session.stopped_early
+        self.error, self.saved = error, 0
 
     def steps(self):
         raise self.error
