@@ -98,7 +98,8 @@ def _print(summary: dict[str, Any]) -> None:
     print(BEST)
     text = next(line for line in summary["runs"] if line["task"] == "text")
     learned = f"{text['steps']:,} steps ({text['seconds']:.0f} s) on Python's documentation"
-    print(f"The decoder, after {learned}, continues {PROMPT!r} letter by letter. Expect words and phrases, not sense:")
+    print(f"The decoder, after {learned}, continues {PROMPT!r} letter by letter.")
+    print("Expect many invented words; `glassformer train text` takes 2,000 steps instead:")
     print(summary["text"])
     print_table(("typed", "read as"), summary["dates"].items(), title="The encoder-decoder reads dates")
     print(f"{summary['seconds']:.0f} s in all. Open {summary['page']} to look into all three.")
